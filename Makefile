@@ -1,0 +1,36 @@
+# One word for each job; CI and people use the same words. Needs Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+
+.PHONY: repro test quick lint types venv bench clean
+
+repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
+	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
+
+test: venv      ## every test
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: venv     ## every test but the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+lint: venv      ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv     ## types
+	$(BIN)/mypy
+
+bench: venv     ## figures, written to benchmarks/results
+	$(BIN)/python benchmarks/run.py
+
+venv: $(STAMP)  ## a ready .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

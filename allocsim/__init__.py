@@ -1,0 +1,1 @@
+"""allocsim finds out why a memory plan gives wrong numbers: plan, kernel or caller."""

@@ -1,0 +1,1 @@
+"""Planners: beliefs and placements, by name."""

@@ -1,0 +1,1 @@
+"""The independent judge: static checks of plans, beliefs and events."""

@@ -1,0 +1,109 @@
+"""What a check can say: the kinds of defect, and the record that names one defect with its witnesses.
+
+A violation is data. Its fields are indices into the document's tables (None where they do not apply), so that a program can
+act on it, with the names beside them for people. `step` is the place of the op in the program's list and equals `op`.
+`bytes` are half-open ranges within the buffer named by `buffer`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    # kind: (severity, what it means in one clause)
+    "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
+    "OverwrittenRead": ("violation", "the program reads a value after another value was written over it in its own buffer"),
+    "StaleRead": ("violation", "the plan let another value take bytes before their last read"),
+    "UnsafeInPlace": ("violation", "a result lies on an operand's bytes without a declared, exact alias"),
+    "ResultsOverlap": ("violation", "two results of one op share a byte"),
+    "WriteToReadOnly": ("violation", "an op writes into a read-only buffer"),
+    "Overlap": ("violation", "two buffers that live at the same time share bytes"),
+    "OutOfBounds": ("violation", "a slot leaves its arena, or a value its buffer"),
+    "Undersized": ("violation", "a slot is smaller than its buffer"),
+    "Misaligned": ("violation", "an offset is no multiple of the buffer's alignment"),
+    "WrongArena": ("violation", "a slot is in another arena than its buffer"),
+    "Unplaced": ("violation", "a buffer that is used has no slot"),
+    "LifetimeTooShort": ("violation", "a believed lifetime leaves out an access"),
+    "MissingPin": ("violation", "a believed lifetime leaves out a read by the host"),
+    "BadSize": ("violation", "a believed size is below the buffer's"),
+    "BadShare": ("violation", "a believed pair may not lie at one address"),
+    "DoubleFree": ("violation", "a buffer is freed twice"),
+    "FreeOfUnallocated": ("violation", "a buffer is freed that was not allocated"),
+    "AllocOverLive": ("violation", "a buffer is allocated over one that is still allocated"),
+    "Race": ("violation", "two accesses to a byte, one a write, have no order"),
+    "LifetimeTooLong": ("warning", "a believed lifetime is longer than the accesses need"),
+    "HistoryRead": ("warning", "a byte read was written in an earlier run, outside persistent buffers"),
+    "AssumedInPlace": ("warning", "an exact alias whose kernel declares nothing was let pass"),
+}
+"""Every kind, in the order in which kinds of one step are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One defect with its witnesses."""
+
+    kind: str
+    program: int | None = None
+    plan: int | None = None
+    run: int | None = None
+    step: int | None = None
+    op: int | None = None
+    """The late reader, or the op at fault."""
+    value: int | None = None
+    """The victim."""
+    buffer: int | None = None
+    other_run: int | None = None
+    """Run of the write whose tag was found; None if nothing wrote there."""
+    other_op: int | None = None
+    """Op that wrote what was found; None for content laid before the session."""
+    other_buffer: int | None = None
+    want_run: int | None = None
+    """Run of the write whose tag was wanted."""
+    want_op: int | None = None
+    problem: int | None = None
+    bytes: tuple[tuple[int, int], ...] = ()
+    message: str = ""
+    names: dict[str, str] = field(default_factory=dict, compare=False)
+    """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name` where they apply."""
+    in_apart: bool | None = None
+    """`Race` only: whether it also exists with every buffer in memory of its own."""
+
+    @property
+    def severity(self) -> str:
+        """`violation` or `warning`."""
+        return KINDS[self.kind][0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Sizes of what was judged."""
+
+    ops: int
+    """Ops of all programs that ran."""
+    buffers: int
+    peak_bytes: int
+    """Highest end of any slot, summed over arenas; of the largest plan."""
+    lower_bound_bytes: int
+    """Largest sum, over steps and runs, of the bytes of live buffers that have a slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that the checks found in one document."""
+
+    violations: tuple[Violation, ...]
+    """In order of (run, step, kind), nulls first; at most `limit` of them."""
+    warnings: tuple[Violation, ...]
+    count: int
+    """Number of violations, exact up to 10^6, beyond that a lower bound."""
+    truncated: bool
+    """Whether `count` is only a lower bound."""
+    stats: Stats
+
+    @property
+    def clean(self) -> bool:
+        """Whether there are no violations; warnings do not matter."""
+        return self.count == 0
+
+    def of_kind(self, *kinds: str) -> tuple[Violation, ...]:
+        """Return the violations and warnings of the kinds named."""
+        return tuple(v for v in self.violations + self.warnings if v.kind in kinds)

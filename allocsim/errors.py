@@ -1,0 +1,73 @@
+"""Every exception this project raises on purpose.
+
+    AllocsimError               anything a user can cause; the command line prints it in one line and exits with 2
+    ├── ModelError              a program, problem, plan or session contradicts itself
+    │   └── DocumentError       the same, found while reading a file; names the file
+    ├── PlannerError            an allocator raised, returned nonsense, or cannot place the problem
+    │   └── CapacityError       the problem does not fit where it was told to fit
+    ├── UnknownNameError        no scenario, allocator, format or kernel of that name
+    ├── EngineError             a graph, shape, dtype or binding the engine cannot run
+    └── OutputError             a result cannot be written where it was asked to go
+
+Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception means that the question
+itself was malformed. Each message shows the thing, the value and the rule it breaks.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AllocsimError(Exception):
+    """Something the caller can mend; the message is one line that says how."""
+
+
+class ModelError(AllocsimError):
+    """A program, problem, plan or session contradicts itself.
+
+    `place` is the path of the offending thing as a document spells it (`ops[17].operands[1]`), empty for the whole;
+    `rule` is what is wrong there, with the value.
+    """
+
+    def __init__(self, place: str, rule: str) -> None:
+        self.place = place
+        self.rule = rule
+        super().__init__(f"{place}: {rule}" if place else rule)
+
+    def within(self, prefix: str) -> "ModelError":
+        """Return the same error with `prefix` (`programs[0]`) in front of its place."""
+        return ModelError(f"{prefix}.{self.place}" if self.place else prefix, self.rule)
+
+
+class DocumentError(ModelError):
+    """A file is not a readable document; `source` names it, `place` says where in it."""
+
+    def __init__(self, source: str, place: str, rule: str) -> None:
+        super().__init__(place, rule)
+        self.source = source
+        self.args = (f"{source}: {self.args[0]}",)
+
+
+class PlannerError(AllocsimError):
+    """An allocator raised, returned something that is no plan, or a plan for another program."""
+
+
+class CapacityError(PlannerError):
+    """The problem does not fit into the capacity or the budget it was given."""
+
+
+class UnknownNameError(AllocsimError):
+    """A name that is in no table; the message lists near matches, or all names where there are few."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(name, names, n=3) or names[:12]
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        super().__init__(f"{what} {name!r} does not exist{hint}")
+
+
+class EngineError(AllocsimError):
+    """A graph, shape, dtype, plan or binding that the engine cannot run; names the op and the value."""
+
+
+class OutputError(AllocsimError):
+    """A report, document or figure cannot be written to the path given."""

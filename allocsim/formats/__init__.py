@@ -1,0 +1,1 @@
+"""Readers and writers of foreign dumps and of the native document."""

@@ -1,0 +1,112 @@
+"""Where the bytes of a strided value lie: the arithmetic of layouts.
+
+Convention: a layout is (shape, strides, offset, itemsize); strides and offset are bytes, possibly negative or zero; the bytes
+of the element at `index` are `[p, p + itemsize)` with `p = offset + sum(index * stride)`. All ranges are half-open. A shape
+with a zero in it touches no bytes; a scalar (shape `()`) touches one element.
+
+The *runs* of a layout are its bytes as the smallest list of disjoint, sorted, non-adjacent ranges. The *hull* is the single
+range from its lowest to its highest byte. A layout is *dense* if it is one run, that is if runs and hull agree. A layout
+*overlaps itself* if two of its elements share a byte.
+
+What this module does not see: buffers, slots and addresses. It knows one value at a time.
+"""
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import ModelError
+
+Int64s = NDArray[np.int64]
+
+MAX_RANK = 32
+"""Dimensions a value may have; numpy's own limit is 64, no runtime surveyed has more than 16."""
+
+MAX_RUNS = 1 << 22
+"""Byte runs one value may fall into before it is refused: a bound on memory (64 MiB), not on any real program."""
+
+LIMIT = 1 << 62
+"""Largest magnitude of any number in the model (format.md): sums of two of them still fit 64 bits."""
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the byte strides of a dense row-major layout of `shape`."""
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+def hull(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> tuple[int, int]:
+    """Return the range from the lowest to the highest byte touched; `(offset, offset)` for an empty shape."""
+    if 0 in shape:
+        return offset, offset
+    low = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
+    high = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+    return low, high + itemsize
+
+
+def byte_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> Int64s:
+    """Return the runs as an int64 array (k, 2) of half-open ranges, sorted, disjoint and not adjacent.
+
+    O(rank + k log k). Raises ModelError where k would exceed `MAX_RUNS`.
+    """
+    if 0 in shape:
+        return np.empty((0, 2), dtype=np.int64)
+    low, _ = hull(shape, strides, offset, itemsize)
+    dims = sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1 and s != 0)
+    length = itemsize
+    outer = 0
+    while outer < len(dims) and dims[outer][0] <= length:
+        # stride <= length: neighbouring copies touch or overlap, so their union is one longer run
+        stride, count = dims[outer]
+        length += stride * (count - 1)
+        outer += 1
+    pieces = prod(n for _, n in dims[outer:])
+    if pieces > MAX_RUNS:
+        raise ModelError("", f"the layout falls into {pieces} byte runs; at most {MAX_RUNS} are supported")
+    starts = np.array([low], dtype=np.int64)
+    for stride, count in dims[outer:]:
+        starts = (starts[:, None] + stride * np.arange(count, dtype=np.int64)).ravel()
+    starts.sort()
+    return merge_runs(np.stack([starts, starts + length], axis=1))
+
+
+def merge_runs(runs: Int64s) -> Int64s:
+    """Return ranges sorted by start with overlapping and adjacent ones merged and empty ones dropped. O(k log k)."""
+    runs = runs[runs[:, 1] > runs[:, 0]]
+    if len(runs) <= 1:
+        return runs
+    if np.any(runs[1:, 0] < runs[:-1, 0]):
+        runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(runs[:, 1])
+    first = np.concatenate([[True], runs[1:, 0] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([runs[first, 0], reach[last]], axis=1)
+
+
+def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Return whether two elements of the layout share a byte. Exact; O(rank log rank) for nested layouts."""
+    if 0 in shape:
+        return False
+    dims = sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1)
+    extent = itemsize
+    for stride, count in dims:
+        if stride < extent:
+            break
+        extent += stride * (count - 1)
+    else:
+        return False  # every stride steps over all that lies inside it
+    if any(stride < itemsize for stride, _ in dims):
+        return True
+    runs = byte_runs(shape, strides, 0, itemsize)
+    return int((runs[:, 1] - runs[:, 0]).sum()) != prod(shape) * itemsize
+
+
+def same_layout(a: tuple[tuple[int, ...], tuple[int, ...], int], b: tuple[tuple[int, ...], tuple[int, ...], int]) -> bool:
+    """Return whether two (shape, strides, itemsize) agree in all but the strides of dimensions of length <= 1."""
+    (shape, strides, itemsize), (other_shape, other_strides, other_itemsize) = a, b
+    if shape != other_shape or itemsize != other_itemsize:
+        return False
+    return all(n <= 1 or s == t for n, s, t in zip(shape, strides, other_strides, strict=True))

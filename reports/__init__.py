@@ -1,0 +1,1 @@
+"""Figures and report folders: the only place that draws."""

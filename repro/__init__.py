@@ -1,0 +1,1 @@
+"""Real bugs as scenarios, each with the verdict it must get."""
