@@ -1,0 +1,130 @@
+"""Walk a planned ggml graph into rows: what the planner was given and where it put everything, as plain data.
+
+Contract
+--------
+* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and returns the same object that a
+  ggml dump holds (`allocsim.formats.ggml`): `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
+  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or "L9" for leaf 9. `off` counts bytes from the base of the
+  compute buffer and is None elsewhere; `external` is memory the planner did not place (another buffer, or bare data).
+* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough.
+* Steps are positions in the node list. Nothing is written; the graph may be used on.
+
+O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that made it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.ggml.layout import graph_record, pointers, records
+from engine.ggml.library import Library
+
+COMPUTE_USAGE: Final = 2
+"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
+
+MAX_NODES: Final = 1 << 24
+"""Nodes beyond which a pointer is taken for no graph."""
+
+Rows = dict[str, Any]
+
+
+def walk(library: Library, graph: int, *, buffer: int | None = None, meta: dict[str, Any] | None = None) -> Rows:
+    """Return the rows of a graph. `buffer` is the compute buffer; default: the only one of COMPUTE usage among the tensors.
+
+    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute memory is in several buffers.
+    """
+    nodes, leafs = _members(library, graph)
+    addresses = leafs + nodes
+    table = records(addresses)
+    extra = _roots_outside(table, addresses)
+    if extra:
+        leafs = leafs + extra
+        addresses = leafs + nodes
+        table = records(addresses)
+    buffer = buffer if buffer is not None else compute_buffer(library, table)
+    base = library.ggml_backend_buffer_get_base(buffer) if buffer is not None else 0
+    rows = _rows(library, table, addresses, buffer or 0, base)
+    names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
+    names.update((address, index) for index, address in enumerate(nodes))
+    sources, roots = table["src"].tolist(), table["view_src"].tolist()
+    for index, row in enumerate(rows):
+        row["view_src"] = names[roots[index]] if roots[index] else None
+        row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
+        if row["op"] == "UNARY":
+            row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
+    size = library.ggml_backend_buffer_get_size(buffer) if buffer is not None else 0
+    about = {
+        "version": library.version,
+        "buffer_size": size,
+        "alignment": library.ggml_backend_buft_get_alignment(library.ggml_backend_cpu_buffer_type()),
+        "inplace_ops": sorted(library.in_place_ops),
+    }
+    return {"meta": {**about, **(meta or {})}, "leafs": rows[: len(leafs)], "nodes": rows[len(leafs) :]}
+
+
+def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    if not graph:
+        raise EngineError("the graph pointer is NULL")
+    head = graph_record(graph)
+    count, leaf_count = int(head["n_nodes"]), int(head["n_leafs"])
+    if not (0 <= count <= MAX_NODES and 0 <= leaf_count <= MAX_NODES and library.ggml_graph_n_nodes(graph) == count):
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: it would have {count} nodes and {leaf_count} leafs")
+    return pointers(library.ggml_graph_nodes(graph), count), pointers(int(head["leafs"]), leaf_count)
+
+
+def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
+    """Roots of views that the graph itself does not hold (an op-NONE view names its root nowhere else), in order of appearance."""
+    known = set(addresses)
+    return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
+
+
+def compute_buffer(library: Library, table: NDArray[Any]) -> int | None:
+    """Return the one buffer of COMPUTE usage among these tensors, None if there is none; raise EngineError if there are several."""
+    found = [
+        b for b in dict.fromkeys(table["buffer"].tolist()) if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE
+    ]
+    if len(found) > 1:
+        raise EngineError(f"the graph lies in {len(found)} compute buffers; name the one whose plan is meant")
+    return found[0] if found else None
+
+
+def _named(names: dict[int, Any], source: int, reader: str) -> Any:
+    try:
+        return names[source]
+    except KeyError:
+        raise EngineError(
+            f"a source of {reader!r} is not part of the graph; its split copy was rewritten or is not complete"
+        ) from None
+
+
+def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffer: int, base: int) -> list[Rows]:
+    """One row for each tensor, without its references."""
+    ops = {number: bytes(library.ggml_op_name(number)).decode() for number in np.unique(table["op"]).tolist()}
+    types = {number: bytes(library.ggml_type_name(number)).decode() for number in np.unique(table["type"]).tolist()}
+    inside = ((table["buffer"] == buffer) & (buffer != 0)).tolist()
+    data = table["data"].tolist()
+    columns = (
+        table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
+        table["flags"].tolist(), table["view_offs"].tolist(), inside, data, addresses,
+    )  # fmt: skip
+    nbytes = library.ggml_nbytes
+    return [
+        {
+            "op": ops[op],
+            "name": name.partition(b"\0")[0].decode(errors="replace"),
+            "type": types[kind],
+            "ne": ne,
+            "nb": nb,
+            "nbytes": nbytes(address),
+            "off": where - base if ours else None,
+            "external": bool(where) and not ours,
+            "flags": flags,
+            "view_src": None,
+            "view_offs": offset,
+            "src": [],
+        }
+        for op, name, kind, ne, nb, flags, offset, ours, where, address in zip(*columns, strict=True)
+    ]
