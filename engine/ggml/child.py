@@ -25,6 +25,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
@@ -76,9 +77,9 @@ class Child:
             self.close()
             raise
 
-    def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT) -> Any:
-        """Run `task(library, *arguments)` in a fresh fork and return its result; see the module for what it raises."""
-        request = pickle.dumps((task.__module__, task.__qualname__, arguments, timeout))
+    def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT, **keywords: Any) -> Any:
+        """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result; see the module for what it raises."""
+        request = pickle.dumps((task.__module__, task.__qualname__, arguments, keywords, timeout))
         _send(self._stdin, request)
         return self._receive(task.__qualname__)
 
@@ -164,10 +165,10 @@ def _serve(path: str, which: str) -> None:
     _send(replies, pickle.dumps(reply))
     while reply[0] == "ok":
         try:
-            module, name, arguments, timeout = pickle.loads(_receive(requests))  # noqa: S301 - our own parent
+            module, name, arguments, keywords, timeout = pickle.loads(_receive(requests))  # noqa: S301 - our own parent
         except EOFError:
             return
-        task = getattr(importlib.import_module(module), name)
+        task = partial(getattr(importlib.import_module(module), name), **keywords)
         _send(replies, pickle.dumps(_in_fork(library, task, arguments, timeout)))
 
 
@@ -219,7 +220,7 @@ def _run(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...],
             reply = ("raised", error)
         except Exception as error:  # noqa: BLE001 - told to the parent, which raises it
             where = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"{type(error).__name__} in {task.__qualname__} ({os.path.basename(where.filename)}:{where.lineno}): {error}"  # noqa: PTH119
+            text = f"{type(error).__name__} in the child ({os.path.basename(where.filename)}:{where.lineno}): {error}"  # noqa: PTH119
             reply = ("raised", EngineError(text))
         payload = memoryview(pickle.dumps(reply))
         while payload:

@@ -25,8 +25,8 @@ from engine.ggml.declarations import InitParams
 from engine.ggml.layout import FLAGS, records
 from engine.ggml.library import Library
 
-type_names: Final = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "i1"}
-"""ggml's element types that numpy has too."""
+ELEMENTS: Final = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "bf16": "<u2", "i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "i1"}
+"""ggml's element types as numpy holds them; bf16 is read as its 16 bits and widened to float32."""
 
 WEIGHTS_USAGE: Final = 1
 """`GGML_BACKEND_BUFFER_USAGE_WEIGHTS`."""
@@ -78,6 +78,11 @@ class Workspace:
             library.ggml_backend_buffer_set_usage(buffer, WEIGHTS_USAGE)
         return int(buffer)
 
+    def memory(self, nbytes: int) -> int:
+        """Return a new CPU buffer of that size, to place tensors in by hand (`ggml_backend_tensor_alloc`)."""
+        buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
+        return self.own(buffer, self.library.ggml_backend_buffer_free, f"buffer of {nbytes} bytes")
+
     def planner(self) -> int:
         """Return a new gallocr over the CPU buffer type."""
         return self.own(self.library.ggml_gallocr_new(self.buffer_type), self.library.ggml_gallocr_free, "graph allocator")
@@ -124,10 +129,14 @@ class Workspace:
         nbytes = self.library.ggml_nbytes(tensor)
         raw = np.empty(nbytes, dtype=np.uint8)
         self.library.ggml_backend_tensor_get(tensor, raw.ctypes.data, 0, nbytes)
-        dtype = np.dtype(type_names[bytes(self.library.ggml_type_name(int(record["type"]))).decode()])
+        kind = bytes(self.library.ggml_type_name(int(record["type"]))).decode()
+        if kind not in ELEMENTS:
+            raise EngineError(f"elements of type {kind} are not read back; the bridge knows {', '.join(ELEMENTS)}")
+        dtype = np.dtype(ELEMENTS[kind])
         shape = tuple(int(n) for n in record["ne"][::-1])
         strides = tuple(int(n) for n in record["nb"][::-1])
-        return np.ndarray(shape, dtype=dtype, buffer=raw.data, strides=strides).copy()
+        elements = np.ndarray(shape, dtype=dtype, buffer=raw.data, strides=strides).copy()
+        return (elements.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else elements
 
     def name(self, tensor: int) -> str:
         """Return the name ggml keeps for a tensor."""

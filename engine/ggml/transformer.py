@@ -145,7 +145,7 @@ def initial(shape: Shape, seed: int) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for name, ne in _sizes(shape):
         last = name.rpartition(".")[2]
-        spread = 1.0 if last == "emb" else float(1 / np.sqrt(ne[0]))
+        spread = 0.3 if last == "emb" else float(1 / np.sqrt(ne[0]))
         drawn = rng.standard_normal(ne[::-1], dtype=np.float32) * np.float32(spread)
         arrays[name] = 1 + 0.1 * drawn if last in ("n1", "n2", "nf") else drawn
     tokens = np.arange(shape.tokens)
