@@ -135,7 +135,7 @@ def _pairs(_: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = ()
 
 def _add_id(_: Library, op: str) -> Iterator[Case]:
     for n in ROWS:
-        for experts, tokens in ((1, 1), (4, 1), (4, 3)):
+        for experts, tokens in ((1, 1), (2, 1), (4, 1), (4, 3)):
             operands = (
                 Operand(dtype="f32", ne=(n, experts, tokens)),
                 Operand(dtype="f32", ne=(n, experts)),

@@ -39,6 +39,7 @@ ENVIRONMENT: Final = {
     "GGML_NO_BACKTRACE": "1",  # else a failed assert starts a debugger on itself
     "OPENBLAS_NUM_THREADS": "1",  # else numpy starts threads that a fork would lose
     "OMP_NUM_THREADS": "2",
+    "OMP_WAIT_POLICY": "PASSIVE",  # else idle threads spin on a busy machine
 }
 
 QUIET_LINES: Final = ("dot -Tpng",)

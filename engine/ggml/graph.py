@@ -162,7 +162,7 @@ class Context:
         self._library = workspace.library
 
     def tensor(self, dtype: str, *ne: int, name: str = "", flag: str = "") -> int:
-        """Make a tensor of ggml type `dtype` and dimensions `ne`; `flag` is input, output, param or loss."""
+        """Make a tensor of ggml type `dtype` and dimensions `ne`; `flag` is any of input, output, param and loss, by spaces."""
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)
         pointer = library.ggml_new_tensor(self.pointer, library.types[dtype], len(ne), ctypes.addressof(dims))
@@ -183,8 +183,8 @@ class Context:
             raise EngineError(f"ggml {self._library.version} made no {what}: the context is full")
         if name:
             self._library.ggml_set_name(pointer, name.encode())
-        if flag:
-            self.flag(pointer, flag)
+        for word in flag.split():
+            self.flag(pointer, word)
         return pointer
 
     def flag(self, tensor: int, flag: str) -> None:
