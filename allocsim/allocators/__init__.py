@@ -13,7 +13,7 @@ not fit.
 
 from typing import Final
 
-from allocsim.allocators import exact, reference
+from allocsim.allocators import exact, ggml, ggml_belief, reference
 from allocsim.allocators.constraints import (
     PINS,
     Constraints,
@@ -31,6 +31,13 @@ from allocsim.errors import UnknownNameError
 ALLOCATORS: Final[dict[str, Allocator]] = {
     row.name: row
     for row in (
+        Allocator(
+            name="ggml",
+            belief=ggml_belief.believe,
+            placement=ggml.place,
+            guarantees=("at_most_reference",),
+            source="ggml src/ggml-alloc.c (d99724f2), in-place list of 0.26.0",
+        ),
         Allocator(
             name="reference",
             belief=exact.believe,

@@ -5,7 +5,7 @@ A stranger's function is recognised by its signature:
 * a first parameter that is annotated `Problem` or called `problem`: a placement; it is given the exact belief
   (`allocsim.allocators.exact`), or the problem at hand, and returns a Plan or offsets;
 * otherwise it takes a program, and `constraints` too if it has a second parameter that must be given or one of that name. What it
-  returns tells the rest: a Problem makes it a belief, which the placement of `reference` completes; a Plan or offsets make it a planner
+  returns tells the rest: a Problem makes it a belief, which the placement of `ggml` completes; a Plan or offsets make it a planner
   of its own whose belief is not known.
 
 Offsets are whole bytes, by position (a list, a tuple, an integer array) or by buffer (a mapping), each in the buffer's own arena;
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from allocsim.allocators import exact, reference
+from allocsim.allocators import exact, ggml
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call
 from allocsim.errors import PlannerError, UnknownNameError
@@ -38,7 +38,7 @@ class Stranger:
     """Whether it takes `constraints`."""
 
     def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
-        """Return its plan, or the plan that `reference` makes of its belief; `problem` is set only where it is known.
+        """Return its plan, or the plan that `ggml` makes of its belief; `problem` is set only where it is known.
 
         Raises PlannerError for what is no answer and CapacityError for a plan beyond an arena's capacity.
         """
@@ -46,7 +46,7 @@ class Stranger:
         answer = call(self.name, self.function, program, *((told,) if self.told else ()))
         if isinstance(answer, Problem):
             problem = a_problem(self.name, program, answer)
-            plan = a_plan(self.name, program, call(self.name, reference.place, problem), problem=problem)
+            plan = a_plan(self.name, program, call(self.name, ggml.place, problem), problem=problem)
             return replace(plan, source=self.name)
         return a_plan(self.name, program, answer, own=told.own)
 
