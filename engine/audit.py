@@ -9,8 +9,8 @@ Conventions
 -----------
 * Over: equal address of element 0, equal layout, shown before the run (one data pointer, equal strides, shared memory). Partly over:
   `SHIFT` bytes before or behind it; no contract permits that, it is measured for information.
-* Data: every operand is drawn for itself and scaled for itself, the result starts as NaN, all anew in every draw. Equal operands or zeros hide
-  aliasing (x over dy with dy = x changes nothing).
+* Data: every operand is drawn for itself and scaled for itself, the result starts as NaN, all anew in every draw. Equal operands or zeros can
+  hide aliasing: copy-then-add over its second operand is right where both are equal.
 * `max_error` is max |over - apart| / max |apart| over the worst draw; infinite where one run has a NaN that the other has not. Any
   difference in bits is unsafe, whatever its size.
 * Same data, same seed, same rows: nothing depends on names, on time or on the order of the cases.

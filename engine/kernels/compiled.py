@@ -304,7 +304,29 @@ def soft_max_back_two_pass(dy: Any, y: Any, scale: Any, out: Any) -> None:
         _scale(o, scale)
 
 
-# ---------------------------------------------------------------------------------------------------------- activations
+# ------------------------------------------------------------------------------------------------- arithmetic, activations
+
+
+@_kernel
+def binary_rows(operation: Any, a: Any, b: Any, out: Any) -> None:
+    """Write out = a + b, a - b or a * b (operation 0, 1, 2), b repeating over leading rows. a, out: (rows, n); b: (m, n), m divides rows."""
+    block = _block(out)
+    rows, n = a.shape
+    for row in range(rows):
+        x, y, z = a[row], b[row % b.shape[0]], out[row]
+        for start in range(0, n, BLOCK):
+            stop = start + BLOCK
+            u, v, o = x[start:stop], y[start:stop], z[start:stop]
+            if operation == 0:
+                for i in range(o.size):
+                    block[i] = u[i] + v[i]
+            elif operation == 1:
+                for i in range(o.size):
+                    block[i] = u[i] - v[i]
+            else:
+                for i in range(o.size):
+                    block[i] = u[i] * v[i]
+            _copy(block, o)
 
 
 @_kernel

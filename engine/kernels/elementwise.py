@@ -1,7 +1,9 @@
-"""Kernels that are one numpy ufunc or copy each, bound. Strides of any kind; nothing is compiled.
+"""Kernels that are one numpy ufunc or copy each, bound. Strides of any kind.
 
-One IEEE operation per element (or a sum in a fixed order), so the bits do not depend on placement. numpy itself handles a
-result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared pair needs.
+One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
+handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
+pair needs. For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
+rows, goes to a compiled loop instead.
 
 ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
 """
@@ -11,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require
+from engine.kernels import rowwise
+from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require, rows
 
 
 def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
@@ -38,6 +41,10 @@ def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[i
     return large.reshape(outer, copy=False), small.reshape(inner, copy=False), tuple(axes)
 
 
+_COMPILED = {np.add: 0, np.subtract: 1, np.multiply: 2}
+"""Codes of `compiled.binary_rows`."""
+
+
 def bind_binary(kind: str, ufunc: np.ufunc) -> Bind:
     """(a, b) -> shape of a; b repeats over a."""
 
@@ -49,6 +56,9 @@ def bind_binary(kind: str, ufunc: np.ufunc) -> Bind:
         if all(x.shape == a.shape and x.flags.c_contiguous for x in (a, b, out)) and a.dtype == b.dtype:
             return ufunc, (flat(a), flat(b), flat(out))
         left, right, _ = _tiled(kind, a, b)
+        dense = all(x.flags.c_contiguous for x in (a, b, out))
+        if dense and b.ndim and b.shape == a.shape[-b.ndim :] and ufunc in _COMPILED:
+            return rowwise.call("binary_rows", _COMPILED[ufunc], rows(a), rows(b), rows(out))
         return ufunc, (left, right, out.reshape(left.shape, copy=False))
 
     return bind

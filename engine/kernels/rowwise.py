@@ -19,7 +19,8 @@ ROPE_MODES = {"normal": False, "neox": True}
 _ROPE_TABLE = 1024
 
 
-def _call(name: str, *args: Any) -> Call:
+def call(name: str, *args: Any) -> Call:
+    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     return compiled.entry(getattr(compiled, name), args), args
@@ -35,7 +36,7 @@ def bind_rms_norm(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     """x[.., n] -> [.., n]; params eps."""
     (x,), (y,) = operands, results
     same_shapes("rms_norm", x, y)
-    return _call("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
+    return call("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
 
 
 def bind_rms_norm_back(name: str) -> Bind:
@@ -45,7 +46,7 @@ def bind_rms_norm_back(name: str) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (dy, x), (out,) = operands, results
         same_shapes(name, dy, x, out)
-        return _call(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
+        return call(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
 
     return bind
 
@@ -59,7 +60,7 @@ def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     source = rows(x)
     fits = mask.dtype == x.dtype and mask.shape[1] == source.shape[1] and (not masks or source.shape[0] % len(mask) == 0)
     require(fits, f"soft_max: mask {mask.dtype}{list(mask.shape)} does not repeat over {x.dtype}{list(x.shape)}")
-    return _call("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y))
+    return call("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y))
 
 
 def bind_soft_max_back(name: str) -> Bind:
@@ -69,7 +70,7 @@ def bind_soft_max_back(name: str) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (dy, y), (out,) = operands, results
         same_shapes(name, dy, y, out)
-        return _call(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
+        return call(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
 
     return bind
 
@@ -80,7 +81,7 @@ def bind_elements(name: str) -> Bind:
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         same_shapes(name, *operands, *results)
-        return _call(name, *map(flat, operands), *map(flat, results))
+        return call(name, *map(flat, operands), *map(flat, results))
 
     return bind
 
@@ -108,7 +109,7 @@ def bind_rope(sign: float) -> Bind:
             raise EngineError(f"rope: mode {mode!r} is not one of {', '.join(ROPE_MODES)}")
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
-        return _call("rope", x, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
+        return call("rope", x, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
 
     return bind
 
@@ -121,7 +122,7 @@ def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results
     require(
         loss.size == 1 and loss.dtype == logits.dtype, f"cross_entropy_loss: result {loss.dtype}{list(loss.shape)} is no scalar"
     )
-    return _call("cross_entropy_loss", rows(logits), rows(labels), flat(loss))
+    return call("cross_entropy_loss", rows(logits), rows(labels), flat(loss))
 
 
 @on_dense
@@ -130,7 +131,7 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
     (grad, logits, labels), (out,) = operands, results
     same_shapes("cross_entropy_loss_back", logits, labels, out)
     require(grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}")
-    return _call("cross_entropy_loss_back", flat(grad), rows(logits), rows(labels), rows(out))
+    return call("cross_entropy_loss_back", flat(grad), rows(logits), rows(labels), rows(out))
 
 
 @on_dense
@@ -140,7 +141,7 @@ def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     fits = table.ndim == 2 and out.dtype == table.dtype and rows(out).shape[1] == table.shape[1]
     require(fits, f"get_rows: table {table.dtype}{list(table.shape)} gives no {out.dtype}{list(out.shape)}")
     target = rows(out)
-    return _call("get_rows", table, _indices("get_rows", ids, len(target)), target)
+    return call("get_rows", table, _indices("get_rows", ids, len(target)), target)
 
 
 @on_dense
@@ -150,7 +151,7 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
     source = rows(dy)
     fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
     require(fits, f"get_rows_back: {dy.dtype}{list(dy.shape)} gives no {out.dtype}{list(out.shape)}")
-    return _call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)
+    return call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)
 
 
 @on_dense
@@ -159,4 +160,4 @@ def bind_opt_step_sgd(params: Mapping[str, Any], operands: Arrays, results: Arra
     (w, g, hp), (out,) = operands, results
     same_shapes("opt_step_sgd", w, g, out)
     require(hp.size == 2 and hp.dtype == w.dtype, f"opt_step_sgd: hp must be {w.dtype}[2], got {hp.dtype}{list(hp.shape)}")
-    return _call("opt_step_sgd", flat(w), flat(g), flat(hp), flat(out))
+    return call("opt_step_sgd", flat(w), flat(g), flat(hp), flat(out))
