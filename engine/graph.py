@@ -119,6 +119,7 @@ class Graph:
         """Parameter -> its gradient, as `engine.autodiff.backward` left it."""
         self._reached: set[Tensor] = set()
         self._names: set[str] = set()
+        self._repeats: dict[str, int] = {}
         self._scope: tuple[str, int | None, str] = ("", None, "forward")
 
     def __repr__(self) -> str:
@@ -236,10 +237,11 @@ class Graph:
         full = f"{self._scope[0]}.{stem}" if self._scope[0] else stem
         if unique and full in self._names:
             raise EngineError(f"the name {full!r} is taken in graph {self.name!r}")
-        name, count = full, 1
+        name, count = full, self._repeats.get(full, 1)
         while name in self._names:
             count += 1
             name = f"{full}_{count}"
+        self._repeats[full] = count
         self._names.add(name)
         return name
 

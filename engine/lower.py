@@ -77,17 +77,17 @@ def lower(
 
     Args:
         graph: the graph.
-        reads: tensors the host reads after each run; only these are safe from reuse.
+        reads: tensors the host reads after each run, each once; only these are safe from reuse.
         kernels: kind -> variant, where it is not the default one.
         registry: the kernels to choose from; `engine.kernels.KERNELS` by default.
         arena: the address space of everything.
 
     Raises:
-        EngineError: a tensor read is not part of the order or stands there twice; a kind has no kernel; a mutation's kernel
+        EngineError: a tensor read is not part of the order; a kind has no kernel; a mutation's kernel
             does not declare that it writes over its source.
         UnknownNameError: no such variant.
     """
-    wanted = tuple(reads)
+    wanted = tuple(dict.fromkeys(reads))
     builder = ProgramBuilder(graph.name, arenas=(arena,))
     gradient_of = {gradient: parameter.name for parameter, gradient in reversed(list(graph.gradients.items()))}
     buffers: dict[Tensor, int] = {}
@@ -140,8 +140,6 @@ def lower(
     for position, tensor in enumerate(wanted):
         if tensor not in values:
             raise EngineError(f"reads[{position}]: {tensor} is not part of what {graph!r} runs; expand it first")
-        if tensor in wanted[:position]:
-            raise EngineError(f"reads[{position}]: {tensor} stands there twice")
         builder.op(HOST_READ, (values[tensor],), (), name=tensor.name, meta=_meta(tensor, gradient_of))
         tensors.append(tensor)
         chosen.append(None)
