@@ -1,1 +1,112 @@
-"""allocsim finds out why a memory plan gives wrong numbers: plan, kernel or caller."""
+"""allocsim finds out why a memory plan gives wrong numbers: plan, kernel or caller.
+
+    import allocsim
+
+    builder = allocsim.ProgramBuilder("step")                # or allocsim.read("plan.json"), or any networkx.DiGraph
+    ...
+    report = allocsim.verify_program(program, plan)          # allocsim.Report: every violation, with its witnesses
+
+Names are imported when they are first used, so `import allocsim` costs nothing. `_MODULES` below is the whole public surface;
+what stands in no row of it may change without notice.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from allocsim.builder import ProgramBuilder, plan_of
+    from allocsim.checks import check
+    from allocsim.checks.violations import KINDS, Report, Stats, Violation
+    from allocsim.document import dumps, loads, read, schema, write
+    from allocsim.errors import (
+        AllocsimError,
+        CapacityError,
+        DocumentError,
+        EngineError,
+        ModelError,
+        OutputError,
+        PlannerError,
+        UnknownNameError,
+    )
+    from allocsim.explanation import explain
+    from allocsim.interchange import as_program, from_networkx, to_networkx
+    from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
+    from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
+
+__version__: Final = "0.1.0"
+
+_MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "allocsim.builder": ("ProgramBuilder", "plan_of"),
+    "allocsim.checks": ("check",),
+    "allocsim.checks.violations": ("KINDS", "Report", "Stats", "Violation"),
+    "allocsim.document": ("dumps", "loads", "read", "schema", "write"),
+    "allocsim.errors": (
+        "AllocsimError", "CapacityError", "DocumentError", "EngineError", "ModelError", "OutputError", "PlannerError",
+        "UnknownNameError",
+    ),
+    "allocsim.explanation": ("explain",),
+    "allocsim.interchange": ("as_program", "from_networkx", "to_networkx"),
+    "allocsim.model": (
+        "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
+    ),
+    "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
+}  # fmt: skip
+"""Where each public name lives."""
+
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "KINDS",
+    "AllocsimError",
+    "Arena",
+    "Buffers",
+    "CapacityError",
+    "Document",
+    "DocumentError",
+    "EngineError",
+    "Event",
+    "ModelError",
+    "Op",
+    "Ops",
+    "OutputError",
+    "Plan",
+    "PlannerError",
+    "Problem",
+    "Program",
+    "ProgramBuilder",
+    "Report",
+    "Role",
+    "Run",
+    "Stats",
+    "UnknownNameError",
+    "Value",
+    "Values",
+    "Violation",
+    "as_program",
+    "check",
+    "dumps",
+    "explain",
+    "from_networkx",
+    "loads",
+    "plan_of",
+    "read",
+    "schema",
+    "to_networkx",
+    "verify",
+    "verify_lifetimes",
+    "verify_program",
+    "verify_session",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'allocsim' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

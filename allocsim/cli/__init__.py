@@ -1,1 +1,159 @@
-"""The command line."""
+"""The command `allocsim`: a table of commands, each imported only when it is called.
+
+Convention. A row of `COMMANDS` names a module, an attribute of it, and one line of help. The attribute is either a function
+with typer's annotations, which becomes the command, or a `typer.Typer`, whose functions become subcommands. Every command
+returns its exit status (None is 0) and prints results on standard output; it raises `AllocsimError` or `OSError` for what the
+user can mend, and never prints those itself. The table knows the help, so that `allocsim --help` imports no command.
+
+| exit status | meaning |
+|---|---|
+| 0 | done, nothing found |
+| 1 | done, and something is wrong with what was judged |
+| 2 | bad usage or bad input: one line on standard error |
+| 70 | a defect in allocsim itself, with its traceback |
+| 130 | interrupted |
+| 141 | nobody reads standard output any more; said silently |
+
+What this module does not see: what the commands do. Nothing below `allocsim.cli` imports it.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from allocsim.errors import AllocsimError, UnknownNameError
+
+
+class Command(NamedTuple):
+    """One row of the table."""
+
+    module: str
+    attribute: str
+    """A function, or a `typer.Typer` with subcommands."""
+    help: str
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "repro": Command("allocsim.cli.repro", "app", "run a real bug and find its culprit: default, pinned and reference"),
+    "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
+    "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
+    "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
+    "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
+    "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
+    "plot": Command("allocsim.cli.plot", "plot", "a picture of a plan: memory map, lifetimes or live bytes"),
+    "convert": Command("allocsim.cli.convert", "convert", "from one file format to another"),
+    "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
+}
+"""Every command, in the order of the help."""
+
+USAGE: Final = "usage: allocsim COMMAND [ARGUMENTS]...   (allocsim COMMAND --help says more)"
+
+BAD_INPUT: Final = 2
+INTERNAL: Final = 70
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status; nothing is raised."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal cannot show
+    try:
+        status = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except AllocsimError as error:
+        return _say(str(error), BAD_INPUT)
+    except OSError as error:
+        return _say(os_error_line(error), BAD_INPUT)
+    except MemoryError:
+        return _say("there is not enough memory for this", BAD_INPUT)
+    except Exception as error:  # noqa: BLE001  # the last one to see it: usage errors have no common public type
+        return _say_other(error)
+    return status
+
+
+def os_error_line(error: OSError) -> str:
+    """Return what the operating system said, with the file it is about."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename is not None else said
+
+
+def one_line(text: str) -> str:
+    """Return text with whatever would break a line or steer a terminal spelled out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        sys.stdout.write(help_text() + "\n")
+        return 0 if arguments else BAD_INPUT
+    if arguments[0] in ("--version", "-V"):
+        from allocsim import __version__  # noqa: PLC0415  # as all below: only when called
+
+        sys.stdout.write(f"allocsim {__version__}\n")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS)
+    row = COMMANDS[name]
+    command = _command(getattr(import_module(row.module), row.attribute), row)
+    with command.make_context(f"allocsim {name}", rest) as context:
+        return int(command.invoke(context) or 0)
+
+
+def help_text() -> str:
+    """Return the list of commands, from the table alone."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {row.help}" for name, row in COMMANDS.items()]
+    purpose = "Find out why a memory plan gives wrong numbers: plan, kernel or caller."
+    return "\n".join([USAGE, "", purpose, "", *lines, "", "exit status: 0 clean, 1 something found, 2 bad usage or input"])
+
+
+def _command(found: Any, row: Command) -> Any:
+    """Return the command behind an attribute of a row: typer's own object, with usage, options and help."""
+    import typer  # noqa: PLC0415  # not for --help
+
+    app: typer.Typer = found
+    if not isinstance(found, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(help=f"{row.help[0].upper()}{row.help[1:]}.", epilog=found.__doc__)(found)
+    return typer.main.get_command(app)
+
+
+def _say(message: str, status: int) -> int:
+    with suppress(OSError):  # nobody may listen on standard error either
+        sys.stderr.write(f"allocsim: {one_line(message)}\n")
+        sys.stderr.flush()
+    return status
+
+
+def _say_other(error: Exception) -> int:
+    """Answer typer's signals (exit, usage error, abort), which its versions spell differently; anything else is our defect."""
+    status = getattr(error, "exit_code", None)
+    if hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        hint = f" ({context.command_path} --help says more)" if context is not None else ""
+        return _say(f"{error.format_message().rstrip('.')}{hint}", BAD_INPUT)
+    if isinstance(status, int):
+        return status
+    if type(error).__name__ == "Abort":
+        return _say("interrupted", INTERRUPTED)
+    traceback.print_exception(error)
+    return _say("this is a defect in allocsim, not in your input; please report it with the lines above", INTERNAL)
+
+
+def _forget_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not complain."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

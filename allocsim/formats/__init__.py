@@ -1,1 +1,81 @@
-"""Readers and writers of foreign dumps and of the native document."""
+"""Files of every supported format, read into documents.
+
+    document = formats.load("plan.json")           # the format is told by the content, never by the name
+    document = formats.load("dump", "ggml")        # or said
+
+Each format is a row of `FORMATS`: how to recognise it by its first bytes, and how to read it. Every reader converts its source's
+conventions of time and bytes once, states them in its header, runs no code and trusts no number; what is wrong comes back as one
+`DocumentError` with file, place and rule. What no row recognises is read as a native document, whose reader says best what is wrong.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocsim import document
+from allocsim.errors import DocumentError, UnknownNameError
+from allocsim.formats import ggml
+from allocsim.model import Document
+
+HEAD: Final = 1 << 16
+"""Bytes of a file that are looked at to tell its format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of file."""
+
+    name: str
+    what: str
+    """One clause for people."""
+    matches: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
+    loads: Callable[[bytes, str], Document]
+    """Bytes and the name of the file to the document, or DocumentError."""
+
+
+def _is_native(head: bytes) -> bool:
+    return re.search(rb'"format"\s*:\s*"allocsim"|"programs"\s*:\s*\[', head) is not None
+
+
+FORMATS: Final[dict[str, Format]] = {
+    row.name: row
+    for row in (
+        Format(name="native", what="allocsim's own document, version 1", matches=_is_native, loads=document.loads),
+        Format(name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads),
+    )
+}
+"""Every format that can be read, in the order in which they are tried."""
+
+
+def load(path: str | Path, format_name: str | None = None) -> Document:
+    """Return the document in a file, of the format named or of the one its first bytes show.
+
+    O(size). Raises DocumentError where it cannot be opened or is no such file, UnknownNameError for an unknown format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise UnknownNameError("format", format_name, FORMATS)
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(HEAD)
+        if format_name is None:
+            format_name = detect(head)
+        if format_name == "native":
+            return document.read(path)
+        with Path(path).open("rb") as file:
+            data = file.read(document.MAX_BYTES + 1)
+    except OSError as error:
+        raise DocumentError(str(path), "", f"cannot be read: {error.strerror or error}") from None
+    if len(data) > document.MAX_BYTES:
+        raise DocumentError(str(path), "", f"is larger than {document.MAX_BYTES >> 20} MiB, the most that is read")
+    return FORMATS[format_name].loads(data, str(path))
+
+
+def detect(head: bytes) -> str:
+    """Return the name of the format of a file that begins with `head`; `native` where none is recognised."""
+    return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
+
+
+__all__ = ["FORMATS", "HEAD", "Format", "detect", "load"]

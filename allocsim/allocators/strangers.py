@@ -1,0 +1,117 @@
+"""Planners from outside the table, named `package.module:function`.
+
+A stranger's function is recognised by its signature:
+
+* a first parameter that is annotated `Problem` or called `problem`: a placement; it is given the exact belief
+  (`allocsim.allocators.exact`), or the problem at hand, and returns a Plan or offsets;
+* otherwise it takes a program, and `constraints` too if it has a second parameter that must be given or one of that name. What it
+  returns tells the rest: a Problem makes it a belief, which the placement of `ggml` completes; a Plan or offsets make it a planner
+  of its own whose belief is not known.
+
+Offsets are whole bytes, by position (a list, a tuple, an integer array) or by buffer (a mapping), each in the buffer's own arena;
+"own" and None mean what they mean in a document, and None for a buffer that is to be kept apart means "own". What a stranger
+does wrong comes back as one `PlannerError` with its name (`allocsim.allocators.planner`).
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from allocsim.allocators import exact, ggml
+from allocsim.allocators.constraints import Constraints
+from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call
+from allocsim.errors import PlannerError, UnknownNameError
+from allocsim.model import Plan, Problem, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranger:
+    """A function from a program to a problem or to a plan; which of the two shows when it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    told: bool
+    """Whether it takes `constraints`."""
+
+    def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
+        """Return its plan, or the plan that `ggml` makes of its belief; `problem` is set only where it is known.
+
+        Raises PlannerError for what is no answer and CapacityError for a plan beyond an arena's capacity.
+        """
+        told = constraints if constraints is not None else Constraints.of(program)
+        answer = call(self.name, self.function, program, *((told,) if self.told else ()))
+        if isinstance(answer, Problem):
+            problem = a_problem(self.name, program, answer)
+            plan = a_plan(self.name, program, call(self.name, ggml.place, problem), problem=problem)
+            return replace(plan, source=self.name)
+        return a_plan(self.name, program, answer, own=told.own)
+
+    def place(self, problem: Problem) -> Plan:
+        """Plan the problem's program under the problem's constraints; the rest of the problem is not asked for."""
+        return self.plan(problem.program, Constraints.from_problem(problem))
+
+
+def find_stranger(name: str) -> Planner:
+    """Return the planner called `package.module:function`; the current directory is searched as well.
+
+    Raises UnknownNameError where module or function do not exist, PlannerError where importing fails or it is no function.
+    """
+    module_name, _, path = name.partition(":")
+    function = _import(name, module_name)
+    for part in path.split("."):
+        if not hasattr(function, part):
+            raise UnknownNameError(f"function of {module_name}", path, _functions(function))
+        function = getattr(function, part)
+    if isinstance(function, Allocator):
+        return function
+    if not callable(function):
+        raise PlannerError(f"allocator {name!r} is a {type(function).__name__}, not a function")
+    return of_function(name, function)
+
+
+def of_function(name: str, function: Callable[..., Any]) -> Planner:
+    """Return the planner a function is, by its signature (module header). Raises PlannerError if it takes no argument."""
+    try:
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    except (TypeError, ValueError):
+        raise PlannerError(f"allocator {name!r} has no signature to tell what it takes") from None
+    if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise PlannerError(f"allocator {name!r} takes no argument; a problem or a program is needed")
+    first = parameters[0]
+    annotation = first.annotation if isinstance(first.annotation, str) else getattr(first.annotation, "__name__", "")
+    if first.name == "problem" or annotation.strip("'\"").rpartition(".")[2] == "Problem":
+        return Allocator(name=name, belief=exact.believe, placement=function, source=name)
+    return Stranger(name=name, function=function, told=_takes_constraints(parameters[1:]))
+
+
+def _takes_constraints(rest: list[inspect.Parameter]) -> bool:
+    positional = [p for p in rest if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return bool(positional) and (positional[0].name == "constraints" or positional[0].default is inspect.Parameter.empty)
+
+
+def _import(name: str, module_name: str) -> Any:
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise UnknownNameError("module", module_name, ()) from None
+        raise PlannerError(f"allocator {name!r} cannot be imported: {error}") from error
+    except Exception as error:
+        line = " ".join(str(error).split())[:200]
+        raise PlannerError(f"allocator {name!r} cannot be imported: {type(error).__name__}: {line}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def _functions(module: Any) -> list[str]:
+    return [key for key, member in vars(module).items() if callable(member) and not key.startswith("_")]

@@ -1,0 +1,90 @@
+"""How commands print: one JSON document, plain lines in a pipe, tables on a terminal.
+
+Plain lines are stable and greppable: columns separated by two spaces, nothing wrapped, nothing coloured. rich is imported only
+for a terminal. Names come from files, so everything is made one line before it is printed.
+
+What this module does not see: what is being printed.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from allocsim.cli import one_line
+from allocsim.errors import AllocsimError
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def print_json(thing: Any) -> None:
+    """Print one JSON document and nothing else."""
+    sys.stdout.write(json.dumps(thing, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Print one line."""
+    sys.stdout.write(one_line(text) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """Print rows: a table on a terminal, two-space separated columns without a header in a pipe. `right` are numbers."""
+    cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, right)
+        return
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
+    for row in cells:
+        padded = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        sys.stdout.write(f"  {'  '.join(padded).rstrip()}\n")
+
+
+def print_error(message: str) -> None:
+    """Say on standard error what is wrong with one input of several."""
+    sys.stderr.write(f"allocsim: {one_line(message)}\n")
+
+
+def in_bytes(count: int) -> str:
+    """Return a size as people read it, `12.3 MiB`, exact below 1 KiB."""
+    size = float(count)
+    for unit in UNITS:
+        if abs(size) < 1024 or unit == UNITS[-1]:
+            return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def bytes_of(text: str) -> int:
+    """Return the bytes a user means by `4096`, `64KiB`, `1.5 MiB` or `2G`; units are powers of 1024."""
+    letters = {unit[0]: 1024**power for power, unit in enumerate(UNITS)}
+    digits = text.strip().rstrip("iBbkKmMgGtTpP ")
+    unit = text.strip()[len(digits) :].strip().upper().removesuffix("B").removesuffix("I")
+    try:
+        count = float(digits) * letters[unit or "B"]
+    except (KeyError, ValueError):
+        raise AllocsimError(f"{text!r} is no number of bytes; write 4096, 64KiB or 2GiB") from None
+    if not 0 <= count <= 1 << 62:
+        raise AllocsimError(f"{text!r} is not between 0 and 2^62 bytes")
+    return int(digits) * letters[unit or "B"] if digits.isdecimal() else int(count)
+
+
+def show_path(path: Path | str) -> str:
+    """Return a path as the user spelled it, on one line."""
+    return one_line(str(path))
+
+
+def _print_rich(columns: Sequence[str], cells: list[list[str]], right: Sequence[str]) -> None:
+    from rich.console import Console  # noqa: PLC0415  # only on a terminal
+    from rich.table import Table  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415  # as above
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)

@@ -1,0 +1,105 @@
+"""`allocsim plan FILE --allocator A`: make a plan for every program of a document.
+
+What the document's first problem for a program pins, keeps apart and fixes is what the planner is told; the rest it believes
+anew. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
+them. A session of the document is kept, its runs now under the new plans.
+
+What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound (`allocsim check`).
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from allocsim.allocators import PINS, Constraints, find, pin_values
+from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line
+from allocsim.document import write
+from allocsim.errors import CapacityError, DocumentError, UnknownNameError
+from allocsim.formats import load
+from allocsim.liveness import lower_bound
+from allocsim.model import Bools, Document, Plan, Program, Run
+
+
+def plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A document with programs.")],
+    *,
+    allocator: Annotated[str, typer.Option(help='A name, or "package.module:function".')],
+    out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="Native document to write.")] = None,
+    max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")] = None,
+    pin: Annotated[list[str] | None, typer.Option(metavar="POLICY|VALUE", help=f"{', '.join(PINS)}, or a value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Exit status: 0 planned, 1 over capacity or --max-peak (nothing is written then), 2 bad input."""
+    budget = None if max_peak is None else bytes_of(max_peak)
+    planner = find(allocator)
+    document = load(file)
+    if not document.programs:
+        raise DocumentError(file, "programs", "there is none to plan")
+    try:
+        plans = [planner.plan(program, _constraints(document, program, pin or [])) for program in document.programs]
+    except CapacityError as error:
+        print_error(str(error))
+        return 1
+    over = [made for made in plans if budget is not None and made.peak_bytes > budget]
+    _print(plans, allocator, as_json=as_json)
+    for made in over:
+        print_error(f"program {made.program.name!r} needs {made.peak_bytes} bytes; {budget} are allowed")
+    if out is not None and not over:
+        write(_replanned(document, plans), out)
+    return int(bool(over))
+
+
+def _constraints(document: Document, program: Program, pins: list[str]) -> Constraints:
+    told = next((problem for problem in document.problems if problem.program is program), None)
+    base = Constraints.of(program) if told is None else Constraints.from_problem(told)
+    policies = [PINS[name] for name in pins if name in PINS]
+    mask = np.zeros(len(program.buffers), dtype=np.bool_) if policies else base.pinned.copy()
+    for policy in policies:
+        mask |= policy(program)
+    for name in pins:
+        if name not in PINS:
+            mask |= _pin_value(document, program, name)
+    return replace(base, pinned=mask)
+
+
+def _pin_value(document: Document, program: Program, name: str) -> Bools:
+    """Pin the values of that name (or of that index) where this program has one; some program must."""
+    if not any(name in other.values.names for other in document.programs):
+        if not name.isdecimal():
+            known = {value for other in document.programs for value in other.values.names}
+            raise UnknownNameError("pin policy or value", name, known | set(PINS))
+        return pin_values(program, [int(name)])
+    return pin_values(program, [index for index, value in enumerate(program.values.names) if value == name])
+
+
+def _replanned(document: Document, plans: list[Plan]) -> Document:
+    if document.session is None:
+        return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), meta=document.meta)
+    new = {id(made.program): made for made in plans}
+    runs = tuple(Run.of(new[id(run.plan.program)], program=run.program, skip=run.skip) for run in document.session)
+    return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), session=runs, meta=document.meta)
+
+
+def _problems(plans: list[Plan]) -> tuple[Any, ...]:
+    return tuple(made.problem for made in plans if made.problem is not None)
+
+
+def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "program": made.program.name,
+            "allocator": allocator,
+            "buffers": len(made.program.buffers),
+            "peak_bytes": made.peak_bytes,
+            "lower_bound_bytes": lower_bound(made.program, counted=made.placed),
+        }
+        for made in plans
+    ]
+    if as_json:
+        print_json({"plans": rows})
+        return
+    for row in rows:
+        sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {in_bytes(row['lower_bound_bytes'])}"
+        print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}")

@@ -1,0 +1,10 @@
+"""`allocsim schema`: the JSON Schema of the native document, as the package holds it in `allocsim/schema.json`."""
+
+from allocsim.cli.output import print_json
+from allocsim.document import schema as document_schema
+
+
+def schema() -> int:
+    """`allocsim schema > schema.json` makes the file that editors and validators take."""
+    print_json(document_schema())
+    return 0

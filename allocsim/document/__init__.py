@@ -1,0 +1,78 @@
+"""The native document: one JSON file with programs, beliefs, plans and the session that was run.
+
+    document = read("plan.json")          # allocsim.model.Document, or DocumentError with the exact place
+    write(document, "copy.json")          # atomically; reading it back gives equal columns
+
+Reading never runs code and never trusts a number; what is wrong is told in one line that names file, place and rule:
+`plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`. Writing leaves out defaults, puts one row on
+each line and gives the same bytes for the same document.
+
+    rows      what stands in the file, as types; the schema is generated from them
+    parse     bytes -> rows: JSON, types, bounds, repeated keys, depth
+    reader    rows -> model: columns and defaults
+    writer    model -> bytes
+
+What this package does not see: other formats (`allocsim.formats`) and whether a plan is any good (`allocsim.checks`).
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from allocsim.document.parse import MAX_BYTES, MAX_DEPTH, parse
+from allocsim.document.reader import document_from
+from allocsim.document.writer import encode
+from allocsim.errors import DocumentError, ModelError
+from allocsim.files import write_atomic
+from allocsim.model import Document
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "read", "schema", "write"]
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def loads(data: bytes | str, source: str = "document") -> Document:
+    """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
+
+    O(size). Raises DocumentError, with place and rule, for anything that is no well-formed document.
+    """
+    try:
+        return document_from(parse(data.encode() if isinstance(data, str) else data, source))
+    except DocumentError:
+        raise
+    except ModelError as error:
+        raise DocumentError(source, error.place, error.rule) from None
+
+
+def read(path: str | Path) -> Document:
+    """Return the document in a file. Raises DocumentError as `loads` does, OSError where the file cannot be read."""
+    with Path(path).open("rb") as file:
+        data = file.read(1 << 16)
+        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b""):  # else refused by its first bytes, however long it is
+            data += file.read(MAX_BYTES + 1 - len(data))
+    return loads(data, str(path))
+
+
+def dumps(document: Document) -> bytes:
+    """Return the document as UTF-8 JSON, deterministic, defaults left out. Raises OutputError where a `meta` is no JSON."""
+    return encode(document)
+
+
+def write(document: Document, path: str | Path) -> None:
+    """Write the document to a file, whole or not at all. Raises OutputError where that cannot be done."""
+    write_atomic(path, dumps(document))
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a document; `allocsim/schema.json` holds the same."""
+    import msgspec  # noqa: PLC0415  # only the schema needs all of it
+
+    from allocsim.document.rows import PUBLIC_NAMES, DocumentRow  # noqa: PLC0415  # as above
+
+    _, defs = msgspec.json.schema_components([DocumentRow], ref_template="#/$defs/{name}")
+    text = msgspec.json.encode(defs).decode()
+    for row, name in PUBLIC_NAMES.items():
+        text = re.sub(rf'(?<=["/]){row.__name__}(?=")', name, text)
+    definitions = msgspec.json.decode(text)
+    root = definitions.pop("Document")
+    return {"$schema": SCHEMA_DIALECT, **root, "title": "allocsim document, version 1", "$defs": definitions}

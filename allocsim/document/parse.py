@@ -1,0 +1,300 @@
+"""Bytes to rows: JSON is parsed, typed and refused here, each refusal with its exact place.
+
+Guards, in order, each one line to the user: size, UTF-8, the opening brace, JSON itself, the types of `allocsim.document.rows`,
+keys that appear twice in one object (JSON parsers silently keep the last), and the depth of `meta`. Nothing is trusted: msgspec
+bounds numbers while it decodes, so no integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches a
+column.
+
+msgspec speaks of JSON paths and Python types; `_complaint` turns that into the house form (`programs[0].ops[17].name: 5 is not
+a string`), looking the offending value up in a second, plain parse. Only failing documents pay for that.
+
+What this module does not see: whether the numbers make sense together.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, Final
+
+import msgspec
+
+from allocsim.document import rows
+from allocsim.errors import DocumentError, ModelError
+from allocsim.layout import LIMIT
+
+MAX_BYTES: Final = 1 << 29
+"""Largest document that is read (512 MiB): a bound on memory, some two million ops."""
+
+MAX_DEPTH: Final = 64
+"""Deepest nesting inside `meta`; the rest of a document has a fixed, small depth."""
+
+_DECODER: Final = msgspec.json.Decoder(rows.DocumentRow)
+
+_KINDS: Final = {
+    "int": "an integer", "str": "a string", "array": "a list", "object": "an object", "bool": "true or false", "null": "null",
+    "float": "a number",
+}  # fmt: skip
+
+_CHOICES: Final = {
+    "dtype": f"is none of {' '.join(rows.Dtype.__args__)}",  # type: ignore[attr-defined]  # a Literal has __args__
+    "role": f"is none of {' '.join(sorted(rows.ROLE_NAMES))}",
+    "format": 'is not "allocsim"',
+    "version": "is not a version this reader knows; it knows 1",
+    "slots": 'is no slot; a slot is an object, "own" or null',
+    "events": "is neither alloc nor free",
+}
+"""What to say of a word that is none of those allowed, by the key it stands under."""
+
+_KEYS: Final[dict[Any, list[str]]] = {row: list(row.__struct_fields__) for row in rows.PUBLIC_NAMES}
+
+_ENTRY_TYPES: Final[dict[str, Any]] = {"fixed": rows.Number, "gaps": list[tuple[rows.Step, rows.Step]]}
+"""Types of the objects whose keys are buffers; msgspec does not say which entry it refuses."""
+
+
+def parse(data: bytes, source: str) -> rows.DocumentRow:
+    """Return the rows of a document, types and bounds checked; raise DocumentError with the place of the first fault.
+
+    O(size). Keys that appear twice, numbers that are none (NaN, 1e999) and `meta` beyond `MAX_DEPTH` are refused too.
+    """
+    text = _text(data, source)
+    try:
+        document = _DECODER.decode(text)
+    except msgspec.ValidationError as error:
+        place, rule = _complaint(str(error), text)
+        raise DocumentError(source, place, rule) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DocumentError(source, "", _syntax(str(error), text)) from None
+    except RecursionError:
+        raise DocumentError(source, "", "is nested too deeply") from None
+    _refuse_repeated_keys(text, source)
+    _refuse_deep_meta(document, source)
+    return document
+
+
+def _text(data: bytes, source: str) -> str:
+    if len(data) > MAX_BYTES:
+        raise DocumentError(source, "", f"is larger than {MAX_BYTES >> 20} MiB, the most that is read")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(source, "", f"is not UTF-8: byte {data[error.start]:#04x} at {error.start}") from None
+    start = text[:4096].lstrip(" \t\r\n")
+    if not start and not text.strip(" \t\r\n"):
+        raise DocumentError(source, "", "is empty")
+    if start and start[0] != "{":
+        raise DocumentError(source, "", f"starts with {start[0]!r}; a document is a JSON object")
+    return text
+
+
+def _syntax(complaint: str, text: str) -> str:
+    """Return what is wrong with text that is no JSON, with line and column where they can be told."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant, parse_int=_short_int)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()):
+            return f"is cut off at line {error.lineno}, column {error.colno}"
+        return f"is not JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        return "is nested too deeply"
+    except ModelError as error:
+        return error.rule
+    if "truncated" in complaint or "surrogate" in complaint:
+        return "is not JSON: a string holds half of a surrogate pair"
+    return f"is not JSON: {complaint.removeprefix('JSON is malformed: ')}"
+
+
+def _complaint(message: str, text: str) -> tuple[str, str]:
+    """Return place and rule for a message of msgspec's (`Expected ... - at `$.path``)."""
+    said, _, path = message.rpartition(" - at `$")
+    tokens: list[str | int] = [
+        int(number) if number else name or "..."
+        for name, number in re.findall(r"\.(\w+)|\[(?:(\d+)|\.\.\.)\]", path.removesuffix("`"))
+    ]
+    value: Any = None
+    known = True
+    try:
+        value = json.loads(text, parse_int=_short_int)
+        tokens, value = _walk(tokens, value)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        known = False
+    last = next((token for token in reversed(tokens) if isinstance(token, str)), "")
+    return _spell(tokens), _rule(said or message, last, _shown(value) if known else "it", value)
+
+
+def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
+    """Follow a path to its value, naming the entry msgspec leaves open (`...`)."""
+    followed: list[str | int] = []
+    for position, token in enumerate(tokens):
+        step = token
+        if step == "...":
+            kind = _ENTRY_TYPES.get(str(tokens[position - 1]))
+            if kind is None:
+                return followed, value  # somewhere inside meta
+            step = next(key for key, entry in value.items() if not _converts(entry, kind))
+        value = value[step]
+        followed.append(step)
+    return followed, value
+
+
+def _converts(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, OverflowError):
+        return False
+    return True
+
+
+def _spell(tokens: list[str | int]) -> str:
+    return "".join(f"[{token}]" if isinstance(token, int) else f".{token}" for token in tokens).removeprefix(".")
+
+
+def _rule(said: str, key: str, shown: str, value: Any) -> str:
+    for pattern, phrase in _PHRASES:
+        found = re.fullmatch(pattern, said, re.DOTALL)
+        if found is not None:
+            return phrase(found, key, shown, value)
+    return said.replace("`", "")
+
+
+def _wrong_type(found: re.Match[str], _key: str, shown: str, _value: Any) -> str:
+    words = [_KINDS.get(kind, kind) for kind in found[1].split(" | ")]
+    needed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    return f"{shown} is not {needed}"
+
+
+_BOUNDS: Final = {"": "{} are needed", "<= ": "at most {} are supported", ">= ": "at least {} is needed"}
+
+
+def _wrong_length(found: re.Match[str], _key: str, _shown: str, value: Any) -> str:
+    count = len(value) if isinstance(value, list) else "other than that many"
+    return f"has {count} entries; {_BOUNDS[found[1] or ''].format(found[2])}"
+
+
+def _unknown_key(found: re.Match[str], key: str, _text: str, _value: Any) -> str:
+    names = _KEYS[_ROWS_BY_KEY.get(key, rows.DocumentRow)]
+    near = get_close_matches(found[1], names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`meta` is the place for your own"
+    return f"has the unknown key {_shown(found[1])}; {hint}"
+
+
+def _out_of_range(_found: re.Match[str], _key: str, shown: str, value: Any) -> str:
+    return f"{'holds a number that' if isinstance(value, dict | list) else shown} is out of range"
+
+
+_ROWS_BY_KEY: Final[dict[str, Any]] = {
+    "arenas": rows.ArenaRow, "programs": rows.ProgramRow, "buffers": rows.BufferRow, "values": rows.ValueRow, "ops": rows.OpRow,
+    "problems": rows.ProblemRow, "plans": rows.PlanRow, "slots": rows.SlotRow, "session": rows.RunRow,
+}  # fmt: skip
+
+_Phrase = Callable[[re.Match[str], str, str, Any], str]
+_PHRASES: Final[tuple[tuple[str, _Phrase], ...]] = (
+    (r"Expected `int` >= (-?\d+)", lambda found, _k, shown, _v: f"{shown} is below {_power(found[1])}"),
+    (r"Expected `int` <= (-?\d+)", lambda found, _k, shown, _v: f"{shown} exceeds {_power(found[1])}"),
+    (r"Expected `array` of length ([<>]= )?(\d+).*", _wrong_length),
+    (r"Expected `([^`]+)`, got .*", _wrong_type),
+    (r"Invalid enum value .*", lambda _f, key, shown, _v: f"{shown} {_CHOICES.get(key, 'is not allowed here')}"),
+    (r"Object contains unknown field `(.*)`", _unknown_key),
+    (r"Object missing required field `(.*)`", lambda found, *_: f"has no {found[1]!r}, which is required"),
+    (r"(Integer value|Number) out of range", _out_of_range),
+)
+"""What msgspec says, and how it reads here."""
+
+
+def _power(number: str) -> str:
+    return {str(LIMIT): "2^62", str(-LIMIT): "-2^62"}.get(number, number)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as JSON on one line, cut where it is long."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, _LongInt):
+        return f"a number of {value.digits} digits"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+class _LongInt:
+    """Stands for an integer too long to be worth converting."""
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+
+def _short_int(digits: str) -> Any:
+    return int(digits) if len(digits) <= 40 else _LongInt(len(digits.lstrip("-")))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ModelError("", f"is not JSON: {name} is no number")
+
+
+class _Repeated(Exception):  # noqa: N818  # control flow inside this module, never seen outside
+    """Carries the key that appears twice in one object."""
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a repeated key; return nothing, so that the parse keeps no tree."""
+    if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
+        seen: set[str] = set()
+        raise _Repeated(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+
+
+def _refuse_repeated_keys(text: str, source: str) -> None:
+    try:
+        json.loads(text, object_pairs_hook=_distinct, parse_int=len, parse_float=len)
+    except _Repeated as error:
+        place = _place_of_repeat(text)
+        raise DocumentError(source, place, f"has the key {_shown(error.args[0])} twice") from None
+    except (ValueError, RecursionError):
+        raise DocumentError(source, "", "is nested too deeply") from None
+
+
+def _place_of_repeat(text: str) -> str:
+    """Return the place of the innermost first object with a repeated key, from a parse that keeps repeats."""
+    tree = json.loads(text, object_pairs_hook=_Pairs, parse_int=_short_int)
+    pending: list[tuple[list[str | int], Any]] = [([], tree)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, _Pairs) and len(dict(node)) != len(node):
+            return _spell(path)
+        children: list[tuple[str | int, Any]] = list(node if isinstance(node, _Pairs) else enumerate(node))
+        pending.extend(([*path, key], child) for key, child in reversed(children) if isinstance(child, list))
+    return ""
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs."""
+
+
+def _refuse_deep_meta(document: rows.DocumentRow, source: str) -> None:
+    for place, meta in _metas(document):
+        level: list[Any] = [meta]
+        for _ in range(MAX_DEPTH):
+            level = [
+                child
+                for node in level
+                for child in (node.values() if isinstance(node, dict) else node)
+                if isinstance(child, dict | list)
+            ]
+            if not level:
+                break
+        else:
+            raise DocumentError(source, place, f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def _metas(document: rows.DocumentRow) -> list[tuple[str, Any]]:
+    """Return every non-empty `meta` with its place."""
+    tables: list[tuple[str, Any]] = [("", [document])]
+    tables += [(name, getattr(document, name) or ()) for name in ("arenas", "programs", "problems", "plans", "session")]
+    for index, program in enumerate(document.programs):
+        tables += [(f"programs[{index}].{name}", getattr(program, name)) for name in ("buffers", "values", "ops")]
+    for index, plan in enumerate(document.plans):
+        tables.append((f"plans[{index}].slots", plan.slots))
+    return [
+        (f"{name}[{index}].meta" if name else "meta", meta)
+        for name, table in tables
+        for index, row in enumerate(table)
+        if (meta := getattr(row, "meta", None))
+    ]

@@ -1,0 +1,256 @@
+"""Rows to the model: columns are filled here, defaults too, and every index is looked at before it is narrowed.
+
+The rules themselves are `allocsim.wellformed`'s; this module adds the defaults that depend on other rows (an arena's alignment,
+contiguous strides, lifetimes) and the table in front of each place (`programs[0].` ops[17]...). O(size of the rows).
+
+What this module does not see: bytes and JSON.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from allocsim.document import rows
+from allocsim.errors import ModelError
+from allocsim.layout import LIMIT, Int64s, contiguous_strides
+from allocsim.model import (
+    DEFAULT_ARENAS,
+    DTYPE_CODES,
+    DTYPES,
+    OWN,
+    UNPLACED,
+    Arena,
+    Buffers,
+    Document,
+    Event,
+    Int32s,
+    Meta,
+    Ops,
+    Plan,
+    Problem,
+    Program,
+    Run,
+    Values,
+)
+
+_ROLE_CODES = {name: code for code, name in enumerate(rows.ROLE_NAMES)}
+_EVENT_CODES = {"alloc": int(Event.ALLOC), "free": int(Event.FREE)}
+_INT32 = np.iinfo(np.int32)
+
+Place = Callable[[int], str]
+
+
+def document_from(row: rows.DocumentRow) -> Document:
+    """Return the document the rows describe; raise ModelError at the first that contradicts another."""
+    arenas = _arenas(row)
+    programs = tuple(_within(f"programs[{i}]", _program, program, arenas) for i, program in enumerate(row.programs))
+    problems = tuple(_within(f"problems[{i}]", _problem, problem, programs) for i, problem in enumerate(row.problems))
+    plans = tuple(_within(f"plans[{i}]", _plan, plan, programs, problems) for i, plan in enumerate(row.plans))
+    session = None
+    if row.session is not UNSET:
+        session = tuple(_within(f"session[{i}]", _run, run, programs, plans) for i, run in enumerate(row.session))
+    return Document(programs=programs, problems=problems, plans=plans, session=session, meta=row.meta)
+
+
+def _within(prefix: str, build: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return build(*arguments)
+    except ModelError as error:
+        raise error.within(prefix) from None
+
+
+def _arenas(row: rows.DocumentRow) -> tuple[Arena, ...]:
+    if row.arenas is UNSET:
+        return DEFAULT_ARENAS
+    if not row.arenas:
+        raise ModelError("arenas", "there is none; at least one is needed")
+    return tuple(Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity) for arena in row.arenas)
+
+
+def _program(row: rows.ProgramRow, arenas: tuple[Arena, ...]) -> Program:
+    return Program(
+        name=row.name,
+        arenas=arenas,
+        buffers=_buffers(row.buffers, arenas),
+        values=_values(row.values),
+        ops=_ops(row.ops, len(row.values)),
+        streams=("main",) if row.streams is UNSET else tuple(row.streams),
+        meta=row.meta,
+    )
+
+
+def _buffers(table: list[rows.BufferRow], arenas: tuple[Arena, ...]) -> Buffers:
+    arena = _int64s(row.arena for row in table)
+    in_arena = _narrow(arena, len(arenas), "arena", "buffers[{}].arena".format)
+    if arena.size and arena.max() >= len(arenas):
+        index = int(np.argmax(arena >= len(arenas)))
+        raise ModelError(f"buffers[{index}].arena", f"arena {arena[index]} does not exist; there are {len(arenas)}")
+    return Buffers(
+        names=tuple(row.name for row in table),
+        nbytes=_int64s(row.nbytes for row in table),
+        alignment=_int64s(arenas[row.arena].alignment if row.alignment is UNSET else row.alignment for row in table),
+        arena=in_arena,
+        role=np.array([_ROLE_CODES[row.role] for row in table], dtype=np.int8),
+        read_only=np.array([row.read_only for row in table], dtype=np.bool_),
+        meta=_metas(table),
+    )
+
+
+def _values(table: list[rows.ValueRow]) -> Values:
+    strides: list[Sequence[int]] = []
+    dense: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+    for index, row in enumerate(table):
+        if row.strides is not UNSET:
+            if len(row.strides) != len(row.shape):
+                rule = f"has {len(row.strides)} entries; the shape has {len(row.shape)}"
+                raise ModelError(f"values[{index}].strides", rule)
+            strides.append(row.strides)
+            continue
+        key = DTYPES[DTYPE_CODES[row.dtype]][1], tuple(row.shape)
+        if key not in dense:
+            dense[key] = contiguous_strides(key[1], key[0])
+            if any(stride > LIMIT for stride in dense[key]):
+                raise ModelError(f"values[{index}].shape", "has more than 2^62 bytes")
+        strides.append(dense[key])
+    return Values(
+        names=tuple(row.name for row in table),
+        buffer=_narrow(_int64s(row.buffer for row in table), None, "buffer", "values[{}].buffer".format),
+        dtype=np.array([DTYPE_CODES[row.dtype] for row in table], dtype=np.int8),
+        offset=_int64s(row.offset for row in table),
+        dim_starts=_starts(row.shape for row in table),
+        shape=_flat(row.shape for row in table),
+        strides=_flat(strides),
+        meta=_metas(table),
+    )
+
+
+def _ops(table: list[rows.OpRow], values: int) -> Ops:
+    kinds: dict[str, int] = {}
+    kind = np.array([kinds.setdefault(row.kind, len(kinds)) for row in table], dtype=np.int32)
+    operands = [() if row.operands is UNSET else row.operands for row in table]
+    results = [() if row.results is UNSET else row.results for row in table]
+    pairs = [row.in_place or () for row in table]
+    after = [row.after for row in table]
+    operand_starts, result_starts, pair_starts, after_starts = (_starts(lists) for lists in (operands, results, pairs, after))
+    flat_pairs = _flat(chain.from_iterable(pairs)).reshape(-1, 2)
+    if flat_pairs.size and flat_pairs.max() > _INT32.max:
+        at = _at(pair_starts, "in_place")
+        pair = int(np.argmax(flat_pairs.max(axis=1) > _INT32.max))
+        raise ModelError(at(pair), f"position {flat_pairs[pair].max()} does not exist")
+    return Ops(
+        names=tuple(row.name for row in table),
+        kinds=tuple(kinds),
+        kind=kind,
+        operand_starts=operand_starts,
+        operands=_narrow(_flat(operands), values, "value", _at(operand_starts, "operands")),
+        result_starts=result_starts,
+        results=_narrow(_flat(results), values, "value", _at(result_starts, "results")),
+        in_place_starts=pair_starts,
+        in_place=flat_pairs.astype(np.int32),
+        in_place_known=np.array([row.in_place is not None for row in table], dtype=np.bool_),
+        stream=_narrow(_int64s(row.stream for row in table), None, "stream", "ops[{}].stream".format),
+        after_starts=after_starts,
+        after=_narrow(_flat(after), len(table), "op", _at(after_starts, "after")),
+        meta=_metas(table),
+    )
+
+
+def _problem(row: rows.ProblemRow, programs: tuple[Program, ...]) -> Problem:
+    program = _pick(programs, row.program, "program")
+    count = len(program.buffers)
+    columns: dict[str, Any] = {
+        name: getattr(row, name) for name in ("start", "stop", "nbytes", "own") if getattr(row, name) is not UNSET
+    }
+    if row.order is not UNSET:
+        columns["order"] = _narrow(_int64s(row.order), count, "buffer", "order[{}]".format)
+    pairs = _flat(row.may_share)
+    columns["may_share"] = _narrow(pairs, count, "buffer", lambda k: f"may_share[{k // 2}][{k % 2}]")
+    for name in ("start", "stop"):  # before the default order is derived from a list of another length
+        if name in columns and len(columns[name]) != count:
+            raise ModelError(name, f"has {len(columns[name])} entries; the program has {count} buffers")
+    return Problem.of(
+        program,
+        pinned=row.pinned,
+        fixed={_key(key, "fixed", count): offset for key, offset in row.fixed.items()},
+        gaps={_key(key, "gaps", count): tuple(gaps) for key, gaps in row.gaps.items()},
+        meta=row.meta,
+        **columns,
+    )
+
+
+def _plan(row: rows.PlanRow, programs: tuple[Program, ...], problems: tuple[Problem, ...]) -> Plan:
+    program = _pick(programs, row.program, "program")
+    slots = [slot if isinstance(slot, rows.SlotRow) else None for slot in row.slots]
+    arena = _int64s(
+        slot.arena if slot is not None else OWN if word == "own" else UNPLACED
+        for slot, word in zip(slots, row.slots, strict=True)
+    )
+    events = _flat((step, _EVENT_CODES[what], buffer) for step, what, buffer in row.events)
+    return Plan(
+        program=program,
+        problem=None if row.problem is None else _pick(problems, row.problem, "problem"),
+        source=row.source,
+        arena=_narrow(arena, len(program.arenas), "arena", "slots[{}].arena".format),
+        offset=_int64s(slot.offset if slot is not None else 0 for slot in slots),
+        nbytes=_int64s(slot.nbytes if slot is not None else 0 for slot in slots),
+        events=events.reshape(-1, 3),
+        meta=row.meta,
+    )
+
+
+def _run(row: rows.RunRow, programs: tuple[Program, ...], plans: tuple[Plan, ...]) -> Run:
+    program = None if row.program is UNSET else _pick(programs, row.program, "program")
+    return Run.of(_pick(plans, row.plan, "plan"), program=program, skip=tuple(row.skip))
+
+
+def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:
+    if index >= len(table):
+        raise ModelError(what, f"{what} {index} does not exist; there are {len(table)}")
+    return table[index]
+
+
+def _key(key: str, name: str, count: int) -> int:
+    """Return the buffer a JSON key spells; only the plain decimal spelling is one, so that no buffer has two keys."""
+    if not (key.isascii() and key.isdigit() and (key == "0" or key[0] != "0")):
+        raise ModelError(f"{name}.{key[:40]}", "is not the index of a buffer")
+    if len(key) > 18 or int(key) >= count:
+        raise ModelError(f"{name}.{key[:40]}", f"buffer {key[:40]} does not exist; there are {count}")
+    return int(key)
+
+
+def _metas(table: Sequence[Any]) -> dict[int, Meta]:
+    return {index: row.meta for index, row in enumerate(table) if row.meta}
+
+
+def _int64s(numbers: Iterable[int]) -> Int64s:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
+def _flat(lists: Iterable[Iterable[int]]) -> Int64s:
+    return np.fromiter(chain.from_iterable(lists), dtype=np.int64)
+
+
+def _starts(lists: Iterable[Sequence[Any]]) -> Int64s:
+    lengths = np.fromiter(map(len, lists), dtype=np.int64)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+
+
+def _at(starts: Int64s, name: str) -> Place:
+    def place(flat: int) -> str:
+        op = int(np.searchsorted(starts, flat, side="right")) - 1
+        return f"ops[{op}].{name}[{flat - starts[op]}]"
+
+    return place
+
+
+def _narrow(column: NDArray[np.int64], count: int | None, what: str, place: Place) -> Int32s:
+    """Return indices as int32; raise ModelError at one that 32 bits cannot hold (the model looks at the others)."""
+    if column.size and column.max() > _INT32.max:
+        index = int(np.argmax(column > _INT32.max))
+        rule = f"{what} {column[index]} does not exist" + ("" if count is None else f"; there are {count}")
+        raise ModelError(place(index), rule)
+    return column.astype(np.int32)

@@ -1,0 +1,166 @@
+"""The rows of a native document, version 1, as they stand in the file: one struct for each kind of object.
+
+These types are the format: they decode it, encode it, and generate its JSON Schema (`allocsim.document.schema`). Unknown keys
+are refused, `meta` is allowed everywhere and holds whatever its owner likes. A field without a default is required; an absent
+optional one is UNSET where its default depends on other rows, and has its default here where it does not.
+
+What this module does not see: whether indices exist and columns fit together (`allocsim.wellformed` decides that).
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from allocsim.layout import LIMIT, MAX_RANK
+
+Index = Annotated[int, Meta(ge=0, le=LIMIT, description="Position in a table of the document.")]
+Count = Annotated[int, Meta(ge=0, le=LIMIT)]
+Number = Annotated[int, Meta(ge=-LIMIT, le=LIMIT)]
+Alignment = Annotated[int, Meta(ge=1, le=LIMIT, description="Bytes; offsets of slots are multiples of it.")]
+Nbytes = Annotated[int, Meta(ge=0, le=LIMIT, description="Size in bytes.")]
+Step = Annotated[int, Meta(ge=0, le=LIMIT, description="Position of an op in its program's list.")]
+MetaMap = Annotated[dict[str, Any], Meta(description="Anything; no check looks into it.")]
+Dtype = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool"]
+RoleName = Literal["temporary", "input", "parameter", "state"]
+
+ROLE_NAMES: Final[tuple[RoleName, ...]] = ("temporary", "input", "parameter", "state")
+"""Spelling of each `Role`, by its code."""
+
+
+class Row(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What every object of a document has in common; each declares `meta` itself, to have it written last."""
+
+
+class ArenaRow(Row, kw_only=True):
+    """One address space: a device's memory, or one chunk of it."""
+
+    name: str = ""
+    alignment: Alignment = 1
+    capacity: Nbytes | None = None
+    """Null: unbounded."""
+    meta: MetaMap = {}
+
+
+class BufferRow(Row, kw_only=True):
+    """A unit of allocation."""
+
+    name: str = ""
+    nbytes: Nbytes
+    alignment: Alignment | UnsetType = UNSET
+    """Default: the arena's."""
+    arena: Index = 0
+    role: RoleName = "temporary"
+    read_only: bool = False
+    meta: MetaMap = {}
+
+
+class ValueRow(Row, kw_only=True):
+    """A tensor produced once, in the bytes of one buffer."""
+
+    name: str = ""
+    buffer: Index
+    dtype: Dtype
+    shape: Annotated[list[Count], Meta(max_length=MAX_RANK)]
+    strides: Annotated[list[Number], Meta(max_length=MAX_RANK, description="Bytes; default contiguous.")] | UnsetType = UNSET
+    offset: Annotated[int, Meta(ge=-LIMIT, le=LIMIT, description="Bytes from the buffer's start to element 0.")] = 0
+    meta: MetaMap = {}
+
+
+class OpRow(Row, kw_only=True):
+    """One kernel call: reads its operands, then writes its results."""
+
+    name: str = ""
+    kind: str
+    operands: list[Index] | UnsetType = UNSET
+    """Default none; always written."""
+    results: list[Index] | UnsetType = UNSET
+    in_place: (
+        Annotated[
+            list[tuple[Index, Index]],
+            Meta(description="Pairs (operand position, result position) the kernel permits; null: nobody knows."),
+        ]
+        | None
+    ) = []
+    stream: Index = 0
+    after: Annotated[list[Index], Meta(description="Earlier ops of other streams it waits for.")] = []
+    meta: MetaMap = {}
+
+
+class ProgramRow(Row, kw_only=True):
+    """What is to be computed, as far as bytes and steps go."""
+
+    name: str = ""
+    buffers: list[BufferRow]
+    values: list[ValueRow]
+    streams: Annotated[list[str], Meta(min_length=1, description="Default one: main.")] | UnsetType = UNSET
+    ops: list[OpRow]
+    meta: MetaMap = {}
+
+
+class ProblemRow(Row, kw_only=True):
+    """What a planner believes of a program; every list has an entry for each buffer."""
+
+    program: Index
+    start: Annotated[list[Step], Meta(description="Default 0.")] | UnsetType = UNSET
+    stop: Annotated[list[Step], Meta(description="Default the number of ops.")] | UnsetType = UNSET
+    nbytes: Annotated[list[Nbytes], Meta(description="Default the buffers' own.")] | UnsetType = UNSET
+    pinned: Annotated[list[Index], Meta(description="Buffers read by the host after the run.")] = []
+    own: Annotated[list[Index], Meta(description="Buffers in memory of their own.")] | UnsetType = UNSET
+    fixed: Annotated[dict[str, Number], Meta(description="Buffer to offset.")] = {}
+    order: Annotated[list[Index], Meta(description="Default by start, then index.")] | UnsetType = UNSET
+    may_share: Annotated[list[tuple[Index, Index]], Meta(description="Pairs (donor, recipient).")] = []
+    gaps: Annotated[dict[str, list[tuple[Step, Step]]], Meta(description="Buffer to steps without content.")] = {}
+    meta: MetaMap = {}
+
+
+class SlotRow(Row, kw_only=True):
+    """Bytes given to a buffer."""
+
+    arena: Index
+    offset: Number
+    nbytes: Nbytes
+    meta: MetaMap = {}
+
+
+class PlanRow(Row, kw_only=True):
+    """A slot for each buffer: an object, "own" (memory of its own), or null (not placed)."""
+
+    program: Index
+    problem: Index | None = None
+    source: Annotated[str, Meta(description="Who made it.")] = ""
+    slots: list[SlotRow | Literal["own"] | None]
+    events: Annotated[
+        list[tuple[Step, Literal["alloc", "free"], Index]],
+        Meta(description="Step, what was done, buffer; in the order in which the planner did it."),
+    ] = []
+    meta: MetaMap = {}
+
+
+class RunRow(Row, kw_only=True):
+    """One execution in a session."""
+
+    plan: Index
+    program: Annotated[int, Meta(ge=0, le=LIMIT, description="Default the plan's own.")] | UnsetType = UNSET
+    skip: Annotated[list[Step], Meta(description="host.write ops left out of this run.")] = []
+    meta: MetaMap = {}
+
+
+class DocumentRow(Row, kw_only=True):
+    """Programs, beliefs, plans and what was run: the native document of allocsim."""
+
+    format: Literal["allocsim"]
+    version: Literal[1]
+    arenas: list[ArenaRow] | UnsetType = UNSET
+    """Default: one, "cpu", of alignment 32."""
+    programs: list[ProgramRow] = []
+    problems: list[ProblemRow] = []
+    plans: list[PlanRow] = []
+    session: Annotated[list[RunRow], Meta(description="Default each plan once, on fresh memory.")] | UnsetType = UNSET
+    meta: MetaMap = {}
+
+
+PUBLIC_NAMES: Final = {
+    ArenaRow: "Arena", BufferRow: "Buffer", ValueRow: "Value", OpRow: "Op", ProgramRow: "Program", ProblemRow: "Problem",
+    SlotRow: "Slot", PlanRow: "Plan", RunRow: "Run", DocumentRow: "Document",
+}  # fmt: skip
+"""What each row is called in the schema."""

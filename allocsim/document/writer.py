@@ -1,0 +1,209 @@
+"""The model to bytes: one row per line, defaults left out, the same bytes for the same document every time.
+
+Read back, the columns are equal one by one. What the model does not distinguish is not kept: the offset and size of a slot that
+lies in no arena are written as none.
+
+What this module does not see: files (`allocsim.files` puts the bytes there).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from allocsim.document import rows
+from allocsim.errors import OutputError
+from allocsim.layout import contiguous_strides
+from allocsim.model import DEFAULT_ARENAS, DTYPES, OWN, Arena, Document, Event, Plan, Problem, Program
+
+_ENCODER = msgspec.json.Encoder()
+_EVENT_NAMES = {int(Event.ALLOC): "alloc", int(Event.FREE): "free"}
+
+
+def encode(document: Document) -> bytes:
+    """Return the document as UTF-8 JSON. O(size). Raises OutputError where a `meta` is no JSON."""
+    try:
+        return "".join(_document(document)).encode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise OutputError(f"the document cannot be written as JSON: {error}") from None
+
+
+def _document(document: Document) -> Iterator[str]:
+    yield '{"format": "allocsim", "version": 1'
+    if document.arenas != DEFAULT_ARENAS:
+        yield _table("arenas", [_arena(arena) for arena in document.arenas], 1)
+    yield ',\n "programs": ' + _objects(_program(program) for program in document.programs)
+    index = {id(part): i for parts in (document.programs, document.problems, document.plans) for i, part in enumerate(parts)}
+    if document.problems:
+        yield ',\n "problems": ' + _objects(_problem(problem, index) for problem in document.problems)
+    if document.plans:
+        yield ',\n "plans": ' + _objects(_plan(plan, index) for plan in document.plans)
+    if document.session is not None:
+        runs = [
+            rows.RunRow(
+                plan=index[id(run.plan)],
+                program=UNSET if run.program is run.plan.program else index[id(run.program)],
+                skip=list(run.skip),
+            )
+            for run in document.session
+        ]
+        yield _table("session", runs, 1)
+    yield _meta(document.meta, 1)
+    yield "}\n"
+
+
+def _arena(arena: Arena) -> rows.ArenaRow:
+    return rows.ArenaRow(name=arena.name, alignment=arena.alignment, capacity=arena.capacity)
+
+
+def _program(program: Program) -> Iterator[str]:
+    yield f'"name": {_json(program.name)}'
+    yield _table("buffers", _buffers(program), 3)
+    yield _table("values", _values(program), 3)
+    if program.streams != ("main",):
+        yield f',\n   "streams": {_json(list(program.streams))}'
+    yield _table("ops", _ops(program), 3)
+    yield _meta(program.meta, 3)
+
+
+def _buffers(program: Program) -> list[rows.BufferRow]:
+    table = program.buffers
+    defaults = [arena.alignment for arena in program.arenas]
+    columns = (table.nbytes, table.alignment, table.arena, table.role, table.read_only)
+    return [
+        rows.BufferRow(
+            name=name,
+            nbytes=nbytes,
+            alignment=UNSET if alignment == defaults[arena] else alignment,
+            arena=arena,
+            role=rows.ROLE_NAMES[role],
+            read_only=read_only,
+            meta=_raw(table.meta, index),
+        )
+        for index, (name, nbytes, alignment, arena, role, read_only) in enumerate(
+            zip(table.names, *(column.tolist() for column in columns), strict=True)
+        )
+    ]
+
+
+def _values(program: Program) -> list[rows.ValueRow]:
+    table = program.values
+    starts, shapes, strides = table.dim_starts.tolist(), table.shape.tolist(), table.strides.tolist()
+    found = []
+    dense: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    columns = (table.buffer, table.dtype, table.offset)
+    for index, (name, buffer, code, offset) in enumerate(zip(table.names, *(column.tolist() for column in columns), strict=True)):
+        dims = slice(starts[index], starts[index + 1])
+        dtype, itemsize = DTYPES[code]
+        shape = shapes[dims]
+        key = itemsize, tuple(shape)
+        if key not in dense:
+            dense[key] = list(contiguous_strides(key[1], itemsize))
+        found.append(
+            rows.ValueRow(
+                name=name,
+                buffer=buffer,
+                dtype=dtype,
+                shape=shape,
+                strides=UNSET if strides[dims] == dense[key] else strides[dims],
+                offset=offset,
+                meta=_raw(table.meta, index),
+            )
+        )
+    return found
+
+
+def _ops(program: Program) -> list[rows.OpRow]:
+    table = program.ops
+    operands = _lists(table.operands, table.operand_starts)
+    results = _lists(table.results, table.result_starts)
+    pairs = _lists(table.in_place, table.in_place_starts)
+    after = _lists(table.after, table.after_starts)
+    kinds, known, streams = table.kind.tolist(), table.in_place_known.tolist(), table.stream.tolist()
+    return [
+        rows.OpRow(
+            name=name,
+            kind=table.kinds[kinds[step]],
+            operands=operands[step],
+            results=results[step],
+            in_place=pairs[step] if known[step] else None,
+            stream=streams[step],
+            after=after[step],
+            meta=_raw(table.meta, step),
+        )
+        for step, name in enumerate(table.names)
+    ]
+
+
+def _problem(problem: Problem, index: Mapping[int, int]) -> Iterator[str]:
+    buffers = problem.program.buffers
+    yield f'"program": {index[id(problem.program)]}'
+    lists: list[tuple[str, Any, bool]] = [
+        ("start", problem.start, False),
+        ("stop", problem.stop, False),
+        ("nbytes", problem.nbytes, np.array_equal(problem.nbytes, buffers.nbytes)),
+        ("pinned", np.flatnonzero(problem.pinned), not problem.pinned.any()),
+        ("own", np.flatnonzero(problem.own), np.array_equal(problem.own, buffers.persistent)),
+        ("order", problem.order, np.array_equal(problem.order, np.argsort(problem.start, kind="stable"))),
+        ("may_share", problem.may_share, not len(problem.may_share)),
+    ]
+    for name, column, is_default in lists:
+        if not is_default:
+            yield f',\n   "{name}": {_json(column.tolist())}'
+    for name, entries in (("fixed", problem.fixed), ("gaps", problem.gaps)):
+        if entries:
+            yield f',\n   "{name}": {_json({str(key): entry for key, entry in sorted(entries.items())})}'
+    yield _meta(problem.meta, 3)
+
+
+def _plan(plan: Plan, index: Mapping[int, int]) -> Iterator[str]:
+    yield f'"program": {index[id(plan.program)]}'
+    if plan.problem is not None:
+        yield f', "problem": {index[id(plan.problem)]}'
+    if plan.source:
+        yield f', "source": {_json(plan.source)}'
+    slots = [
+        rows.SlotRow(arena=arena, offset=offset, nbytes=nbytes) if arena >= 0 else "own" if arena == OWN else None
+        for arena, offset, nbytes in zip(plan.arena.tolist(), plan.offset.tolist(), plan.nbytes.tolist(), strict=True)
+    ]
+    yield _table("slots", slots, 3)
+    if len(plan.events):
+        yield _table("events", [(step, _EVENT_NAMES[what], buffer) for step, what, buffer in plan.events.tolist()], 3)
+    yield _meta(plan.meta, 3)
+
+
+def _lists(flat: Any, starts: Any) -> list[Any]:
+    numbers, bounds = flat.tolist(), starts.tolist()
+    return [numbers[low:high] for low, high in pairwise(bounds)]
+
+
+def _objects(objects: Iterator[Iterator[str]]) -> str:
+    text = ",\n".join(f"  {{{''.join(parts)}}}" for parts in objects)
+    return f"[\n{text}]" if text else "[]"
+
+
+def _table(name: str, table: Sequence[Any], indent: int) -> str:
+    """Return a member whose rows stand one to a line."""
+    pad = " " * indent
+    if not table:
+        return f',\n{pad}"{name}": []'
+    lines = _ENCODER.encode_lines(table).splitlines()  # raw newlines never occur inside encoded JSON
+    text = f",\n{pad} ".join(msgspec.json.format(line, indent=0).decode() for line in lines)
+    return f',\n{pad}"{name}": [\n{pad} {text}]'
+
+
+def _meta(meta: Mapping[str, Any], indent: int) -> str:
+    return f',\n{" " * indent}"meta": {_json(dict(meta))}' if meta else ""
+
+
+def _raw(metas: Mapping[int, Any], index: int) -> Any:
+    """Return a row's `meta` ready for the file; the standard library writes integers of any size, msgspec does not."""
+    return msgspec.Raw(_json(dict(metas[index])).encode()) if metas and index in metas else {}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,144 @@
+"""The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
+
+One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's order, and `meta` (`version`, `alignment` in bytes,
+`inplace_ops`: names of the ops that may run in place, `buffer_size`; all optional, and anything else). A tensor has
+
+    op, name, type       as ggml spells them (`RMS_NORM_BACK`, `f32`)
+    ne, nb, nbytes       elements and byte strides of the four dimensions, the fastest first, and the size in bytes
+    off                  offset in the compute buffer, null where it lies elsewhere
+    external             whether it had memory before planning
+    flags                INPUT 1, OUTPUT 2, PARAM 4, LOSS 8, COMPUTE 16
+    view_src, view_offs  the root it is a view of, null for a root, and its offset there in bytes
+    src                  its sources in slot order
+
+A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs first.
+
+What this module does not see: what the graph means; `allocsim.formats.ggml` reads it.
+"""
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from allocsim.errors import DocumentError
+from allocsim.layout import LIMIT
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Four = Annotated[tuple[Bytes, ...], msgspec.Meta(min_length=4, max_length=4)]
+Reference = int | str
+
+ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
+"""Ops that only make a view and touch no bytes."""
+
+NONE: Final = "NONE"
+
+
+class Tensor(msgspec.Struct, kw_only=True, frozen=True):
+    """One leaf or node."""
+
+    op: str
+    name: str
+    type: str
+    ne: Four
+    nb: Four
+    nbytes: Bytes
+    off: Bytes | None = None
+    external: bool = False
+    flags: Bytes = 0
+    view_src: Reference | None = None
+    view_offs: Bytes = 0
+    src: tuple[Reference, ...] = ()
+
+
+class Meta(msgspec.Struct, kw_only=True, frozen=True):
+    """What is used of `meta`; the rest is passed on."""
+
+    version: str = ""
+    alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
+    inplace_ops: tuple[str, ...] | None = None
+    buffer_size: Bytes | None = None
+
+
+class Dump(msgspec.Struct, kw_only=True, frozen=True):
+    """The whole file."""
+
+    leafs: tuple[Tensor, ...]
+    nodes: tuple[Tensor, ...]
+    meta: Meta = Meta()
+
+
+class Graph:
+    """A dump with its references resolved and checked: tensors numbered through, leafs first."""
+
+    def __init__(self, dump: Dump, source: str) -> None:
+        self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
+        self.tensors = (*dump.leafs, *dump.nodes)
+        self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
+        self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
+        """The tensor that owns the memory of each: itself, or what it is a view of."""
+        for index, tensor in enumerate(self.tensors):
+            self._check_memory(index, tensor)
+
+    def place(self, index: int) -> str:
+        """Return where the file spells tensor `index`: `nodes[17]`."""
+        return f"leafs[{index}]" if index < self.leafs else f"nodes[{index - self.leafs}]"
+
+    def is_view(self, index: int) -> bool:
+        """Return whether the tensor lies in another's memory."""
+        return self.root[index] != index
+
+    def refuse(self, index: int, column: str, rule: str) -> DocumentError:
+        """Return the error for a column of a tensor."""
+        return DocumentError(self.source, f"{self.place(index)}.{column}", rule)
+
+    def _sources(self, index: int, tensor: Tensor) -> list[int]:
+        found = []
+        for slot, reference in enumerate(tensor.src):
+            source = self._resolve(index, f"src[{slot}]", reference)
+            if source >= self.leafs and source >= index:
+                raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
+            found.append(source)
+        return found
+
+    def _root(self, index: int, tensor: Tensor) -> int:
+        if tensor.view_src is None:
+            return index
+        root = self._resolve(index, "view_src", tensor.view_src)
+        if self.tensors[root].view_src is not None:
+            raise self.refuse(index, "view_src", f"{tensor.view_src!r} is a view itself; the root is needed")
+        if index >= self.leafs and root >= index:
+            raise self.refuse(index, "view_src", f"node {tensor.view_src} does not come before it")
+        return root
+
+    def _resolve(self, index: int, column: str, reference: Reference) -> int:
+        leaf = re.fullmatch(r"L(\d{1,9})", reference) if isinstance(reference, str) else None
+        number = int(leaf[1]) if leaf else reference
+        count = self.leafs if leaf else len(self.tensors) - self.leafs
+        if not isinstance(number, int) or not 0 <= number < count:
+            what = "leaf" if leaf else "node"
+            raise self.refuse(index, column, f"{reference!r} is no tensor; there are {count} {what}s")
+        return number if leaf else self.leafs + number
+
+    def _check_memory(self, index: int, tensor: Tensor) -> None:
+        root = self.tensors[self.root[index]]
+        if tensor is root or tensor.off is None or root.off is None:
+            return
+        if tensor.off != root.off + tensor.view_offs:
+            expected = f"{root.off} + {tensor.view_offs}"
+            raise self.refuse(index, "off", f"{tensor.off} is not where its root and view_offs put it, {expected}")
+
+
+def parse(data: bytes, source: str) -> tuple[Graph, dict[str, Any]]:
+    """Return the graph of a dump and its `meta` as it stands in the file; raise DocumentError with place and rule."""
+    try:
+        dump = msgspec.json.decode(data, type=Dump)
+        meta = msgspec.json.decode(data).get("meta", {})
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at `$")
+        raise DocumentError(source, path.strip(".`"), rule[:1].lower() + rule[1:]) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DocumentError(source, "", f"is not JSON: {error}") from None
+    except RecursionError:
+        raise DocumentError(source, "", "is nested too deeply") from None
+    return Graph(dump, source), meta

@@ -1,0 +1,95 @@
+"""The standing cases of detector K: for each kind of kernel, shapes in which every operand that can be laid out as the result is.
+
+Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a real row), in 1 and 3 rows. Shapes are
+numpy's. What this module does not see: dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Shape = tuple[int, ...]
+
+SIZES: Final = (1, 7, 33, 576)
+"""Elements of a row."""
+COUNTS: Final = (1, 3)
+"""Rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """One call: shapes of the operands and of the result."""
+
+    operands: tuple[Shape, ...]
+    result: Shape
+    params: Mapping[str, Any] = field(default_factory=dict)
+    indices: frozenset[int] = frozenset()
+    """Positions of int32 operands."""
+
+
+def _each(make: Callable[[int, int], Iterable[Shapes]]) -> Callable[[], tuple[Shapes, ...]]:
+    return lambda: tuple(shapes for n in SIZES for r in COUNTS for shapes in make(r, n))
+
+
+def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), **params: Any) -> Shapes:
+    return Shapes(operands=operands, result=to, params=params, indices=frozenset(indices))
+
+
+def _rows(count: int, **params: Any) -> Callable[[], tuple[Shapes, ...]]:
+    """`count` operands of the result's shape."""
+    return _each(lambda r, n: [_call(*[(r, n)] * count, to=(r, n), **params)])
+
+
+def _broadcasts(r: int, n: int) -> list[Shapes]:
+    second: list[Shape] = [(2, r, n), (r, n), (n,), (1, n), (2, 1, n), (2, r, 1)]
+    return [_call((2, r, n), b, to=(2, r, n)) for b in second] + [_call((6, n), (2, n), to=(6, n))]
+
+
+def _soft_max(r: int, n: int) -> list[Shapes]:
+    return [
+        _call((r, n), to=(r, n), scale=0.3),
+        _call((r, n), (r, n), to=(r, n), scale=0.3),
+        _call((2, r, n), (r, n), to=(2, r, n), scale=1.0),
+    ]
+
+
+def _rope(r: int, n: int) -> list[Shapes]:
+    heads, pos = (r, 2, 2 * n), (r,)
+    partial = (r, 2, 2 * n + 3)
+    return [
+        _call(heads, pos, to=heads, indices=(1,), base=1e4, dims=2 * n, mode="normal"),
+        _call(heads, pos, to=heads, indices=(1,), base=1e4, dims=2 * n, mode="neox"),
+        _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="normal"),
+        _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="neox"),
+    ]
+
+
+CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
+    "get_rows": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,))]),
+    "get_rows_back": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,), rows=r)]),
+    "rms_norm": _rows(1, eps=1e-5),
+    "rms_norm_back": _rows(2, eps=1e-5),
+    "soft_max": _each(_soft_max),
+    "soft_max_back": _rows(2, scale=0.3),
+    "add": _each(_broadcasts),
+    "sub": _each(_broadcasts),
+    "mul": _each(_broadcasts),
+    "add_inplace": _each(_broadcasts),
+    "scale": _rows(1, s=0.7),
+    "repeat": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),
+    "repeat_back": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),
+    "sum": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
+    "mul_mat": _each(lambda r, n: [_call((n, n), (r, n), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
+    "out_prod": _each(lambda r, n: [_call((r, n), (r, r), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
+    "rope": _each(_rope),
+    "rope_back": _each(_rope),
+    "cont": _rows(1),
+    "cpy": _rows(1),
+    "silu": _rows(1),
+    "silu_back": _rows(2),
+    "swiglu": _rows(2),
+    "cross_entropy_loss": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
+    "cross_entropy_loss_back": _each(lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]),
+    "opt_step_sgd": _each(lambda r, n: [_call((r, n), (r, n), (2,), to=(r, n)), _call((2,), (2,), (2,), to=(2,))]),
+}
+"""kind -> its cases."""

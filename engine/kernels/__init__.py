@@ -1,0 +1,91 @@
+"""Every kernel of the engine in one table: kind -> variant -> `Kernel`, the first variant being the default.
+
+    function, args = KERNELS["mul"]["numpy"].bind(params, operands, results)     # once
+    function(*args)                                                              # each run
+
+Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the result over *every* source of the
+same layout; and the mutated operand of ops that write into one (`opt_step_sgd`, `add_inplace`). All other ops declare nothing. A
+declaration is a promise, not a finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
+
+Importing this package neither loads numba nor compiles anything.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from allocsim.errors import UnknownNameError
+from engine.kernels import elementwise as ew
+from engine.kernels import products, rowwise
+from engine.kernels.binding import Bind, Call, Kernel
+
+__all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel"]
+
+_EVERY: Final = ((0, 0), (1, 0))
+_FIRST: Final = ((0, 0),)
+
+
+def _table() -> dict[str, dict[str, Kernel]]:
+    fixed_norm = "reads a row before it writes it; ggml since 0.15.0 (29e2eef8)"
+    broken_norm = "copies x, then re-reads dy: wrong over dy; ggml before 0.15.0"
+    fixed_softmax = "reads a row before it writes it; ggml since 0.26.0"
+    broken_softmax = "copies dy, then re-reads y: wrong over y; ggml before 0.26.0"
+    return {
+        "get_rows": {"loop": Kernel(bind=rowwise.bind_get_rows)},
+        "get_rows_back": {"loop": Kernel(bind=rowwise.bind_get_rows_back)},
+        "rms_norm": {"one_pass": Kernel(bind=rowwise.bind_rms_norm, in_place=_FIRST)},
+        "rms_norm_back": {
+            "one_pass": Kernel(bind=rowwise.bind_rms_norm_back("rms_norm_back"), in_place=_EVERY, note=fixed_norm),
+            "two_pass": Kernel(bind=rowwise.bind_rms_norm_back("rms_norm_back_two_pass"), in_place=_EVERY, note=broken_norm),
+        },
+        "soft_max": {"one_pass": Kernel(bind=rowwise.bind_soft_max, in_place=_EVERY)},
+        "soft_max_back": {
+            "one_pass": Kernel(bind=rowwise.bind_soft_max_back("soft_max_back"), in_place=_EVERY, note=fixed_softmax),
+            "two_pass": Kernel(bind=rowwise.bind_soft_max_back("soft_max_back_two_pass"), in_place=_EVERY, note=broken_softmax),
+        },
+        "add": {"numpy": Kernel(bind=ew.bind_binary("add", np.add), in_place=_EVERY)},
+        "sub": {"numpy": Kernel(bind=ew.bind_binary("sub", np.subtract), in_place=_EVERY)},
+        "mul": {"numpy": Kernel(bind=ew.bind_binary("mul", np.multiply), in_place=_EVERY)},
+        "scale": {"numpy": Kernel(bind=ew.bind_scale, in_place=_FIRST)},
+        "repeat": {"numpy": Kernel(bind=ew.bind_repeat)},
+        "repeat_back": {"numpy": Kernel(bind=ew.bind_repeat_back)},
+        "sum": {"numpy": Kernel(bind=ew.bind_sum)},
+        "mul_mat": {"blas": Kernel(bind=products.bind_product("mul_mat", inner_last=True))},
+        "out_prod": {"blas": Kernel(bind=products.bind_product("out_prod", inner_last=False))},
+        "rope": {"table": Kernel(bind=rowwise.bind_rope(1.0), in_place=_FIRST)},
+        "rope_back": {"table": Kernel(bind=rowwise.bind_rope(-1.0), in_place=_FIRST)},
+        "cont": {"numpy": Kernel(bind=ew.bind_copy)},
+        "cpy": {"numpy": Kernel(bind=ew.bind_copy, note="the destination is the result; ggml counts it as a source and does not read it")},
+        "silu": {"one_pass": Kernel(bind=rowwise.bind_elements("silu"), in_place=_FIRST)},
+        "silu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("silu_back"), in_place=_EVERY)},
+        "swiglu": {"one_pass": Kernel(bind=rowwise.bind_elements("swiglu"), note="GLU is not on ggml's list")},
+        "cross_entropy_loss": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss)},
+        "cross_entropy_loss_back": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back)},
+        "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_opt_step_sgd, in_place=_FIRST)},
+        "add_inplace": {"numpy": Kernel(bind=ew.bind_binary("add_inplace", np.add), in_place=_FIRST)},
+    }  # fmt: skip
+
+
+KERNELS: Final[Mapping[str, Mapping[str, Kernel]]] = MappingProxyType(
+    {kind: MappingProxyType(variants) for kind, variants in _table().items()}
+)
+"""kind -> variant -> kernel. Read-only; a table with more or other kernels is a new dict made from this one."""
+
+
+def default(kind: str) -> str:
+    """Return the name of the default variant of `kind`; raises UnknownNameError."""
+    if kind not in KERNELS:
+        raise UnknownNameError("kernel", kind, KERNELS)
+    return next(iter(KERNELS[kind]))
+
+
+def kernel(kind: str, variant: str | None = None) -> Kernel:
+    """Return the kernel of `kind`, the default variant if none is named; raises UnknownNameError."""
+    name = default(kind) if variant is None else variant
+    if kind not in KERNELS:
+        raise UnknownNameError("kernel", kind, KERNELS)
+    if name not in KERNELS[kind]:
+        raise UnknownNameError(f"variant of {kind}", name, KERNELS[kind])
+    return KERNELS[kind][name]

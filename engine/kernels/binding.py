@@ -1,0 +1,109 @@
+"""What a kernel is to the runtime, and how its arrays are made ready once.
+
+A `Kernel` is bound to its arrays before the first run: `bind(params, operands, results)` returns `(function, args)`, and a run is
+`function(*args)`. All decisions (shape, dtype, contiguous or strided, which compiled version) fall in `bind`; the call neither slices
+nor allocates, unless numpy is handed operands that overlap a result in an undeclared way.
+
+Invariants
+----------
+* The call reads operands and writes every element of every result; it keeps no state, so it may be repeated.
+* `in_place` is a promise about placement: with a result exactly over the declared operand (equal address, equal layout) the call
+  writes bit for bit what it writes apart. `engine.audit` measures it; nothing here enforces it.
+* Arrays keep the addresses they had at `bind`.
+* Shapes are numpy's, row-major. float32 and float64; indices are int32.
+
+What this module does not see: graphs, plans, and what any kernel computes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+
+Array = NDArray[Any]
+Arrays = tuple[Array, ...]
+Call = tuple[Callable[..., object], tuple[Any, ...]]
+Bind = Callable[[Mapping[str, Any], Arrays, Arrays], Call]
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One implementation of an op, with its alias contract as data beside it."""
+
+    bind: Bind
+    """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes the kernel cannot run."""
+    in_place: Pairs = ()
+    """Declared alias pairs (operand position, result position): what the author promises."""
+    note: str = ""
+    """One line for people: where the contract or the formula comes from."""
+
+
+def require(condition: bool, rule: str) -> None:  # noqa: FBT001 - reads as a sentence at every call
+    """Raise EngineError with `rule` unless `condition` holds."""
+    if not condition:
+        raise EngineError(rule)
+
+
+def same_shapes(kind: str, *arrays: Array) -> None:
+    """Raise EngineError unless all arrays have one shape and one dtype."""
+    first = arrays[0]
+    for other in arrays[1:]:
+        require(
+            other.shape == first.shape and other.dtype == first.dtype,
+            f"{kind}: {first.dtype}{list(first.shape)} and {other.dtype}{list(other.shape)} must agree in shape and dtype",
+        )
+
+
+def rows(array: Array) -> Array:
+    """Return a C-contiguous array as (rows, last axis) without copying; a scalar is one row of one."""
+    width = array.shape[-1] if array.ndim else 1
+    return array.reshape((array.size // width if width else 0, width))
+
+
+def flat(array: Array) -> Array:
+    """Return a C-contiguous array as one axis without copying."""
+    return array.reshape(-1)
+
+
+def on_dense(bind: Bind) -> Bind:
+    """Let `bind` assume C-contiguous arrays: others get scratch, made here once, copied into before and out of after each call.
+
+    Operands in scratch are read before anything is written, so staging never weakens an alias contract.
+    """
+
+    @wraps(bind)
+    def bound(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        if all(a.flags.c_contiguous for a in (*operands, *results)):
+            return bind(params, operands, results)
+        sources = tuple(dense_like(a) for a in operands)
+        targets = tuple(dense_like(a) for a in results)
+        function, args = bind(params, sources, targets)
+        before = tuple((s, a) for s, a in zip(sources, operands, strict=True) if s is not a)
+        after = tuple((a, t) for t, a in zip(targets, results, strict=True) if t is not a)
+        return _staged, (before, function, args, after)
+
+    return bound
+
+
+def dense_like(array: Array) -> Array:
+    """Return the array itself if it is C-contiguous, else uninitialised scratch of its shape and dtype."""
+    return array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+
+
+def _staged(
+    before: tuple[tuple[Array, Array], ...],
+    function: Callable[..., object],
+    args: tuple[Any, ...],
+    after: tuple[tuple[Array, Array], ...],
+) -> None:
+    for target, source in before:
+        np.copyto(target, source)
+    function(*args)
+    for target, source in after:
+        np.copyto(target, source)

@@ -1,0 +1,115 @@
+"""Kernels that are one numpy ufunc or copy each, bound. Strides of any kind.
+
+One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
+handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
+pair needs. For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
+rows, goes to a compiled loop instead.
+
+ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.kernels import rowwise
+from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require, rows
+
+
+def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
+    """Return views (large, small) of one rank that numpy broadcasts, and the axes over which small repeats.
+
+    A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing leading dimensions count as 1.
+    """
+    shape = (1,) * (large.ndim - small.ndim) + small.shape
+    fits = len(shape) == large.ndim and all(d and n % d == 0 for n, d in zip(large.shape, shape, strict=True) if n != d)
+    require(fits and large.dtype == small.dtype,
+            f"{kind}: {small.dtype}{list(small.shape)} does not repeat over {large.dtype}{list(large.shape)}")  # fmt: skip
+    outer: list[int] = []
+    inner: list[int] = []
+    axes: list[int] = []
+    for n, d in zip(large.shape, shape, strict=True):
+        if n != d:
+            axes.append(len(outer))
+        if n != d and d > 1:
+            outer += [n // d, d]
+            inner += [1, d]
+        else:
+            outer.append(n)
+            inner.append(d)
+    return large.reshape(outer, copy=False), small.reshape(inner, copy=False), tuple(axes)
+
+
+_COMPILED = {np.add: 0, np.subtract: 1, np.multiply: 2}
+"""Codes of `compiled.binary_rows`."""
+
+
+def bind_binary(kind: str, ufunc: np.ufunc) -> Bind:
+    """(a, b) -> shape of a; b repeats over a."""
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        (a, b), (out,) = operands, results
+        require(
+            out.shape == a.shape and out.dtype == a.dtype, f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}"
+        )
+        if all(x.shape == a.shape and x.flags.c_contiguous for x in (a, b, out)) and a.dtype == b.dtype:
+            return ufunc, (flat(a), flat(b), flat(out))
+        left, right, _ = _tiled(kind, a, b)
+        dense = all(x.flags.c_contiguous for x in (a, b, out))
+        if dense and b.ndim and b.shape == a.shape[-b.ndim :] and ufunc in _COMPILED:
+            return rowwise.call("binary_rows", _COMPILED[ufunc], rows(a), rows(b), rows(out))
+        return ufunc, (left, right, out.reshape(left.shape, copy=False))
+
+    return bind
+
+
+def bind_scale(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x -> x * params s."""
+    (x,), (y,) = operands, results
+    require(x.shape == y.shape and x.dtype == y.dtype, f"scale: {list(x.shape)} to {list(y.shape)}")
+    return np.multiply, (x, x.dtype.type(params["s"]), y)
+
+
+def bind_repeat(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the result has the shape
+    """Bind x -> params shape (the result's): x repeats over it."""
+    (x,), (y,) = operands, results
+    large, small, _ = _tiled("repeat", y, x)
+    return np.copyto, (large, small)
+
+
+def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the result has the shape
+    """Bind x -> params shape (the result's): the sum of all elements of x that repeat onto one."""
+    (x,), (y,) = operands, results
+    large, small, axes = _tiled("repeat_back", x, y)
+    if not axes:
+        return np.copyto, (small, large)
+    squeezed = small.reshape([n for axis, n in enumerate(small.shape) if axis not in axes], copy=False)
+    return np.add.reduce, (large, axes, None, squeezed)
+
+
+@on_dense
+def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """Bind x -> one element: the sum of all, pairwise."""
+    (x,), (y,) = operands, results
+    require(y.size == 1 and x.dtype == y.dtype, f"sum: result {y.dtype}{list(y.shape)} is no scalar of {x.dtype}")
+    return np.add.reduce, (flat(x), 0, None, y.reshape(()))
+
+
+def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """Bind x -> the same elements in row-major order in the result's shape and strides; further operands are not read."""
+    x, y = operands[0], results[0]
+    require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
+    if x.shape == y.shape:
+        return np.copyto, (y, x)
+    if y.flags.c_contiguous:
+        return np.copyto, (y.reshape(x.shape, copy=False), x)
+    if x.flags.c_contiguous:
+        return np.copyto, (y, x.reshape(y.shape, copy=False))
+    scratch = np.empty(x.shape, x.dtype)
+    return _copy_twice, (scratch, x, y, scratch.reshape(y.shape, copy=False))
+
+
+def _copy_twice(scratch: Array, source: Array, target: Array, reshaped: Array) -> None:
+    np.copyto(scratch, source)
+    np.copyto(target, reshaped)

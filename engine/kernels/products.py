@@ -1,0 +1,73 @@
+"""Matrix products, bound to numpy's BLAS. Views with unit stride on one matrix axis are taken as they are, without a temporary.
+
+    mul_mat(a[.., n, k], b[.., m, k]) -> [.., m, n]    b @ a.T     (ggml's orientation: a weight is stored [out, in])
+    out_prod(a[.., k, n], b[.., k, m]) -> [.., m, n]   b.T @ a     (the gradient of a weight, or of an input)
+
+Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads). A matrix whose axes both step by
+more than an element is copied into scratch, bound once. Bits depend on shapes, orientation and BLAS threads, not on placement.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.kernels.binding import Array, Arrays, Bind, Call, require
+
+
+def _blas_ready(matrix: Array) -> bool:
+    """Whether BLAS takes the last two axes as they are: one of unit stride, the other a whole number of elements, no overlap."""
+    (rows, columns), (down, across), size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
+    unit = (across == size and down >= columns * size and down % size == 0) or (
+        down == size and across >= rows * size and across % size == 0
+    )
+    return unit or rows <= 1 or columns <= 1
+
+
+def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
+    """Return views of one rank whose batches broadcast: b and out as (.., g, r, matrix), a as (.., g, 1, matrix)."""
+    rank = max(a.ndim, b.ndim) - 2
+    heads = (1,) * (rank + 2 - a.ndim) + a.shape[:-2]
+    batch = (1,) * (rank + 2 - b.ndim) + b.shape[:-2]
+    fits = all(g and n % g == 0 for g, n in zip(heads, batch, strict=True) if g != n)
+    require(fits, f"{kind}: batch {list(a.shape[:-2])} does not divide {list(b.shape[:-2])}")
+    plain = all(g in (1, n) for g, n in zip(heads, batch, strict=True))
+    shared = [x for g in heads for x in ([g] if plain else [g, 1])]
+    split = [x for g, n in zip(heads, batch, strict=True) for x in ([n] if plain else [g, n // g if g else 1])]
+    return (
+        a.reshape((*shared, *a.shape[-2:]), copy=False),
+        b.reshape((*split, *b.shape[-2:]), copy=False),
+        out.reshape((*split, *out.shape[-2:]), copy=False),
+    )
+
+
+def bind_product(kind: str, *, inner_last: bool) -> Bind:
+    """(a, b) -> [.., m, n]; `inner_last`: the contracted axis is the last (mul_mat), else the one before (out_prod)."""
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        (a, b), (out,) = operands, results
+        require(min(a.ndim, b.ndim, out.ndim) >= 2, f"{kind}: needs matrices, got {list(a.shape)} and {list(b.shape)}")
+        right, left = (a.swapaxes(-1, -2), b) if inner_last else (a, b.swapaxes(-1, -2))
+        batch = left.shape[:-2]
+        fits = left.shape[-1] == right.shape[-2] and out.shape == (*batch, left.shape[-2], right.shape[-1])
+        require(fits and a.dtype == b.dtype == out.dtype,
+                f"{kind}: {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)} give no {out.dtype}{list(out.shape)}")  # fmt: skip
+        sources = tuple(x if _blas_ready(x) else np.empty(x.shape, x.dtype) for x in (right, left))
+        target = out if out.strides[-1] == out.itemsize and _blas_ready(out) else np.empty(out.shape, out.dtype)
+        y, x, z = _grouped(kind, sources[0], sources[1], target)
+        before = tuple((s, o) for s, o in zip(sources, (right, left), strict=True) if s is not o)
+        if not before and target is out:
+            return np.matmul, (x, y, z)
+        return _staged_product, (before, x, y, z, () if target is out else ((out, target),))
+
+    return bind
+
+
+def _staged_product(
+    before: tuple[tuple[Array, Array], ...], x: Array, y: Array, z: Array, after: tuple[tuple[Array, Array], ...]
+) -> None:
+    for target, source in before:
+        np.copyto(target, source)
+    np.matmul(x, y, z)
+    for target, source in after:
+        np.copyto(target, source)

@@ -1,0 +1,163 @@
+"""Kernels that numba compiles, bound: shapes checked, rows flattened, constants cast, compiled version chosen.
+
+Each `bind_*` follows `engine.kernels.binding`; the arithmetic and its alias behaviour are in `engine.kernels.compiled`, which is imported
+at the first bind (that is when numba loads), never at import.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require, rows, same_shapes
+
+ROPE_MODES = {"normal": False, "neox": True}
+"""Which elements of a head are a pair: (2i, 2i + 1), or (i, i + dims / 2)."""
+
+_ROPE_TABLE = 1024
+
+
+def call(name: str, *args: Any) -> Call:
+    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
+    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
+
+    return compiled.entry(getattr(compiled, name), args), args
+
+
+def _indices(kind: str, ids: Array, count: int) -> Array:
+    require(ids.dtype == np.int32 and ids.size == count, f"{kind}: needs {count} int32 indices, got {ids.dtype}{list(ids.shape)}")
+    return flat(ids)
+
+
+@on_dense
+def bind_rms_norm(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """x[.., n] -> [.., n]; params eps."""
+    (x,), (y,) = operands, results
+    same_shapes("rms_norm", x, y)
+    return call("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
+
+
+def bind_rms_norm_back(name: str) -> Bind:
+    """(dy, x)[.., n] -> [.., n]; params eps; `name` is the compiled kernel."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        (dy, x), (out,) = operands, results
+        same_shapes(name, dy, x, out)
+        return call(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
+
+    return bind
+
+
+@on_dense
+def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """(x[.., T, n][, mask[T, n]]) -> [.., T, n]; params scale (default 1). The mask repeats over leading axes."""
+    (x, *masks), (y,) = operands, results
+    same_shapes("soft_max", x, y)
+    mask = rows(masks[0]) if masks else np.empty((0, x.shape[-1]), x.dtype)
+    source = rows(x)
+    fits = mask.dtype == x.dtype and mask.shape[1] == source.shape[1] and (not masks or source.shape[0] % len(mask) == 0)
+    require(fits, f"soft_max: mask {mask.dtype}{list(mask.shape)} does not repeat over {x.dtype}{list(x.shape)}")
+    return call("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y))
+
+
+def bind_soft_max_back(name: str) -> Bind:
+    """(dy, y)[.., n] -> [.., n]; params scale (default 1); `name` is the compiled kernel."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        (dy, y), (out,) = operands, results
+        same_shapes(name, dy, y, out)
+        return call(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
+
+    return bind
+
+
+def bind_elements(name: str) -> Bind:
+    """Any number of operands of one shape -> that shape; no params; `name` is the compiled kernel over flat arrays."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        same_shapes(name, *operands, *results)
+        return call(name, *map(flat, operands), *map(flat, results))
+
+    return bind
+
+
+@lru_cache(maxsize=16)
+def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Array, Array, Array]:
+    """Return (freq[dims/2] float64, cos[positions, dims/2], sin): angle = position * base ** (-2i / dims), rounded once."""
+    freq = base ** (-2.0 * np.arange(dims // 2) / dims)
+    angles = np.arange(positions)[:, None] * freq
+    return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def bind_rope(sign: float) -> Bind:
+    """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims (default hd), mode (`ROPE_MODES`); `sign` -1 is the transpose."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        (x, pos), (y,) = operands, results
+        same_shapes("rope", x, y)
+        require(x.ndim == 3, f"rope: needs [T, H, hd], got {list(x.shape)}")
+        dims = int(params.get("dims", x.shape[2]))
+        require(dims % 2 == 0 and 0 < dims <= x.shape[2], f"rope: dims {dims} must be even and at most {x.shape[2]}")
+        mode = params.get("mode", "normal")
+        if mode not in ROPE_MODES:
+            raise EngineError(f"rope: mode {mode!r} is not one of {', '.join(ROPE_MODES)}")
+        positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
+        freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
+        return call("rope", x, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
+
+    return bind
+
+
+@on_dense
+def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
+    """(logits, labels)[.., V] -> one element: mean over rows of -sum(labels * log_softmax(logits))."""
+    (logits, labels), (loss,) = operands, results
+    same_shapes("cross_entropy_loss", logits, labels)
+    require(
+        loss.size == 1 and loss.dtype == logits.dtype, f"cross_entropy_loss: result {loss.dtype}{list(loss.shape)} is no scalar"
+    )
+    return call("cross_entropy_loss", rows(logits), rows(labels), flat(loss))
+
+
+@on_dense
+def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
+    """(grad[1], logits, labels) -> [.., V]: (softmax * sum(labels) - labels) * grad / T; ggml's where labels sum to 1."""
+    (grad, logits, labels), (out,) = operands, results
+    same_shapes("cross_entropy_loss_back", logits, labels, out)
+    require(grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}")
+    return call("cross_entropy_loss_back", flat(grad), rows(logits), rows(labels), rows(out))
+
+
+@on_dense
+def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """(table[V, D], ids[T]) -> [T, D]; a row whose index is out of range is NaN."""
+    (table, ids), (out,) = operands, results
+    fits = table.ndim == 2 and out.dtype == table.dtype and rows(out).shape[1] == table.shape[1]
+    require(fits, f"get_rows: table {table.dtype}{list(table.shape)} gives no {out.dtype}{list(out.shape)}")
+    target = rows(out)
+    return call("get_rows", table, _indices("get_rows", ids, len(target)), target)
+
+
+@on_dense
+def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """(dy[T, D], ids[T]) -> [V, D], V = params rows: rows of dy added up where their index points."""
+    (dy, ids), (out,) = operands, results
+    source = rows(dy)
+    fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
+    require(fits, f"get_rows_back: {dy.dtype}{list(dy.shape)} gives no {out.dtype}{list(out.shape)}")
+    return call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)
+
+
+@on_dense
+def bind_opt_step_sgd(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """(w, g, hp[2]) -> w * (1 - alpha * decay) - alpha * g, hp = (alpha, decay)."""
+    (w, g, hp), (out,) = operands, results
+    same_shapes("opt_step_sgd", w, g, out)
+    require(hp.size == 2 and hp.dtype == w.dtype, f"opt_step_sgd: hp must be {w.dtype}[2], got {hp.dtype}{list(hp.shape)}")
+    return call("opt_step_sgd", flat(w), flat(g), flat(hp), flat(out))

@@ -1,0 +1,268 @@
+"""A llama-shaped transformer with LoRA, as the graph ggml builds for it: forward, loss, backward and one SGD step each run.
+
+Shapes: T positions, D hidden, F feed-forward, H query heads and K key/value heads of hd elements, V vocabulary, r rank. Weights
+are `[out, in]` as `mul_mat` wants them. A layer is
+
+    h    = mul(rms_norm(x), attn_norm)
+    q    = rope(reshape(attn_q(h), [T, H, hd]))                   k likewise with K heads
+    v    = cont(permute(reshape(attn_v(h), [T, K, hd]))) [K, hd, T]
+    kq   = soft_max(mul_mat(k, q), mask; 1 / sqrt(hd)) [H, T, T]
+    x    = x + attn_output(cont(permute(mul_mat(v, kq))))
+    x    = x + ffn_down(silu(ffn_gate(g)) * ffn_up(g))     where g = mul(rms_norm(x), ffn_norm)
+
+and an adapted projection `p(h)` is `mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with
+the order, it is the graph of the captured ggml plans (a test compares them).
+
+Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn_q.lora_a`, `output_norm`, `sgd.hp`; results of
+projections `layer.3.attn_q`. What this module does not see: data layout in memory, kernels, plans.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.model import Role
+from engine.autodiff import SEED, backward
+from engine.graph import Graph, Tensor
+
+Array = NDArray[Any]
+
+HYPER: Final = "sgd.hp"
+"""Parameter that holds learning rate and weight decay."""
+
+_DTYPES: Final = {"f32": np.float32, "f64": np.float64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaConfig:
+    """Sizes of the model and of the run."""
+
+    layers: int = 2
+    hidden: int = 64
+    ffn: int = 128
+    heads: int = 4
+    kv_heads: int = 2
+    vocab: int = 96
+    seq: int = 8
+    """Positions of the one sequence (T)."""
+    rope_theta: float = 10000.0
+    eps: float = 1e-5
+    tied: bool = True
+    """Whether the output projection is the embedding table."""
+    rank: int = 4
+    """Rank of the adapters; 0 makes the projections themselves trainable."""
+    alpha: float = 8.0
+    """Adapters are scaled by alpha / rank."""
+    targets: tuple[str, ...] = ("q", "v")
+    """Which of q, k, v and o are adapted."""
+    glu: Literal["swiglu", "silu"] = "swiglu"
+    """One fused op, or silu and mul."""
+    dtype: Literal["f32", "f64"] = "f32"
+
+    def __post_init__(self) -> None:
+        """Raise EngineError unless the sizes fit together."""
+        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq"):
+            if getattr(self, name) < 1:
+                raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.hidden % self.heads or self.heads % self.kv_heads or (self.hidden // self.heads) % 2:
+            sizes = f"hidden {self.hidden}, heads {self.heads}, kv_heads {self.kv_heads}"
+            raise EngineError(f"{sizes}: heads must divide hidden into even parts, and kv_heads must divide heads")
+        if self.rank < 0 or not self.targets or not set(self.targets) <= set("qkvo"):
+            raise EngineError(f"rank {self.rank} and targets {self.targets}: at least one of q, k, v, o, and no negative rank")
+        if self.glu not in ("swiglu", "silu") or self.dtype not in _DTYPES:
+            raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
+
+    @property
+    def head_size(self) -> int:
+        """Elements of one head."""
+        return self.hidden // self.heads
+
+
+SMOLLM2_135M: Final = LlamaConfig(
+    layers=30,
+    hidden=576,
+    ffn=1536,
+    heads=9,
+    kv_heads=3,
+    vocab=49152,
+    seq=64,
+    rope_theta=1e5,
+    rank=8,
+    alpha=16.0,
+)
+"""The shape of SmolLM2-135M with rank-8 adapters on q and v."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Training:
+    """A training step as a graph, and its landmarks."""
+
+    config: LlamaConfig
+    graph: Graph
+    loss: Tensor
+    logits: Tensor
+    gradients: Mapping[str, Tensor]
+    """Parameter name -> gradient, before the optimiser takes it."""
+    updates: Mapping[str, Tensor]
+    """Parameter name -> its value after the step."""
+    inputs: tuple[str, ...] = ("tokens", "positions", "mask", "labels", SEED)
+
+
+def training_graph(config: LlamaConfig, *, accumulate: bool = False, update: bool = True) -> Training:
+    """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
+
+    With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`).
+    """
+    graph = Graph(f"llama-{config.layers}L")
+    logits = _forward(graph, config)
+    labels = graph.input("labels", (config.seq, config.vocab), config.dtype)
+    loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
+    gradients = backward(graph, loss, accumulate=accumulate)
+    updates: dict[str, Tensor] = {}
+    if update:
+        hyper = graph.parameter(HYPER, (2,), config.dtype)
+        for parameter, gradient in gradients.items():
+            with graph.scope("new", layer=parameter.layer, stage="update"):
+                updates[parameter.name] = graph.op("opt_step_sgd", parameter, gradient, hyper, name=parameter.name)
+            graph.expand(updates[parameter.name])
+    return Training(
+        config=config,
+        graph=graph,
+        loss=loss,
+        logits=logits,
+        gradients={parameter.name: gradient for parameter, gradient in gradients.items()},
+        updates=updates,
+    )
+
+
+def init_parameters(
+    config: LlamaConfig,
+    *,
+    seed: int,
+    std: float | None = None,
+    embedding_std: float = 1.0,
+    lora_std: float | None = None,
+    learning_rate: float = 0.01,
+    weight_decay: float = 0.0,
+) -> dict[str, Array]:
+    """Return an array for every parameter of `training_graph(config)`: seeded normal weights, gains of 1.
+
+    Args:
+        config: sizes and dtype; the drawn numbers are those of f32 for both dtypes.
+        seed: of the generator; the same seed gives the same arrays.
+        std: of the projections; 1 / sqrt(fan in) by default.
+        embedding_std: of the token table.
+        lora_std: of both adapter factors (neither is zero, so that every gradient is non-zero); 1 / sqrt(fan in) by default.
+        learning_rate: first entry of `sgd.hp`.
+        weight_decay: second entry.
+    """
+    generator = np.random.default_rng(seed)
+    dtype = _DTYPES[config.dtype]
+    graph = Graph("parameters")
+    _forward(graph, config)
+    arrays: dict[str, Array] = {HYPER: np.array([learning_rate, weight_decay], dtype=dtype)}
+    for tensor in graph.tensors:
+        if tensor.role != Role.PARAMETER:
+            continue
+        if len(tensor.shape) == 1:
+            arrays[tensor.name] = np.ones(tensor.shape, dtype=dtype)
+            continue
+        given = embedding_std if tensor.name == "token_embd" else lora_std if ".lora_" in tensor.name else std
+        width = 1 / sqrt(tensor.shape[1]) if given is None else given
+        draw = generator.standard_normal(tensor.shape, dtype=np.float32)
+        draw *= np.float32(width)
+        arrays[tensor.name] = draw.astype(dtype, copy=False)
+    return arrays
+
+
+def batch(config: LlamaConfig, *, seed: int) -> dict[str, Array]:
+    """Return the inputs of one run: a seeded sequence, its next tokens as one-hot labels, a causal mask, the loss seed 1."""
+    dtype = _DTYPES[config.dtype]
+    steps = config.seq
+    sequence = np.random.default_rng(seed).integers(0, config.vocab, steps + 1, dtype=np.int32)
+    labels = np.zeros((steps, config.vocab), dtype=dtype)
+    labels[np.arange(steps), sequence[1:]] = 1
+    mask = np.triu(np.full((steps, steps), -np.inf, dtype=dtype), 1)
+    return {
+        "tokens": sequence[:-1].copy(),
+        "positions": np.arange(steps, dtype=np.int32),
+        "mask": mask,
+        "labels": labels,
+        SEED: np.ones(1, dtype=dtype),
+    }
+
+
+def _forward(graph: Graph, config: LlamaConfig) -> Tensor:
+    tokens = graph.input("tokens", (config.seq,), "i32")
+    positions = graph.input("positions", (config.seq,), "i32")
+    mask = graph.input("mask", (config.seq, config.seq), config.dtype)
+    table = graph.parameter("token_embd", (config.vocab, config.hidden), config.dtype)
+    x = graph.op("get_rows", table, tokens, name="embd")
+    for layer in range(config.layers):
+        with graph.scope(f"layer.{layer}", layer=layer):
+            x = graph.op("add", x, _attention(graph, config, x, positions, mask), name="attn_residual")
+            x = graph.op("add", x, _feed_forward(graph, config, x), name="ffn_residual")
+    x = _norm(graph, config, x, "output_norm")
+    head = table if config.tied else graph.parameter("output.weight", (config.vocab, config.hidden), config.dtype)
+    return graph.op("mul_mat", head, x, name="logits")
+
+
+def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    steps, size = config.seq, config.head_size
+    h = _norm(graph, config, x, "attn_norm")
+
+    def heads(target: str, count: int) -> Tensor:
+        return graph.op("reshape", _project(graph, config, h, target, count * size), shape=(steps, count, size))
+
+    def rotated(target: str, count: int) -> Tensor:
+        turned = graph.op("rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope")
+        return graph.op("permute", turned, axes=(1, 0, 2))
+
+    q, k = rotated("q", config.heads), rotated("k", config.kv_heads)
+    v = graph.op("cont", graph.op("permute", heads("v", config.kv_heads), axes=(1, 2, 0)), name="v_heads")
+    scores = graph.op("mul_mat", k, q, name="kq")
+    weights = graph.op("soft_max", scores, mask, scale=1 / sqrt(size), name="kq_soft_max")
+    mixed = graph.op("permute", graph.op("mul_mat", v, weights, name="kqv"), axes=(1, 0, 2))
+    merged = graph.op("cont", mixed, shape=(steps, config.hidden), name="kqv_merged")
+    return _project(graph, config, merged, "o", config.hidden)
+
+
+def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:
+    h = _norm(graph, config, x, "ffn_norm")
+    gate, up = (_linear(graph, config, h, name, config.ffn) for name in ("ffn_gate", "ffn_up"))
+    if config.glu == "swiglu":
+        mixed = graph.op("swiglu", gate, up, name="ffn_swiglu")
+    else:
+        mixed = graph.op("mul", graph.op("silu", gate, name="ffn_silu"), up, name="ffn_par")
+    return _linear(graph, config, mixed, "ffn_down", config.hidden)
+
+
+def _norm(graph: Graph, config: LlamaConfig, x: Tensor, name: str) -> Tensor:
+    gain = graph.parameter(name, (config.hidden,), config.dtype)
+    normed = graph.op("rms_norm", x, eps=config.eps, name=f"{name}.normed")
+    return graph.op("mul", normed, gain, name=f"{name}.scaled")
+
+
+def _linear(
+    graph: Graph, config: LlamaConfig, h: Tensor, name: str, width: int, *, trainable: bool = False, result: str = ""
+) -> Tensor:
+    weight = graph.parameter(f"{name}.weight", (width, h.shape[-1]), config.dtype, trainable=trainable)
+    return graph.op("mul_mat", weight, h, name=result or name)
+
+
+def _project(graph: Graph, config: LlamaConfig, h: Tensor, target: str, width: int) -> Tensor:
+    name = "attn_output" if target == "o" else f"attn_{target}"
+    adapted = target in config.targets
+    if not adapted or not config.rank:
+        return _linear(graph, config, h, name, width, trainable=adapted)
+    plain = _linear(graph, config, h, name, width, result=f"{name}.base")
+    a = graph.parameter(f"{name}.lora_a", (config.rank, h.shape[-1]), config.dtype, trainable=True)
+    b = graph.parameter(f"{name}.lora_b", (width, config.rank), config.dtype, trainable=True)
+    low = graph.op("mul_mat", a, h, name=f"{name}.lora_h")
+    high = graph.op("mul_mat", b, low, name=f"{name}.lora_out")
+    return graph.op("add", plain, graph.op("scale", high, s=config.alpha / config.rank, name=f"{name}.lora_scaled"), name=name)

@@ -1,0 +1,107 @@
+"""Rows by index, rotary positions and the masked soft maximum.
+
+* `get_rows`: table[V, D], ids[T] -> [T, D].
+* `get_rows_back`: dy[T, D], ids[T] -> [rows, D]; rows that no id names are zero.
+* `rope`: x[T, H, hd], pos[T] -> [T, H, hd]; pair `i` of the first `dims` elements of each head turns by pos * base^(-2i/dims).
+* `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into x.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, indices, like, repeats_into
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+ROPE_MODES = ("normal", "neox")
+
+
+def _get_rows(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    table, ids = sources
+    indices(ids)
+    if len(table.shape) != 2:
+        raise EngineError(f"{table} must be a matrix")
+    return Layout(shape=(ids.shape[0], table.shape[1]), dtype=floating(table))
+
+
+def _get_rows_back(sources: Sources, params: dict[str, Any]) -> Layout:
+    dy, ids = sources
+    if len(dy.shape) != 2:
+        raise EngineError(f"{dy} must be a matrix")
+    indices(ids, dy.shape[0])
+    return Layout(shape=(int(params["rows"]), dy.shape[1]), dtype=floating(dy))
+
+
+def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
+    x, pos = sources
+    if len(x.shape) != 3:
+        raise EngineError(f"{x} must have the axes position, head and element")
+    indices(pos, x.shape[0])
+    dims = params["dims"] = x.shape[-1] if params["dims"] is None else int(params["dims"])
+    if dims % 2 or not 0 < dims <= x.shape[-1]:
+        raise EngineError(f"dims {dims} is not an even number between 2 and the head size {x.shape[-1]}")
+    if params["mode"] not in ROPE_MODES:
+        raise EngineError(f"mode {params['mode']!r} is none of {', '.join(ROPE_MODES)}")
+    return Layout(shape=x.shape, dtype=floating(x))
+
+
+def _soft_max(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    x = sources[0]
+    if len(sources) > 1 and not repeats_into(sources[1].shape, x.shape):
+        raise EngineError(f"{sources[1]} does not repeat into {x}")
+    return Layout(shape=x.shape, dtype=floating(*sources))
+
+
+def _get_rows_table(node: "Tensor", grad: "Tensor") -> "Tensor":
+    table, ids = node.sources
+    return node.graph.op("get_rows_back", grad, ids, rows=table.shape[0])
+
+
+def _rope_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("rope_back", grad, node.sources[1], **node.params)
+
+
+def _soft_max_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("soft_max_back", grad, node, scale=node.params["scale"])
+
+
+_ROPE_PARAMS = {"base": REQUIRED, "dims": None, "mode": "normal"}
+
+RULES = (
+    Rule(
+        kind="get_rows",
+        arguments=("table", "ids"),
+        shape=_get_rows,
+        derivatives={"table": _get_rows_table},
+        constant=frozenset({"ids"}),
+    ),
+    Rule(
+        kind="get_rows_back",
+        arguments=("dy", "ids"),
+        params={"rows": REQUIRED},
+        shape=_get_rows_back,
+        constant=frozenset({"ids"}),
+    ),
+    Rule(
+        kind="rope",
+        arguments=("x", "pos"),
+        params=_ROPE_PARAMS,
+        shape=_rope,
+        derivatives={"x": _rope_x},
+        constant=frozenset({"pos"}),
+    ),
+    Rule(kind="rope_back", arguments=("x", "pos"), params=_ROPE_PARAMS, shape=_rope, constant=frozenset({"pos"})),
+    Rule(
+        kind="soft_max",
+        arguments=("x", "mask"),
+        optional=1,
+        params={"scale": 1.0},
+        shape=_soft_max,
+        derivatives={"x": _soft_max_x},
+        constant=frozenset({"mask"}),
+    ),
+    Rule(kind="soft_max_back", arguments=("dy", "y"), params={"scale": 1.0}, shape=like()),
+)

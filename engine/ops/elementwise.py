@@ -1,0 +1,112 @@
+"""Element-wise ops and their broadcasts: add, sub, mul, scale, silu, swiglu, repeat, sum, accumulation.
+
+Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operands, so that the graphs agree node for node.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, like, repeats_into, same_shape
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _broadcast(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    a, b = sources
+    if not repeats_into(b.shape, a.shape):
+        raise EngineError(f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on")
+    return Layout(shape=a.shape, dtype=floating(a, b))
+
+
+def _repeat(sources: Sources, params: dict[str, Any]) -> Layout:
+    params["shape"] = checked_shape(params["shape"])
+    if not repeats_into(sources[0].shape, params["shape"]):
+        raise EngineError(f"{sources[0]} does not repeat into {params['shape']}")
+    return Layout(shape=params["shape"], dtype=floating(*sources))
+
+
+def _repeat_back(sources: Sources, params: dict[str, Any]) -> Layout:
+    params["shape"] = checked_shape(params["shape"])
+    if not repeats_into(params["shape"], sources[0].shape):
+        raise EngineError(f"{params['shape']} does not repeat into {sources[0]}")
+    return Layout(shape=params["shape"], dtype=floating(*sources))
+
+
+def _scalar(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    return Layout(shape=(1,), dtype=floating(*sources))
+
+
+def _unbroadcast(grad: "Tensor", source: "Tensor") -> "Tensor":
+    return grad if grad.shape == source.shape else grad.graph.op("repeat_back", grad, shape=source.shape)
+
+
+def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
+    del node
+    return grad
+
+
+def _add_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return _unbroadcast(grad, node.sources[1])
+
+
+def _sub_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return _unbroadcast(node.graph.op("scale", grad, s=-1.0), node.sources[1])
+
+
+def _mul_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("mul", grad, node.sources[1])
+
+
+def _mul_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    a, b = node.sources
+    return _unbroadcast(node.graph.op("mul", a, grad), b)
+
+
+def _scale_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("scale", grad, s=node.params["s"])
+
+
+def _silu_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("silu_back", grad, node.sources[0])
+
+
+def _swiglu_gate(node: "Tensor", grad: "Tensor") -> "Tensor":
+    gate, up = node.sources
+    return node.graph.op("silu_back", node.graph.op("mul", grad, up), gate)
+
+
+def _swiglu_up(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("mul", node.graph.op("silu", node.sources[0]), grad)
+
+
+def _repeat_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("repeat_back", grad, shape=node.sources[0].shape)
+
+
+def _repeat_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("repeat", grad, shape=node.sources[0].shape)
+
+
+def _accumulate(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    acc, grad = sources
+    same_shape(acc, grad)
+    return Layout(shape=acc.shape, dtype=floating(acc, grad))
+
+
+RULES = (
+    Rule(kind="add", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _pass, "b": _add_b}),
+    Rule(kind="sub", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _pass, "b": _sub_b}),
+    Rule(kind="mul", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _mul_a, "b": _mul_b}),
+    Rule(kind="scale", arguments=("x",), params={"s": REQUIRED}, shape=like(), derivatives={"x": _scale_x}),
+    Rule(kind="silu", arguments=("x",), shape=like(), derivatives={"x": _silu_x}),
+    Rule(kind="silu_back", arguments=("dy", "x"), shape=like()),
+    Rule(kind="swiglu", arguments=("gate", "up"), shape=like(), derivatives={"gate": _swiglu_gate, "up": _swiglu_up}),
+    Rule(kind="repeat", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat, derivatives={"x": _repeat_x}),
+    Rule(kind="repeat_back", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat_back, derivatives={"x": _repeat_back_x}),
+    Rule(kind="sum", arguments=("x",), shape=_scalar, derivatives={"x": _repeat_back_x}),
+    Rule(kind="add_inplace", arguments=("acc", "grad"), shape=_accumulate, mutates=0),
+)

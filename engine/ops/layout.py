@@ -1,0 +1,127 @@
+"""Views and copies: reshape, permute, transpose, view, cont, cpy.
+
+A view has no kernel: its result is the bytes of its source. Axes are row-major (axis -1 varies fastest). `view` takes strides
+and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes. `cpy` writes over its destination,
+which it does not read.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from allocsim.layout import contiguous_strides, hull, overlaps_itself
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, elements
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _reshape(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    params["shape"] = checked_shape(params["shape"])
+    if not x.contiguous:
+        raise EngineError(f"{x} is not contiguous; take cont of it first")
+    if elements(params["shape"]) != elements(x.shape):
+        raise EngineError(f"{x} has {elements(x.shape)} elements, {params['shape']} has {elements(params['shape'])}")
+    return Layout(shape=params["shape"], dtype=x.dtype)
+
+
+def _permute(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    axes = params["axes"] = tuple(int(axis) for axis in params["axes"])
+    if sorted(axes) != list(range(len(x.shape))):
+        raise EngineError(f"axes {axes} are no permutation of the {len(x.shape)} axes of {x}")
+    return Layout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
+
+
+def _transpose(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    (x,) = sources
+    if len(x.shape) < 2:
+        raise EngineError(f"{x} has no two axes to exchange")
+    (*batch, n, m), (*steps, s, t) = x.shape, x.strides
+    return Layout(shape=(*batch, m, n), strides=(*steps, t, s), dtype=x.dtype)
+
+
+def _view(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    shape = params["shape"] = checked_shape(params["shape"])
+    steps = params["strides"] = tuple(int(s) for s in params["strides"])
+    if len(steps) != len(shape):
+        raise EngineError(f"strides {steps} do not fit shape {shape}")
+    strides = tuple(s * x.itemsize for s in steps)
+    offset = int(params["offset"]) * x.itemsize
+    low, high = hull(shape, strides, x.offset + offset, x.itemsize)
+    if high > low and (low < 0 or high > x.storage.nbytes):
+        raise EngineError(f"bytes [{low}, {high}) lie outside the {x.storage.nbytes} bytes of {x.storage}")
+    return Layout(shape=shape, strides=strides, offset=offset, dtype=x.dtype)
+
+
+def _cont(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    shape = x.shape if params["shape"] is None else checked_shape(params["shape"])
+    if elements(shape) != elements(x.shape):
+        raise EngineError(f"{x} has {elements(x.shape)} elements, {shape} has {elements(shape)}")
+    params["shape"] = shape
+    return Layout(shape=shape, dtype=x.dtype)
+
+
+def _cpy(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    src, dst = sources
+    if elements(src.shape) != elements(dst.shape) or src.dtype != dst.dtype:
+        raise EngineError(f"{src} and {dst} must agree in dtype and number of elements")
+    return Layout(shape=dst.shape, dtype=dst.dtype)
+
+
+def contiguous(x: "Tensor") -> "Tensor":
+    """Return `x` itself if it is contiguous, else a contiguous copy."""
+    return x if x.contiguous else x.graph.op("cont", x)
+
+
+def _reshape_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("reshape", contiguous(grad), shape=node.sources[0].shape)
+
+
+def _permute_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    axes = node.params["axes"]
+    return node.graph.op("permute", grad, axes=tuple(axes.index(axis) for axis in range(len(axes))))
+
+
+def _transpose_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("transpose", grad)
+
+
+def _cont_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    source = node.sources[0]
+    return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
+
+
+def _view_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    """Copy the gradient into the viewed places of zeros shaped like the source (ggml: scale by 0, then acc)."""
+    graph, (x,) = node.graph, node.sources
+    if not x.contiguous or overlaps_itself(node.shape, node.strides, node.itemsize):
+        raise EngineError(
+            f"view has a derivative only where its source is contiguous and its elements do not overlap: {node} of {x}"
+        )
+    zeros = graph.op("scale", x, s=0.0)
+    places = graph.op("view", zeros, **node.params)
+    filled = graph.op("cpy", grad, places)
+    strides = contiguous_strides(x.shape, 1)
+    return graph.op("view", filled, shape=x.shape, strides=strides, offset=-int(node.params["offset"]))
+
+
+RULES = (
+    Rule(kind="reshape", arguments=("x",), params={"shape": REQUIRED}, shape=_reshape, derivatives={"x": _reshape_x}, view=True),
+    Rule(kind="permute", arguments=("x",), params={"axes": REQUIRED}, shape=_permute, derivatives={"x": _permute_x}, view=True),
+    Rule(kind="transpose", arguments=("x",), shape=_transpose, derivatives={"x": _transpose_x}, view=True),
+    Rule(
+        kind="view",
+        arguments=("x",),
+        params={"shape": REQUIRED, "strides": REQUIRED, "offset": 0},
+        shape=_view,
+        derivatives={"x": _view_x},
+        view=True,
+    ),
+    Rule(kind="cont", arguments=("x",), params={"shape": None}, shape=_cont, derivatives={"x": _cont_x}),
+    Rule(kind="cpy", arguments=("src", "dst"), shape=_cpy, mutates=1, unread=frozenset({"dst"})),
+)

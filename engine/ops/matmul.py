@@ -1,0 +1,78 @@
+"""Matrix products as ggml spells them, with the batch broadcast that grouped-query attention needs.
+
+    mul_mat  a[.., n, k], b[.., m, k] -> [.., m, n]    b @ a.T
+    out_prod a[.., k, n], b[.., k, m] -> [.., m, n]    b.T @ a
+
+Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio` of `a`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import Layout, Rule, Sources, batch_divides, floating
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _check(sources: Sources, inner: int) -> None:
+    a, b = sources
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise EngineError(f"{a} and {b} must be matrices or batches of them")
+    if a.shape[inner] != b.shape[inner]:
+        raise EngineError(f"{a} and {b} must agree in dimension {inner}")
+    if not batch_divides(a.shape, b.shape):
+        raise EngineError(f"the batch dimensions of {a} do not divide those of {b}")
+
+
+def _mul_mat(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    _check(sources, -1)
+    a, b = sources
+    return Layout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
+
+
+def _out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    _check(sources, -2)
+    a, b = sources
+    return Layout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
+
+
+def _mul_mat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    a, b = node.sources
+    product = node.graph.op("out_prod", b, grad)
+    return product if product.shape == a.shape else sum_groups(product, a)
+
+
+def _mul_mat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("out_prod", node.sources[0], node.graph.op("transpose", grad))
+
+
+def sum_groups(product: "Tensor", a: "Tensor") -> "Tensor":
+    """Sum the batches of `product` that met one batch of `a`.
+
+    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a view puts the groups' members
+    into leading dimensions, where `repeat_back` sums them (as ggml: a strided 4-d view and one repeat_back).
+    """
+    batch = (1,) * (len(product.shape) - len(a.shape)) + a.shape[:-2]
+    ratios = tuple(m // n if n else 1 for n, m in zip(batch, product.shape, strict=False))
+    strides = [s // product.itemsize for s in product.strides]
+    split = [axis for axis, ratio in enumerate(ratios) if ratio != 1]
+    view = product.graph.op(
+        "view",
+        product,
+        shape=(*(ratios[axis] for axis in split), *batch, *product.shape[-2:]),
+        strides=(
+            *(strides[axis] for axis in split),
+            *(stride * ratio for stride, ratio in zip(strides, ratios, strict=False)),
+            *strides[-2:],
+        ),
+    )
+    return product.graph.op("repeat_back", view, shape=a.shape)
+
+
+RULES = (
+    Rule(kind="mul_mat", arguments=("a", "b"), shape=_mul_mat, derivatives={"a": _mul_mat_a, "b": _mul_mat_b}),
+    Rule(kind="out_prod", arguments=("a", "b"), shape=_out_prod),
+)

@@ -1,0 +1,138 @@
+"""What the engine knows of an op: one `Rule` a kind, and the shape arithmetic the rules share.
+
+Shapes are row-major (`shape[-1]` varies fastest; ggml's `ne` reversed) and have at least one dimension. Strides are bytes, as
+in `allocsim.model`. A *shape rule* maps the sources and parameters of a call to the `Layout` of its result or raises
+`EngineError`; it never sees data. A *derivative* builds, out of ordinary ops, the gradient of one argument from the gradient
+of the result.
+
+Broadcast is ggml's repeat: `b` repeats into `a` if, aligned at the last dimension, each length of `b` divides that of `a`;
+missing leading dimensions count as 1. numpy's broadcast is the case where the lengths of `b` are 1 or equal.
+
+What this module does not see: kernels, buffers, and what an op computes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+Shape = tuple[int, ...]
+Sources = tuple["Tensor", ...]
+Params = Mapping[str, Any]
+Derivative = Callable[["Tensor", "Tensor"], "Tensor"]
+"""(node, gradient of node) -> gradient of one argument, shaped like the argument."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the elements of a result lie."""
+
+    shape: Shape
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    """Bytes; None is contiguous. Only views have other strides."""
+    offset: int = 0
+    """Bytes from element 0 of the first source to element 0 of the result; only views have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of the op table."""
+
+    kind: str
+    arguments: tuple[str, ...]
+    """Names of the arguments by position."""
+    shape: Callable[[Sources, dict[str, Any]], Layout]
+    params: Params = field(default_factory=dict)
+    """Parameters and their defaults; `REQUIRED` where the caller must say."""
+    optional: int = 0
+    """How many of the last arguments may be left out."""
+    derivatives: Mapping[str, Derivative] = field(default_factory=dict)
+    """Argument -> rule. An argument that is in neither `derivatives` nor `constant` has no rule: asking for one is an error."""
+    constant: frozenset[str] = frozenset()
+    """Arguments through which no gradient flows by definition: indices, positions, masks."""
+    view: bool = False
+    """Whether the result is the bytes of source 0, seen otherwise; such an op has no kernel."""
+    mutates: int | None = None
+    """Position of the source in whose buffer the result is written, in the same layout."""
+    unread: frozenset[str] = frozenset()
+    """Arguments that order the op and give it memory but are not read: no operands of the kernel."""
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+"""Default of a parameter that has none."""
+
+FLOATS = ("f32", "f64")
+
+
+def floating(*sources: "Tensor") -> str:
+    """Return the dtype all sources share; raise EngineError unless it is one and floating."""
+    found = {source.dtype for source in sources}
+    if len(found) != 1 or not found <= set(FLOATS):
+        raise EngineError(f"operands have dtypes {', '.join(s.dtype for s in sources)}; all must be f32 or all f64")
+    return sources[0].dtype
+
+
+def indices(source: "Tensor", length: int | None = None) -> None:
+    """Raise EngineError unless `source` is an i32 vector (of `length` elements)."""
+    if source.dtype != "i32" or len(source.shape) != 1:
+        raise EngineError(f"{source} must be a vector of i32")
+    if length is not None and source.shape[0] != length:
+        raise EngineError(f"{source} has {source.shape[0]} entries; {length} are needed")
+
+
+def repeats_into(b: Shape, a: Shape) -> bool:
+    """Return whether `b` repeats into `a` (see the module header)."""
+    if len(b) > len(a):
+        return False
+    return all(_divides(n, m) for n, m in zip(reversed(b), reversed(a), strict=False))
+
+
+def batch_divides(a: Shape, b: Shape) -> bool:
+    """Return whether the batch dimensions (all but the last two) of `a` divide those of `b`."""
+    return repeats_into(a[:-2], b[:-2])
+
+
+def same_shape(a: "Tensor", b: "Tensor") -> None:
+    """Raise EngineError unless the shapes agree."""
+    if a.shape != b.shape:
+        raise EngineError(f"{a} and {b} must have one shape")
+
+
+def elements(shape: Shape) -> int:
+    """Return the number of elements."""
+    return prod(shape)
+
+
+def checked_shape(shape: object, what: str = "shape") -> Shape:
+    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension and none is negative."""
+    dims = tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) else ()
+    if not dims or min(dims) < 0:
+        raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")
+    return dims
+
+
+def like(position: int = 0) -> Callable[[Sources, dict[str, Any]], Layout]:
+    """Return the shape rule: contiguous, shaped like the source at `position`, all sources of one floating dtype and shape."""
+
+    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
+        del params
+        for other in sources:
+            same_shape(sources[position], other)
+        return Layout(shape=sources[position].shape, dtype=floating(*sources))
+
+    return rule
+
+
+def _divides(n: int, m: int) -> bool:
+    return m % n == 0 if n else m == 0

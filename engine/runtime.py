@@ -1,0 +1,273 @@
+"""Run a lowered graph in the memory a plan gives it.
+
+Contract: all memory is taken and every value, view and kernel call is bound at construction; `run` allocates nothing but the
+copies it hands to the host. Arenas are one block each, aligned to 64 bytes and zeroed; a buffer whose slot is `OWN` has a block of
+its own. Memory is kept from run to run: what the host does not write again is what the plan made of it.
+
+Any plan of the program runs, sound or not: bytes are where the plan puts them, overlapping or late, and kernels do what they do
+there. Only what cannot be bound is refused: a buffer without a slot, a value outside its arena, an address that is no multiple
+of the item size.
+
+Parameters that are read-only are used where they are, without a copy (unless their slot is in an arena); those that training
+changes are copied, so that several runtimes can start from the same arrays. States start as zeros.
+
+What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops mean (`engine.kernels`).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
+from engine.lower import Lowered
+
+Array = NDArray[Any]
+Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
+"""Called after each op with (step, operands, results); the arrays are the bound memory itself."""
+
+BLOCK_ALIGNMENT = 64
+"""Bytes; a cache line, and at least what any SIMD load asks for."""
+
+NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "i32": np.dtype(np.int32),
+}
+"""numpy's dtype for each of the engine's."""
+
+
+class Runtime:
+    """A lowered graph bound to a plan; also a context manager that gives the BLAS threads back."""
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        plan: Plan,
+        *,
+        parameters: Mapping[str, Array] | None = None,
+        threads: int | None = 1,
+    ) -> None:
+        """Take memory, lay the parameters and bind every call.
+
+        Args:
+            lowered: what to run.
+            plan: a plan of `lowered.program`; for a plan made for another program, make one of this program from its slots.
+            parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
+            threads: BLAS threads of this process until `close`; None leaves them alone.
+
+        Raises:
+            EngineError: the plan is not of this program or cannot be bound; a parameter is missing, unknown or misshapen.
+        """
+        if plan.program is not lowered.program:
+            raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}")
+        self.lowered = lowered
+        self.plan = plan
+        self.arenas: tuple[NDArray[np.uint8], ...] = _arenas(plan)
+        """The memory of each arena up to the end of its highest slot."""
+        self._limits: Any = None
+        blocks = self._place(dict(parameters or {}))
+        arrays = tuple(_bind(value, *blocks[value.buffer], self.lowered) for value in lowered.program.values)
+        self._arrays = arrays
+        ops = lowered.program.ops
+        self._operands = tuple(tuple(arrays[v] for v in op.operands) for op in ops)
+        self._results = tuple(tuple(arrays[v] for v in op.results) for op in ops)
+        self._writes = tuple((step, lowered.tensors[step].name) for step in np.flatnonzero(ops.is_kind(HOST_WRITE)).tolist())
+        self._reads = tuple((lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist())
+        self._by_step: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+            step: kernel.bind(lowered.tensors[step].params, self._operands[step], self._results[step])
+            for step, kernel in enumerate(lowered.kernels)
+            if kernel is not None
+        }
+        self._calls = tuple(self._by_step.values())
+        self._names = {name for _, name in self._writes}
+        self._limit(threads)
+
+    @property
+    def program(self) -> Program:
+        """The program bound; steps and value indices are its own."""
+        return self.lowered.program
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        skip: Collection[str] = (),
+        observer: Observer | None = None,
+    ) -> dict[str, Array]:
+        """Write the inputs, run every op in order, and return a copy of each tensor the host reads, by name.
+
+        Inputs named in `skip` are not written: the op reads whatever its bytes hold. A state with a reset that gets no array is
+        set to zeros.
+        """
+        self._check_inputs(inputs, skip)
+        if observer is not None:
+            return self._observed(inputs, skip, observer)
+        for step, name in self._writes:
+            if name not in skip:
+                self._write(step, name, inputs)
+        for function, arguments in self._calls:
+            function(*arguments)
+        return self.outputs()
+
+    def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
+        """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
+        call = self._by_step.get(step)
+        if call is not None:
+            call[0](*call[1])
+            return
+        name = self.lowered.tensors[step].name
+        if step < len(self._writes) and name not in skip:
+            self._write(step, name, inputs or {})
+
+    def operands(self, step: int) -> tuple[Array, ...]:
+        """Return the memory the op of `step` reads, as arrays."""
+        return self._operands[step]
+
+    def results(self, step: int) -> tuple[Array, ...]:
+        """Return the memory the op of `step` writes, as arrays."""
+        return self._results[step]
+
+    def array(self, value: int) -> Array:
+        """Return the memory of a value as an array: what lies there now, whether or not it is still that value."""
+        return self._arrays[value]
+
+    def outputs(self) -> dict[str, Array]:
+        """Return copies of what the host reads, as the memory is now."""
+        return {name: self._operands[step][0].copy() for name, step in self._reads}
+
+    def close(self) -> None:
+        """Give the BLAS threads back; the runtime stays usable."""
+        if self._limits is not None:
+            self._limits.restore_original_limits()
+            self._limits = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _limit(self, threads: int | None) -> None:
+        if threads is None:
+            return
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
+
+        self._limits = threadpool_limits(limits=threads, user_api="blas")
+
+    def _observed(self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer) -> dict[str, Array]:
+        for step in range(len(self._operands)):
+            self.execute(step, inputs, skip)
+            observer(step, self._operands[step], self._results[step])
+        return self.outputs()
+
+    def _write(self, step: int, name: str, inputs: Mapping[str, Array]) -> None:
+        target = self._results[step][0]
+        data = inputs.get(name)
+        if data is not None:
+            np.copyto(target, data)
+        elif self.lowered.tensors[step].reset:
+            target.fill(0)
+        else:
+            raise EngineError(f"input {name!r} is not given and not skipped")
+
+    def _check_inputs(self, inputs: Mapping[str, Array], skip: Collection[str]) -> None:
+        for name in (*inputs, *skip):
+            if name not in self._names:
+                raise EngineError(f"{name!r} is no input of {self.lowered.graph!r}; there are {', '.join(sorted(self._names))}")
+        for step, name in self._writes:
+            if name in skip:
+                continue
+            target, data = self._results[step][0], inputs.get(name)
+            if data is not None:
+                _check_array(name, data, target.shape, target.dtype)
+            elif not self.lowered.tensors[step].reset:
+                raise EngineError(f"input {name!r} is not given and not skipped")
+
+    def _place(self, parameters: dict[str, Array]) -> list[tuple[NDArray[np.uint8], int]]:
+        """Return (memory, offset) for each buffer, with persistent content laid in buffer order."""
+        buffers, plan = self.lowered.program.buffers, self.plan
+        leafs = {tensor.name: tensor for tensor in self.lowered.graph.leafs if tensor.role == Role.PARAMETER}
+        for name in parameters:
+            if name not in leafs:
+                raise EngineError(f"{name!r} is no parameter of {self.lowered.graph!r}")
+        blocks: list[tuple[NDArray[np.uint8], int]] = []
+        for index, name in enumerate(buffers.names):
+            arena, offset, nbytes = int(plan.arena[index]), int(plan.offset[index]), int(buffers.nbytes[index])
+            if arena == UNPLACED and nbytes:
+                raise EngineError(f"buffer {name!r} has no slot in {plan!r}")
+            data: Array | None = None
+            if buffers.role[index] == Role.PARAMETER:
+                tensor = leafs[name]
+                if name not in parameters:
+                    raise EngineError(f"parameter {tensor} is not given")
+                data = _check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
+                if not data.flags.c_contiguous:
+                    raise EngineError(f"parameter {tensor} is given as an array that is not C-contiguous")
+            if arena >= 0:
+                blocks.append((self.arenas[arena], offset))
+            elif data is not None and buffers.read_only[index]:
+                blocks.append((data.reshape(-1).view(np.uint8), 0))
+                continue
+            else:
+                blocks.append((_block(nbytes), 0))
+            if buffers.persistent[index] and nbytes:
+                self._lay(name, blocks[index], data, nbytes)
+        return blocks
+
+    def _lay(self, name: str, block: tuple[NDArray[np.uint8], int], data: Array | None, nbytes: int) -> None:
+        memory, offset = block
+        if not 0 <= offset <= len(memory) - nbytes:
+            raise EngineError(f"buffer {name!r} [{offset}, {offset + nbytes}) lies outside its arena of {len(memory)} bytes")
+        memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
+
+
+def _arenas(plan: Plan) -> tuple[NDArray[np.uint8], ...]:
+    ends = plan.offset + plan.nbytes
+    sizes = []
+    for index, arena in enumerate(plan.program.arenas):
+        here = plan.arena == index
+        low = int(plan.offset[here].min(initial=0))
+        size = int(ends[here].max(initial=0))
+        if low < 0 or (arena.capacity is not None and size > arena.capacity):
+            limit = "unbounded" if arena.capacity is None else f"of {arena.capacity} bytes"
+            raise EngineError(f"slots reach from {low} to {size}; arena {arena.name!r} starts at 0 and is {limit}")
+        sizes.append(size)
+    return tuple(_block(size) for size in sizes)
+
+
+def _block(nbytes: int) -> NDArray[np.uint8]:
+    try:
+        raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise EngineError(f"{nbytes} bytes cannot be allocated") from error
+    start = -raw.ctypes.data % BLOCK_ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+def _bind(value: Value, memory: NDArray[np.uint8], start: int, lowered: Lowered) -> Array:
+    dtype = NUMPY_DTYPES[value.dtype]
+    offset = start + value.offset
+    if 0 in value.shape:
+        return np.empty(value.shape, dtype=dtype)
+    low, high = lowered.program.values.hulls[value.index] + start
+    if low < 0 or high > len(memory):
+        raise EngineError(f"value {value.name!r} [{low}, {high}) lies outside its memory of {len(memory)} bytes")
+    if (memory.ctypes.data + offset) % value.itemsize:
+        raise EngineError(f"value {value.name!r} at byte {offset} is not aligned to its item size {value.itemsize}")
+    return np.ndarray(value.shape, dtype, memory.data, offset, value.strides)
+
+
+def _check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if not isinstance(data, np.ndarray) or data.shape != shape or data.dtype != dtype:
+        found = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
+        raise EngineError(f"{name!r} is {found}; {dtype}{list(shape)} is needed")
+    return data

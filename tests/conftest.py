@@ -1,0 +1,21 @@
+"""Settings of all tests: how generated examples are drawn.
+
+Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
+brings it back. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+# `tests/oracle.py` and `tests/strategies.py` are imported by their bare names: tests are no package
+sys.path.insert(0, str(Path(__file__).parent))
+
+SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))

@@ -1,0 +1,680 @@
+"""The judge's twin: every check of format.md but `Race`, one byte at a time.
+
+Written from format.md alone ("Meaning", "What a check must say") and sharing no code with `allocsim.checks`; the record types
+of `allocsim.checks.violations` are the common interface. Memory is a dict from (space, byte address) to the tag of its last
+writer, layouts are walked element by element from their definition, lifetimes and pairs are found by trying. Everything is
+quadratic or worse, on purpose: it is to be trusted by reading, and it sees only small documents.
+
+    judge(document) -> Judgement(violations, warnings, stats)
+
+Where several bytes or pairs could be the witness, the record names the first: the lowest byte of a read, the first operand
+(then result) of an in-place fault, the first pair of results. A pair of buffers is named lower index first. `bytes` are all
+bytes of the record's buffer that are at fault, as half-open ranges.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from allocsim.checks.violations import KINDS, Stats, Violation
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Document, Event, Op, Plan, Problem, Program, Role, Run
+
+Address = tuple[Any, int]
+Where = Callable[[int, int], Address]
+"""From (buffer, byte within it) to the place that byte has."""
+
+Tag = tuple[Any, ...]
+"""(run, value, byte of the value), or ("content", name, byte of the buffer)."""
+
+ORDER = {kind: place for place, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """All that is wrong with a document, in the order in which a report lists it."""
+
+    violations: list[Violation]
+    warnings: list[Violation]
+    stats: Stats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What one op does to one buffer."""
+
+    step: int
+    kind: str
+    reads: bool
+    writes: bool
+
+
+def judge(document: Document) -> Judgement:
+    """Return every violation and warning of the document, and its stats."""
+    found: list[Violation] = []
+    sessions = [[run] for run in document.runs] if document.session is None else [list(document.runs)]
+    number = 0
+    for session in sessions:
+        found += replay(document, session, number)
+        number += len(session)
+    for index, run in enumerate(document.runs):
+        found += judge_run(document, index, run)
+    found += judge_slots(document)
+    for problem in document.problems:
+        found += judge_belief(document, problem)
+    for plan in document.plans:
+        found += judge_events(document, plan)
+    found.sort(key=place)
+    return Judgement(
+        violations=[v for v in found if v.severity == "violation"],
+        warnings=[v for v in found if v.severity == "warning"],
+        stats=measure(document),
+    )
+
+
+def place(violation: Violation) -> tuple[int, int, int]:
+    """Return what records are ordered by: (run, step, kind), nulls first."""
+    run, step = (-1 if number is None else number for number in (violation.run, violation.step))
+    return run, step, ORDER[violation.kind]
+
+
+# --- what a program does, from its definition -----------------------------------------------------------------------------
+
+
+def bytes_of(program: Program, value: int) -> list[int]:
+    """Return the byte of the buffer for each byte of the value, element by element; those outside the buffer are left in."""
+    row = program.values[value]
+    places = []
+    for index in product(*(range(length) for length in row.shape)):
+        start = row.offset + sum(i * stride for i, stride in zip(index, row.strides, strict=True))
+        places += range(start, start + row.itemsize)
+    return places
+
+
+def touched(program: Program, value: int) -> set[int]:
+    """Return the bytes of its buffer that a value touches, without those outside the buffer."""
+    size = int(program.buffers.nbytes[program.values[value].buffer])
+    return {byte for byte in bytes_of(program, value) if 0 <= byte < size}
+
+
+def ops_of(program: Program, skip: Iterable[int] = ()) -> Iterator[Op]:
+    """Yield the ops that access memory: all but views and the uploads left out."""
+    left_out = set(skip)
+    return (op for op in program.ops if op.kind != VIEW and op.step not in left_out)
+
+
+def accesses(program: Program, skip: Iterable[int] = ()) -> dict[int, list[Access]]:
+    """Return what is done to each buffer, in order of steps; buffers without access have an empty list."""
+    done: dict[int, list[Access]] = {buffer: [] for buffer in range(len(program.buffers))}
+    for op in ops_of(program, skip):
+        reads = {program.values[v].buffer for v in op.operands}
+        writes = {program.values[v].buffer for v in op.results}
+        for buffer in reads | writes:
+            done[buffer].append(Access(step=op.step, kind=op.kind, reads=buffer in reads, writes=buffer in writes))
+    return done
+
+
+def live_steps(program: Program, skip: Iterable[int] = ()) -> dict[int, set[int]]:
+    """Return the steps in which each buffer is live: the derived lifetimes, spelled out."""
+    done = accesses(program, skip)
+    steps = {b: set(range(done[b][0].step, done[b][-1].step + 1)) if done[b] else set() for b in done}
+    for buffer in steps:
+        if persistent(program, buffer):
+            steps[buffer] = set(range(len(program.ops)))
+    return steps
+
+
+def persistent(program: Program, buffer: int) -> bool:
+    """Return whether the buffer is a parameter or state."""
+    return Role(int(program.buffers.role[buffer])) in (Role.PARAMETER, Role.STATE)
+
+
+def producer(program: Program, value: int) -> Op | None:
+    """Return the op that produces the value, if any does."""
+    return next((op for op in program.ops if value in op.results), None)
+
+
+def same_layout(program: Program, one: int, other: int) -> bool:
+    """Return whether two values have equal shape, item size, and strides in every dimension longer than 1."""
+    a, b = program.values[one], program.values[other]
+    if a.shape != b.shape or a.itemsize != b.itemsize:
+        return False
+    return all(s == t for length, s, t in zip(a.shape, a.strides, b.strides, strict=True) if length > 1)
+
+
+# --- where bytes are ------------------------------------------------------------------------------------------------------
+
+
+def apart(document: Document, program: Program) -> Where:
+    """Return where bytes are if every buffer has memory of its own."""
+    number = next(i for i, p in enumerate(document.programs) if p is program)
+
+    def where(buffer: int, byte: int) -> Address:
+        if persistent(program, buffer):
+            return ("persistent", program.buffers.names[buffer]), byte
+        return ("own", number, buffer), byte
+
+    return where
+
+
+def planned(document: Document, run: Run) -> Where:
+    """Return where the run's plan puts bytes; what it does not place has memory of its own."""
+    own = apart(document, run.program)
+
+    def where(buffer: int, byte: int) -> Address:
+        if run.plan.arena[buffer] < 0:
+            return own(buffer, byte)
+        return ("arena", int(run.plan.arena[buffer])), int(run.plan.offset[buffer]) + byte
+
+    return where
+
+
+def as_ranges(places: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return a set of bytes as half-open ranges."""
+    ranges: list[tuple[int, int]] = []
+    for byte in sorted(set(places)):
+        if ranges and ranges[-1][1] == byte:
+            ranges[-1] = (ranges[-1][0], byte + 1)
+        else:
+            ranges.append((byte, byte + 1))
+    return tuple(ranges)
+
+
+# --- the two replays ------------------------------------------------------------------------------------------------------
+
+
+def replay(document: Document, session: list[Run], first: int) -> list[Violation]:
+    """Run a session twice, apart and planned, and compare the tags that each read finds. Runs are numbered from `first`."""
+    memory: dict[Address, Tag] = {}
+    reference: dict[Address, Tag] = {}
+    lay_content(document, session, memory, reference)
+    found: list[Violation] = []
+    for number, run in enumerate(session, start=first):
+        program, here, there = run.program, planned(document, run), apart(document, run.program)
+        for op in ops_of(program, run.skip):
+            for value in dict.fromkeys(op.operands):
+                buffer = program.values[value].buffer
+                seen = {
+                    byte: (reference.get(there(buffer, byte)), memory.get(here(buffer, byte)))
+                    for byte in sorted(touched(program, value))
+                }
+                found += judge_read(document, number, op, value, seen)
+            for value in op.results:
+                buffer = program.values[value].buffer
+                size = int(program.buffers.nbytes[buffer])
+                for position, byte in enumerate(bytes_of(program, value)):
+                    if 0 <= byte < size:
+                        memory[here(buffer, byte)] = reference[there(buffer, byte)] = (number, value, position)
+    return found
+
+
+def lay_content(document: Document, session: list[Run], memory: dict[Address, Tag], reference: dict[Address, Tag]) -> None:
+    """Lay the content of parameters and state, once, in buffer order, through the slots of the first run that has them."""
+    laid: set[str] = set()
+    for run in session:
+        here, there = planned(document, run), apart(document, run.program)
+        for buffer, name in enumerate(run.program.buffers.names):
+            if not persistent(run.program, buffer) or name in laid:
+                continue
+            laid.add(name)
+            for byte in range(int(run.program.buffers.nbytes[buffer])):
+                memory[here(buffer, byte)] = reference[there(buffer, byte)] = ("content", name, byte)
+
+
+def judge_read(
+    document: Document, number: int, op: Op, value: int, seen: dict[int, tuple[Tag | None, Tag | None]]
+) -> list[Violation]:
+    """Judge the bytes one op reads of one value: `seen` gives the tags found (apart, planned) for each byte of the buffer."""
+    program = document.runs[number].program
+    maker = producer(program, value)
+    made = maker is not None and maker.kind != VIEW
+    buffer = program.values[value].buffer
+    never = [byte for byte, (want, _) in seen.items() if want is None]
+    lost = [
+        byte
+        for byte, (want, _) in seen.items()
+        if made and want is not None and want[0] != "content" and not is_of(document, want, program, value)
+    ]
+    stale = [byte for byte, (want, got) in seen.items() if byte not in never and byte not in lost and want != got]
+    past = [
+        byte
+        for byte, (want, _) in seen.items()
+        if want is not None and want[0] != "content" and want[0] != number and not persistent(program, buffer)
+    ]
+    records = []
+    for kind, places in (("UninitialisedRead", never), ("OverwrittenRead", lost), ("StaleRead", stale), ("HistoryRead", past)):
+        if not places:
+            continue
+        want, got = seen[places[0]]
+        witness: dict[str, Any] = {}
+        if kind == "StaleRead":
+            other_run, other_op, other_buffer = origin(document, program, got)
+            want_run, want_op, _ = origin(document, program, want)
+            witness = {"want_run": want_run, "want_op": want_op}
+        else:
+            other_run, other_op, other_buffer = origin(document, program, want)
+        records.append(
+            at(document, number, op, kind)(
+                value=value,
+                buffer=buffer,
+                other_run=other_run,
+                other_op=other_op,
+                other_buffer=other_buffer,
+                bytes=as_ranges(places),
+                **witness,
+            )
+        )
+    return records
+
+
+def is_of(document: Document, tag: Tag, program: Program, value: int) -> bool:
+    """Return whether a tag is of this value, of whatever run."""
+    return document.runs[tag[0]].program is program and tag[1] == value
+
+
+def origin(document: Document, program: Program, tag: Tag | None) -> tuple[int | None, int | None, int | None]:
+    """Return (run, op, buffer) that wrote a tag; content has neither run nor op, nothing has nothing."""
+    if tag is None:
+        return None, None, None
+    if tag[0] == "content":
+        return None, None, None
+    writer = document.runs[tag[0]].program
+    maker = producer(writer, tag[1])
+    assert maker is not None
+    return tag[0], maker.step, writer.values[tag[1]].buffer
+
+
+def at(document: Document, number: int, op: Op, kind: str) -> Callable[..., Violation]:
+    """Return a constructor of records about one op of one run."""
+    run = document.runs[number]
+
+    def record(**fields: Any) -> Violation:
+        return Violation(
+            kind=kind,
+            program=position(document.programs, run.program),
+            plan=position(document.plans, run.plan),
+            run=number,
+            step=op.step,
+            op=op.step,
+            **fields,
+        )
+
+    return record
+
+
+def position(items: Iterable[Any], item: Any) -> int:
+    """Return the index of an item by identity."""
+    return next(i for i, candidate in enumerate(items) if candidate is item)
+
+
+# --- what one op may lay over what ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """A result and an operand of one op that share bytes."""
+
+    operand: int
+    result: int
+    shared: set[Address]
+    declared: bool
+    exact: bool
+    """Equal address of element 0 and equal layout."""
+
+
+def aliases(program: Program, op: Op, where: Where) -> list[Alias]:
+    """Return every pair (operand position, result position) of an op that shares a byte, in order of operands."""
+    found = []
+    for o, operand in enumerate(op.operands):
+        for r, result in enumerate(op.results):
+            shared = addresses(program, operand, where) & addresses(program, result, where)
+            if not shared:
+                continue
+            a, b = program.values[operand], program.values[result]
+            exact = where(a.buffer, a.offset) == where(b.buffer, b.offset) and same_layout(program, operand, result)
+            declared = op.in_place is not None and (o, r) in op.in_place
+            found.append(Alias(operand=o, result=r, shared=shared, declared=declared, exact=exact))
+    return found
+
+
+def addresses(program: Program, value: int, where: Where) -> set[Address]:
+    """Return the places of all bytes of a value."""
+    buffer = program.values[value].buffer
+    return {where(buffer, byte) for byte in touched(program, value)}
+
+
+def unsafe(op: Op, alias: Alias) -> bool:
+    """Return whether an alias breaks the rule of `In place`."""
+    return not (alias.exact and (alias.declared or op.in_place is None))
+
+
+def permitted(program: Program, donor: int, recipient: int, where: Where, skip: Iterable[int] = ()) -> bool:
+    """Return whether donor and recipient may overlap, with all buffers lying as `where` says."""
+    done = accesses(program, skip)
+    if persistent(program, donor) or persistent(program, recipient) or not done[donor] or not done[recipient]:
+        return False
+    last, first = done[donor][-1], done[recipient][0]
+    if last.step != first.step or last.writes or first.reads:
+        return False
+    op = program.ops[last.step]
+    found = aliases(program, op, where)
+    if any(unsafe(op, alias) for alias in found):
+        return False
+    pairs = op.in_place if op.in_place is not None else [(alias.operand, alias.result) for alias in found]
+    return any(
+        program.values[op.operands[o]].buffer == donor and program.values[op.results[r]].buffer == recipient for o, r in pairs
+    )
+
+
+def permissible(program: Program, donor: int, recipient: int, skip: Iterable[int] = ()) -> bool:
+    """Return whether the pair would be permitted if both lay at one address."""
+
+    def where(buffer: int, byte: int) -> Address:
+        return ("pair" if buffer in (donor, recipient) else buffer), byte
+
+    return permitted(program, donor, recipient, where, skip)
+
+
+# --- one run as planned ---------------------------------------------------------------------------------------------------
+
+
+def judge_run(document: Document, number: int, run: Run) -> list[Violation]:
+    """Judge in-place use, results, read-only buffers and overlaps of one run."""
+    found: list[Violation] = []
+    where = planned(document, run)
+    for op in ops_of(run.program, run.skip):
+        found += judge_op(document, number, op, where)
+    return found + judge_overlaps(document, number, run)
+
+
+def judge_op(document: Document, number: int, op: Op, where: Where) -> list[Violation]:
+    """Judge where the results of one op lie, and whether they may be written."""
+    program = document.runs[number].program
+    found: list[Violation] = []
+    overlaid = aliases(program, op, where)
+    for kind, group in (
+        ("UnsafeInPlace", [alias for alias in overlaid if unsafe(op, alias)]),
+        ("AssumedInPlace", [alias for alias in overlaid if op.in_place is None and not unsafe(op, alias)]),
+    ):
+        if not group:
+            continue
+        operand, result = op.operands[group[0].operand], op.results[group[0].result]
+        buffer = program.values[operand].buffer
+        found.append(
+            at(document, number, op, kind)(
+                value=operand,
+                buffer=buffer,
+                other_op=op.step,
+                other_buffer=program.values[result].buffer,
+                bytes=as_ranges(b for b in touched(program, operand) if where(buffer, b) in group[0].shared),
+            )
+        )
+    for one, other in combinations(op.results, 2):
+        shared = addresses(program, one, where) & addresses(program, other, where)
+        if shared:
+            buffer = program.values[one].buffer
+            found.append(
+                at(document, number, op, "ResultsOverlap")(
+                    value=one,
+                    buffer=buffer,
+                    other_op=op.step,
+                    other_buffer=program.values[other].buffer,
+                    bytes=as_ranges(b for b in touched(program, one) if where(buffer, b) in shared),
+                )
+            )
+            break
+    for value in dict.fromkeys(op.results):
+        buffer = program.values[value].buffer
+        if program.buffers.read_only[buffer] and op.kind != HOST_WRITE:
+            found.append(
+                at(document, number, op, "WriteToReadOnly")(value=value, buffer=buffer, bytes=as_ranges(touched(program, value)))
+            )
+    return found
+
+
+def judge_overlaps(document: Document, number: int, run: Run) -> list[Violation]:
+    """Find every pair of buffers that share bytes while both live."""
+    program, plan, where = run.program, run.plan, planned(document, run)
+    if not len(program.ops):
+        return judge_overlaps_believed(document, number, run)
+    live = live_steps(program, run.skip)
+    found = []
+    for one, other in combinations(range(len(program.buffers)), 2):
+        together = live[one] & live[other]
+        shared = slot_bytes(plan, one, int(program.buffers.nbytes[one])) & slot_bytes(
+            plan, other, int(program.buffers.nbytes[other])
+        )
+        if not together or not shared:
+            continue
+        if permitted(program, one, other, where, run.skip) or permitted(program, other, one, where, run.skip):
+            continue
+        found.append(overlap(document, number, (one, other), min(together), shared))
+    return found
+
+
+def slot_bytes(plan: Plan, buffer: int, nbytes: int) -> set[Address]:
+    """Return the addresses of `nbytes` bytes from where a plan puts a buffer in an arena; none if it is in no arena."""
+    if plan.arena[buffer] < 0:
+        return set()
+    start = int(plan.offset[buffer])
+    return {(int(plan.arena[buffer]), byte) for byte in range(start, start + nbytes)}
+
+
+def overlap(document: Document, number: int, pair: tuple[int, int], step: int | None, shared: set[Address]) -> Violation:
+    """Return the record of two buffers that share bytes; `step` is the first at which both live."""
+    run = document.runs[number]
+    one, other = pair
+    start = int(run.plan.offset[one])
+    return Violation(
+        kind="Overlap",
+        program=position(document.programs, run.program),
+        plan=position(document.plans, run.plan),
+        run=number,
+        step=step,
+        op=step,
+        buffer=one,
+        other_buffer=other,
+        bytes=as_ranges(byte - start for _, byte in shared),
+    )
+
+
+def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[Violation]:
+    """Find the overlaps of a program without ops: the belief the plan was made from stands in for what is derived."""
+    problem = run.plan.problem
+    if problem is None:
+        return []
+    live = {buffer: believed_steps(problem, buffer) for buffer in range(len(problem.program.buffers))}
+    pairs = {(donor, recipient) for donor, recipient in problem.may_share.tolist()}
+    found = []
+    for one, other in combinations(range(len(run.program.buffers)), 2):
+        shared = slot_bytes(run.plan, one, int(problem.nbytes[one])) & slot_bytes(run.plan, other, int(problem.nbytes[other]))
+        if not live[one] & live[other] or not shared:
+            continue
+        joined = ((one, other), (other, one))
+        at_one_address = int(run.plan.offset[one]) == int(run.plan.offset[other])
+        if at_one_address and any((d, r) in pairs and int(problem.stop[d]) - 1 == int(problem.start[r]) for d, r in joined):
+            continue
+        found.append(overlap(document, number, (one, other), None, shared))
+    return found
+
+
+def believed_steps(problem: Problem, buffer: int) -> set[int]:
+    """Return the steps in which a belief holds a buffer to be live: its lifetime without its gaps."""
+    steps = set(range(int(problem.start[buffer]), int(problem.stop[buffer])))
+    for low, high in problem.gaps.get(buffer, ()):
+        steps -= set(range(low, high))
+    return steps
+
+
+# --- slots ----------------------------------------------------------------------------------------------------------------
+
+
+def judge_slots(document: Document) -> list[Violation]:
+    """Judge the slots of every plan some run uses against the buffers of the programs run: one record for (plan, buffer)."""
+    found: dict[tuple[str, int, int], Violation] = {}
+    for run in document.runs:
+        plan = position(document.plans, run.plan)
+        for buffer in range(len(run.program.buffers)):
+            for kind, fields in slot_faults(document, run, buffer):
+                record = Violation(
+                    kind=kind, program=position(document.programs, run.program), plan=plan, buffer=buffer, **fields
+                )
+                found.setdefault((kind, plan, buffer), record)
+    return list(found.values())
+
+
+def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (kind, fields) for each way in which one slot is wrong."""
+    program, plan = run.program, run.plan
+    size = int(program.buffers.nbytes[buffer])
+    arena, offset, nbytes = int(plan.arena[buffer]), int(plan.offset[buffer]), int(plan.nbytes[buffer])
+    strays = [
+        value
+        for value in range(len(program.values))
+        if program.values[value].buffer == buffer and any(not 0 <= byte < size for byte in bytes_of(program, value))
+    ]
+    outside = False
+    if arena >= 0:
+        capacity = document.arenas[arena].capacity
+        outside = offset < 0 or (capacity is not None and offset + nbytes > capacity)
+        if nbytes < size:
+            yield "Undersized", {}
+        if offset % int(program.buffers.alignment[buffer]):
+            yield "Misaligned", {}
+        if arena != int(program.buffers.arena[buffer]):
+            yield "WrongArena", {}
+    if outside or strays:
+        yield "OutOfBounds", {} if outside else {"value": strays[0]}
+    if arena == UNPLACED and accesses(program)[buffer]:
+        yield "Unplaced", {}
+
+
+# --- beliefs and events ---------------------------------------------------------------------------------------------------
+
+
+def judge_belief(document: Document, problem: Problem) -> list[Violation]:
+    """Judge what a planner believed against what the program does."""
+    program = problem.program
+    done = accesses(program)
+    fields = {"program": position(document.programs, program), "problem": position(document.problems, problem)}
+    found = []
+    for buffer in range(len(program.buffers)):
+        steps = range(int(problem.start[buffer]), int(problem.stop[buffer]))
+        missed = [access for access in done[buffer] if access.step not in steps]
+        readers = [access for access in missed if access.reads]
+        if missed:
+            kind = "MissingPin" if readers and all(access.kind == HOST_READ for access in readers) else "LifetimeTooShort"
+            step = (readers or missed)[0].step
+            found.append(Violation(kind=kind, buffer=buffer, step=step, op=step, **fields))
+        if done[buffer] and not persistent(program, buffer) and not problem.pinned[buffer]:
+            needed = range(done[buffer][0].step, done[buffer][-1].step + 1)
+            if steps.start < needed.start or steps.stop > needed.stop:
+                found.append(Violation(kind="LifetimeTooLong", buffer=buffer, **fields))
+        if problem.nbytes[buffer] < program.buffers.nbytes[buffer]:
+            found.append(Violation(kind="BadSize", buffer=buffer, **fields))
+    if len(program.ops):
+        for donor, recipient in dict.fromkeys((d, r) for d, r in problem.may_share.tolist()):
+            if not permissible(program, donor, recipient):
+                found.append(Violation(kind="BadShare", buffer=donor, other_buffer=recipient, **fields))
+    return found
+
+
+def judge_events(document: Document, plan: Plan) -> list[Violation]:
+    """Judge what a planner says it did, in the order in which it says it, against itself and the slots."""
+    if not any(run.plan is plan for run in document.runs):
+        return []
+    fields = {"program": position(document.programs, plan.program), "plan": position(document.plans, plan)}
+    held: list[int] = []
+    ever: set[int] = set()
+    found: list[Violation] = []
+    for step, event, buffer in plan.events.tolist():
+        if event == Event.FREE:
+            if buffer in held:
+                held.remove(buffer)
+                continue
+            kind = "DoubleFree" if buffer in ever else "FreeOfUnallocated"
+            found.append(Violation(kind=kind, step=step, buffer=buffer, **fields))
+            continue
+        mine = slot_bytes(plan, buffer, int(plan.nbytes[buffer]))
+        found += [
+            Violation(kind="AllocOverLive", step=step, buffer=buffer, other_buffer=other, **fields)
+            for other in held
+            if other == buffer or mine & slot_bytes(plan, other, int(plan.nbytes[other]))
+        ]
+        if buffer not in held:
+            held.append(buffer)
+        ever.add(buffer)
+    return found
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------------
+
+
+def measure(document: Document) -> Stats:
+    """Return the sizes of what was judged, by adding up bytes."""
+    ran = [program for program in document.programs if any(run.program is program for run in document.runs)]
+    return Stats(
+        ops=sum(len(program.ops) for program in ran),
+        buffers=sum(len(program.buffers) for program in ran),
+        peak_bytes=max((peak(document, run.plan) for run in document.runs), default=0),
+        lower_bound_bytes=max((lower_bound(run) for run in document.runs), default=0),
+    )
+
+
+def peak(document: Document, plan: Plan) -> int:
+    """Return the highest end of any slot, summed over arenas."""
+    total = 0
+    for arena in range(len(document.arenas)):
+        ends = [int(plan.offset[b]) + int(plan.nbytes[b]) for b in range(len(plan.arena)) if plan.arena[b] == arena]
+        total += max([0, *ends])
+    return total
+
+
+def lower_bound(run: Run) -> int:
+    """Return the most bytes of slotted buffers live at one step, two that may share counting as the larger."""
+    program = run.program
+    slotted = [buffer for buffer in range(len(program.buffers)) if run.plan.arena[buffer] not in (OWN, UNPLACED)]
+    if not len(program.ops):
+        return lower_bound_believed(run, slotted)
+    size = {buffer: int(program.buffers.nbytes[buffer]) for buffer in slotted}
+    live = live_steps(program, run.skip)
+    best = 0
+    for step in range(len(program.ops)):
+        now = [buffer for buffer in slotted if step in live[buffer]]
+        pairs = [
+            (donor, recipient)
+            for donor, recipient in product(now, now)
+            if donor != recipient
+            and max(live[donor]) == min(live[recipient]) == step
+            and permissible(program, donor, recipient, run.skip)
+        ]
+        best = max(best, sum(size[b] for b in now) - largest_saving(pairs, size))
+    return best
+
+
+def lower_bound_believed(run: Run, slotted: list[int]) -> int:
+    """Return the same for a program without ops, as believed."""
+    problem = run.plan.problem
+    if problem is None:
+        return 0
+    size = {buffer: int(problem.nbytes[buffer]) for buffer in slotted}
+    live = {buffer: believed_steps(problem, buffer) for buffer in slotted}
+    best = 0
+    for step in sorted(set().union(*live.values())):
+        now = [buffer for buffer in slotted if step in live[buffer]]
+        pairs = [
+            (d, r)
+            for d, r in problem.may_share.tolist()
+            if d in now and r in now and problem.stop[d] - 1 == problem.start[r] == step
+        ]
+        best = max(best, sum(size[b] for b in now) - largest_saving(pairs, size))
+    return best
+
+
+def largest_saving(pairs: list[tuple[int, int]], size: dict[int, int]) -> int:
+    """Return the most bytes saved by letting pairs count as their larger, each buffer in one pair: all choices are tried."""
+    if not pairs:
+        return 0
+    (donor, recipient), rest = pairs[0], pairs[1:]
+    disjoint = [pair for pair in rest if donor not in pair and recipient not in pair]
+    return max(largest_saving(rest, size), min(size[donor], size[recipient]) + largest_saving(disjoint, size))

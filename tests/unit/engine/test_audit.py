@@ -1,0 +1,198 @@
+"""Detector K finds the planted defects, and only them; and it cannot be fooled by data that hides aliasing."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import engine.audit as detector
+from allocsim.errors import EngineError, UnknownNameError
+from engine.audit import Case, Layout, Row, audit, audit_ops, default_cases
+from engine.audit_cases import CASES
+from engine.kernels import KERNELS, Kernel
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Row, ...]:
+    return audit()
+
+
+def only(rows, **fields) -> Row:
+    (row,) = (r for r in rows if all(getattr(r, name) == value for name, value in fields.items()))
+    return row
+
+
+def dense(dtype: str, *shape: int) -> Layout:
+    size = {"f32": 4, "f64": 8, "i32": 4}[dtype]
+    strides = np.empty(shape, f"V{size}").strides
+    return Layout(dtype=dtype, shape=shape, strides=strides)
+
+
+def test_the_two_planted_kernels_are_the_only_broken_ones(rows):
+    """A declared pair measured unsafe: rms_norm_back over dy, soft_max_back over y, in their old form."""
+    assert {(r.kind, r.variant, r.operand) for r in rows if r.broken} == {
+        ("rms_norm_back", "two_pass", 0),
+        ("soft_max_back", "two_pass", 1),
+    }
+
+
+def test_the_other_operand_of_a_planted_kernel_is_safe(rows):
+    """Where ggml's old kernels were right, so are ours."""
+    assert only(rows, kind="rms_norm_back", variant="two_pass", operand=1).measured == "safe"
+    assert only(rows, kind="soft_max_back", variant="two_pass", operand=0).measured == "safe"
+
+
+def test_every_declared_pair_is_measured_in_both_dtypes(rows):
+    """No declaration goes untested."""
+    for kind, variants in KERNELS.items():
+        for variant, kernel in variants.items():
+            for operand, result in kernel.in_place:
+                row = only(rows, kind=kind, variant=variant, operand=operand, result=result)
+                assert row.declared
+                assert row.measured != "not applicable"
+                assert row.dtypes == ("f32", "f64")
+                assert row.cases >= 14
+
+
+def test_undeclared_pairs_are_measured_and_are_no_defect(rows):
+    """get_rows over its table is unsafe, which nobody promised otherwise; an index operand cannot be tried."""
+    table = only(rows, kind="get_rows", operand=0)
+    assert (table.declared, table.measured, table.broken) == (False, "unsafe", False)
+    assert only(rows, kind="get_rows", operand=1).measured == "not applicable"
+    assert only(rows, kind="mul_mat", operand=1).cases > 0
+
+
+def test_a_failing_case_is_reported_with_its_size_and_error(rows):
+    """The witness is the smallest shape that fails, and it fails again."""
+    row = only(rows, kind="soft_max_back", variant="two_pass", operand=1)
+    assert row.smallest is not None
+    assert row.smallest.results[0].shape == (1, 1)
+    assert row.max_error > 0.1
+
+    (again,) = (r for r in audit_ops([row.smallest]) if r.operand == 1)
+    assert again.measured == "unsafe"
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_seed_the_same_findings(rows):
+    """A measurement can be repeated, and does not hang on its data."""
+    kernels = {kind: KERNELS[kind] for kind in ("rms_norm_back", "soft_max_back")}
+    first = audit(kernels=kernels)
+    other = audit(kernels=kernels, seed=7)
+
+    assert audit(kernels=kernels) == first == tuple(r for r in rows if r.kind in kernels)
+    assert [r.measured for r in other] == [r.measured for r in first]
+
+
+def test_partly_over_is_measured_on_request():
+    """No contract allows it; a kernel that goes row by row fails, and scalars cannot lie partly over."""
+    rows = audit(kernels={"silu": KERNELS["silu"], "sum": KERNELS["sum"]}, placements=("over", "partly over"))
+
+    assert only(rows, kind="silu", placement="partly over").measured == "unsafe"
+    assert not only(rows, kind="silu", placement="partly over").broken
+    assert only(rows, kind="sum", placement="partly over").measured == "not applicable"
+
+
+def bind_copy_then_add(params, operands, results):
+    """out = x; out += y; the planted defect in its plainest form: wrong over y."""
+
+    def run(x, y, out):
+        out[...] = x
+        out += y
+
+    return run, (*operands, *results)
+
+
+def test_a_stranger_s_kernel_is_measured_like_our_own():
+    """The table is the only thing known of a kernel; its kind need not be one of ours."""
+    table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}
+    case = Case(kind="plus", operands=(dense("f64", 5), dense("f64", 5)), results=(dense("f64", 5),))
+    rows = audit(kernels=table, cases=[case])
+
+    assert [(r.operand, r.declared, r.measured) for r in rows] == [(0, True, "safe"), (1, True, "unsafe")]
+    with pytest.raises(UnknownNameError, match="plus"):
+        audit(kernels=table)
+
+
+def test_equal_operands_would_hide_what_independent_ones_show(monkeypatch):
+    """Every operand is drawn for itself: copy-then-add over its second operand looks right while both are equal."""
+    table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}
+    case = Case(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
+    with monkeypatch.context() as equal:
+        equal.setattr(detector, "_draw", lambda *_: np.arange(5, dtype="f4"))
+        assert [r.measured for r in audit_ops([case], kernels=table)] == ["safe", "safe"]
+
+    assert [r.measured for r in audit_ops([case], kernels=table)] == ["safe", "unsafe"]
+
+
+def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
+    """`safe` may only be said of memory that was really shared."""
+    real = detector._at
+    monkeypatch.setattr(detector, "_at", lambda *args: real(*args).copy())
+    case = Case(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
+    with pytest.raises(EngineError, match="did not happen"):
+        audit_ops([case])
+
+
+def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():
+    """Sixty layers make one case; the variant is the op's, or the default."""
+    back = Case(
+        kind="rms_norm_back",
+        variant="two_pass",
+        params={"eps": 1e-5},
+        operands=(dense("f32", 4, 36),) * 2,
+        results=(dense("f32", 4, 36),),
+    )
+    norm = Case(kind="rms_norm", params={"eps": 1e-5}, operands=(dense("f32", 4, 36),), results=(dense("f32", 4, 36),))
+    rows = audit_ops([back, norm] * 60)
+
+    assert [(r.kind, r.variant, r.operand, r.measured, r.cases) for r in rows] == [
+        ("rms_norm_back", "two_pass", 0, "unsafe", 1),
+        ("rms_norm_back", "two_pass", 1, "safe", 1),
+        ("rms_norm", "one_pass", 0, "safe", 1),
+    ]
+
+
+def test_strided_calls_keep_their_strides():
+    """A transposed operand has another layout than a dense result; two equally transposed ones have the same."""
+    transposed = Layout(dtype="f32", shape=(6, 4), strides=(4, 24))
+    mixed, same = audit_ops(
+        [
+            Case(kind="scale", params={"s": 2.0}, operands=(transposed,), results=(dense("f32", 6, 4),)),
+            Case(kind="cont", operands=(transposed,), results=(transposed,)),
+        ]
+    )
+
+    assert mixed.measured == "not applicable"
+    assert same.measured == "safe"
+
+
+def test_large_calls_are_cut_to_leading_rows_and_still_convicted():
+    """A loss over a whole vocabulary needs few of its rows; kernels that cannot be cut run whole."""
+    big = (dense("f32", 64, 4096),) * 2
+    rows = audit_ops(
+        [
+            Case(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5}, operands=big, results=big[:1]),
+            Case(kind="mul_mat", operands=(dense("f32", 96, 96), dense("f32", 96, 96)), results=(dense("f32", 96, 96),)),
+        ],
+        max_elements=8192,
+    )
+
+    convicted = only(rows, kind="rms_norm_back", operand=0)
+    assert convicted.smallest is not None
+    assert convicted.smallest.results[0].shape == (2, 4096)
+    assert only(rows, kind="mul_mat", operand=1).cases == 1
+
+
+def test_a_call_that_cannot_be_bound_says_which():
+    """A malformed case is misuse, not a finding."""
+    case = Case(kind="add", operands=(dense("f32", 4), dense("f32", 3)), results=(dense("f32", 4),))
+    with pytest.raises(EngineError, match="audit of add/numpy"):
+        audit_ops([case])
+    with pytest.raises(UnknownNameError, match="variant of add"):
+        audit_ops([dataclasses.replace(case, variant="none")])
+
+
+def test_every_kernel_has_standing_cases_in_both_dtypes():
+    """A new kernel comes with a line in the table of cases."""
+    assert set(CASES) == set(KERNELS)
+    assert {case.results[0].dtype for case in default_cases()} == {"f32", "f64"}

@@ -1,0 +1,175 @@
+"""Every derivative of the op table against finite differences and against HIPS autograd, both in float64."""
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import engine_oracle
+import numpy as np
+import pytest
+
+from engine.autodiff import backward
+from engine.graph import Graph
+from engine.ops import NON_DIFFERENTIABLE, OPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call of an op: shapes of its operands, integers where an operand is indices."""
+
+    kind: str
+    shapes: tuple = ()
+    params: dict = field(default_factory=dict)
+
+    def __str__(self):
+        operands = "-".join("ids" if isinstance(s, list) else "x".join(map(str, s)) for s in self.shapes)
+        return f"{self.kind}-{operands}"
+
+
+CASES = (
+    Case(kind="add", shapes=((3, 4), (3, 4))),
+    Case(kind="add", shapes=((6, 4), (2, 4))),
+    Case(kind="add", shapes=((2, 3, 4), (1, 2))),
+    Case(kind="add", shapes=((3, 4), (1,))),
+    Case(kind="add", shapes=((0, 4), (1, 4))),
+    Case(kind="sub", shapes=((3, 4), (3, 4))),
+    Case(kind="sub", shapes=((6, 4), (3, 1))),
+    Case(kind="mul", shapes=((3, 4), (3, 4))),
+    Case(kind="mul", shapes=((3, 4), (4,))),
+    Case(kind="mul", shapes=((2, 6, 4), (3, 2))),
+    Case(kind="mul", shapes=((1, 1), (1, 1))),
+    Case(kind="scale", shapes=((3, 4),), params={"s": -2.5}),
+    Case(kind="scale", shapes=((2, 0),), params={"s": 3.0}),
+    Case(kind="silu", shapes=((3, 5),)),
+    Case(kind="silu", shapes=((1,),)),
+    Case(kind="swiglu", shapes=((3, 5), (3, 5))),
+    Case(kind="swiglu", shapes=((1, 1), (1, 1))),
+    Case(kind="repeat", shapes=((2, 3),), params={"shape": (2, 4, 6)}),
+    Case(kind="repeat", shapes=((1,),), params={"shape": (3, 2)}),
+    Case(kind="repeat_back", shapes=((2, 4, 6),), params={"shape": (2, 3)}),
+    Case(kind="repeat_back", shapes=((2, 4, 6),), params={"shape": (1, 1, 6)}),
+    Case(kind="sum", shapes=((3, 4),)),
+    Case(kind="sum", shapes=((1,),)),
+    Case(kind="rms_norm", shapes=((3, 8),), params={"eps": 1e-5}),
+    Case(kind="rms_norm", shapes=((2, 3, 8),), params={"eps": 1e-2}),
+    Case(kind="rms_norm", shapes=((4, 1),), params={"eps": 1e-1}),
+    Case(kind="mul_mat", shapes=((4, 5), (3, 5))),
+    Case(kind="mul_mat", shapes=((2, 4, 5), (6, 3, 5))),
+    Case(kind="mul_mat", shapes=((4, 5), (2, 3, 5))),
+    Case(kind="mul_mat", shapes=((2, 1, 4, 5), (4, 3, 3, 5))),
+    Case(kind="mul_mat", shapes=((1, 1), (1, 1))),
+    Case(kind="mul_mat", shapes=((4, 5), (0, 5))),
+    Case(kind="rope", shapes=((3, 2, 8), [0, 1, 7]), params={"base": 100.0}),
+    Case(kind="rope", shapes=((3, 2, 8), [0, 1, 7]), params={"base": 100.0, "dims": 4, "mode": "neox"}),
+    Case(kind="rope", shapes=((1, 1, 2), [5]), params={"base": 10.0, "mode": "neox"}),
+    Case(kind="reshape", shapes=((3, 4),), params={"shape": (2, 6)}),
+    Case(kind="permute", shapes=((2, 3, 4),), params={"axes": (1, 2, 0)}),
+    Case(kind="transpose", shapes=((2, 3, 4),)),
+    Case(kind="view", shapes=((4, 6),), params={"shape": (3, 2), "strides": (6, 2), "offset": 1}),
+    Case(kind="view", shapes=((4, 6),), params={"shape": (4, 2), "strides": (6, -1), "offset": 3}),
+    Case(kind="cont", shapes=((3, 4),)),
+    Case(kind="cont", shapes=((3, 4),), params={"shape": (12,)}),
+    Case(kind="soft_max", shapes=((3, 5),)),
+    Case(kind="soft_max", shapes=((2, 3, 5), (3, 5)), params={"scale": 0.3}),
+    Case(kind="soft_max", shapes=((1, 1),), params={"scale": 2.0}),
+    Case(kind="get_rows", shapes=((5, 3), [4, 0, 4, 1])),
+    Case(kind="get_rows", shapes=((1, 1), [0])),
+    Case(kind="cross_entropy_loss", shapes=((3, 5), (3, 5))),
+    Case(kind="cross_entropy_loss", shapes=((1, 1), (1, 1))),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """The case as a scalar function of its floating operands: sum(op(...) * weights)."""
+
+    graph: Graph
+    loss: object
+    wanted: tuple
+    data: dict
+
+
+def build(case, rng, *, strided=False):
+    """Build the case; with `strided`, operands are views of parameters stored with their axes reversed."""
+    graph, rule = Graph("case"), OPS[case.kind]
+    operands, wanted, data = [], [], {}
+    for name, shape in zip(rule.arguments, case.shapes, strict=False):
+        if isinstance(shape, list):
+            operands.append(graph.input(name, (len(shape),), "i32"))
+            data[name] = np.array(shape, dtype=np.int32)
+            continue
+        trainable = name not in rule.constant and name in rule.derivatives
+        stored = tuple(reversed(shape)) if strided else shape
+        leaf = graph.parameter(name, stored, "f64", trainable=trainable)
+        data[name] = rng.standard_normal(stored)
+        operands.append(graph.op("permute", leaf, axes=tuple(reversed(range(len(shape))))) if strided else leaf)
+        wanted += [leaf] * trainable
+    y = graph.op(case.kind, *operands, **case.params)
+    weights = graph.input("weights", y.shape, "f64")
+    data["weights"] = rng.standard_normal(y.shape)
+    loss = graph.op("sum", graph.op("mul", y, weights), name="loss")
+    graph.expand(loss)
+    return Built(graph=graph, loss=loss, wanted=tuple(wanted), data=data)
+
+
+def analytic(built, execute):
+    found = backward(built.graph, built.loss)
+    arrays = execute(built.graph, {**built.data, "loss_grad": np.ones(1)}, built.loss, *found.values())
+    return arrays[0], dict(zip(found, arrays[1:], strict=True))
+
+
+FILLED = [case for case in CASES if not any(0 in shape for shape in case.shapes if isinstance(shape, tuple))]
+"""HIPS autograd cannot tile an empty array; those are left to finite differences."""
+
+STRIDED = [case for case in FILLED if case.kind not in ("reshape", "view")]
+
+
+@pytest.mark.parametrize(("case", "strided"), [*product(FILLED, [False]), *product(STRIDED, [True])], ids=str)
+def test_gradient_is_that_of_hips_autograd(case, strided, execute, rng):
+    """Value and gradient of each op are those of the plain numpy meaning under HIPS autograd, on dense and strided operands."""
+    built = build(case, rng, strided=strided)
+    expected_loss = engine_oracle.interpret(built.graph, built.data)[built.loss]
+    expected = engine_oracle.gradients(built.graph, built.loss, built.wanted, built.data)
+    loss, found = analytic(built, execute)
+
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-12, atol=1e-12)
+    for parameter in built.wanted:
+        np.testing.assert_allclose(found[parameter], expected[parameter], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradient_is_that_of_finite_differences(case, execute, rng):
+    """Along a random direction the loss the engine itself computes changes as its gradient says."""
+    built = build(case, rng)
+    direction = {p: rng.standard_normal(p.shape) for p in built.wanted}
+    step = 1e-5
+    moved = [
+        execute(
+            built.graph,
+            {**built.data, **{p.name: built.data[p.name] + sign * step * direction[p] for p in built.wanted}},
+            built.loss,
+        )[0][0]
+        for sign in (1, -1)
+    ]
+    _, found = analytic(built, execute)
+
+    slope = sum(float((found[p] * direction[p]).sum()) for p in built.wanted)
+    assert slope == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+def test_every_derivative_of_the_table_has_a_case():
+    """No op with a derivative goes untested."""
+    covered = {case.kind for case in CASES}
+
+    assert covered >= {kind for kind, rule in OPS.items() if rule.derivatives}
+
+
+def test_ops_without_derivatives_are_listed():
+    """Silence is never a rule: what has no derivative is named as such."""
+    assert {kind for kind, rule in OPS.items() if not rule.derivatives} == NON_DIFFERENTIABLE
+
+
+def test_no_argument_is_both_constant_and_differentiable():
+    """An argument has a rule, or no gradient by definition, and both name real arguments."""
+    for rule in OPS.values():
+        assert not rule.constant & set(rule.derivatives)
+        assert rule.constant | set(rule.derivatives) <= set(rule.arguments)

@@ -1,0 +1,444 @@
+"""Every kernel against a float64 oracle written with numpy alone, and the promises of `engine.kernels.binding`: in place, placement, no allocation."""
+
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine.kernels import KERNELS, default, kernel
+
+SIZES = [1, 7, 33, 64, 576, 1536]
+TOLERANCE = {"f4": 4e-6, "f8": 2e-13}
+EPS = 1e-5
+VARIANTS = [(kind, variant) for kind, variants in KERNELS.items() for variant in variants]
+SAFE = [(kind, variant, pair) for kind, variant in VARIANTS for pair in KERNELS[kind][variant].in_place if variant != "two_pass"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Operands and result shape of one call, with what it must compute in float64."""
+
+    operands: list[np.ndarray]
+    shape: tuple[int, ...]
+    want: np.ndarray
+    terms: float = 0.0
+    """Largest term that cancels in the result; rounding is relative to it."""
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def rotate(x, pos, params, sign):
+    dims = params["dims"]
+    angle = sign * pos[:, None, None] * params["base"] ** (-2.0 * np.arange(dims // 2) / dims)
+    i, j = (slice(0, dims // 2), slice(dims // 2, dims)) if params["mode"] == "neox" else (slice(0, dims, 2), slice(1, dims, 2))
+    y = x.copy()
+    y[..., i] = x[..., i] * np.cos(angle) - x[..., j] * np.sin(angle)
+    y[..., j] = x[..., i] * np.sin(angle) + x[..., j] * np.cos(angle)
+    return y
+
+
+def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
+    """Return a call of `kind` with rows of n elements; operands are float64, of values that `dtype` has exactly."""
+    rng = np.random.default_rng([seed, n])
+
+    def normal(*shape, scale=1.0):
+        return (scale * rng.standard_normal(shape)).astype(dtype).astype("f8")
+
+    x, y = normal(3, n), normal(3, n, scale=1.7)
+    s = 1 / (1 + np.exp(-x))
+    ids = np.array([2, 0, 2], np.int32)
+    pos = np.array([0, 5, 5000], np.int32)
+    heads = normal(3, 2, 2 * n + 1)
+    turn = {"base": 1e4, "dims": 2 * n, "mode": ("normal", "neox")[seed % 2]}
+    mask = np.where(np.arange(n) <= np.arange(3)[:, None], normal(3, n), -np.inf)
+    cube, grouped = normal(6, 3, n), normal(2, 5, n)
+    labels = (softmax(3 * normal(3, n)) * 1.3).astype(dtype).astype("f8")
+    mean_square = (x * x).mean(-1, keepdims=True) + EPS
+    hp = np.array([0.125, 0.0625])
+    match kind:
+        case "get_rows":
+            return Call(operands=[x, ids], shape=(3, n), want=x[ids])
+        case "get_rows_back":
+            want = np.zeros((4, n))
+            np.add.at(want, ids, x)
+            return Call(operands=[x, ids], shape=(4, n), want=want, params={"rows": 4})
+        case "rms_norm":
+            return Call(operands=[x], shape=x.shape, want=x / np.sqrt(mean_square), params={"eps": EPS})
+        case "rms_norm_back":
+            want = (y - x * (x * y).mean(-1, keepdims=True) / mean_square) / np.sqrt(mean_square)
+            return Call(operands=[y, x], shape=x.shape, want=want, params={"eps": EPS}, terms=abs(y / np.sqrt(mean_square)).max())
+        case "soft_max":
+            big = np.stack([x, y])
+            return Call(operands=[big, mask], shape=big.shape, want=softmax(big * 0.3 + mask), params={"scale": 0.3})
+        case "soft_max_back":
+            p = softmax(x).astype(dtype).astype("f8")
+            return Call(
+                operands=[y, p], shape=x.shape, want=(y - (y * p).sum(-1, keepdims=True)) * p * 0.3, params={"scale": 0.3}
+            )
+        case "add" | "add_inplace":
+            return Call(operands=[cube, x], shape=cube.shape, want=cube + x)
+        case "sub":
+            return Call(operands=[cube, x], shape=cube.shape, want=cube - x)
+        case "mul":
+            tile = cube[:2, :1].copy()
+            return Call(operands=[cube, tile], shape=cube.shape, want=cube * np.tile(tile, (3, 3, 1)))
+        case "scale":
+            return Call(operands=[x], shape=x.shape, want=x * 0.7, params={"s": 0.7})
+        case "repeat":
+            return Call(operands=[x], shape=(2, 6, 2 * n), want=np.tile(x, (2, 2, 2)), params={"shape": (2, 6, 2 * n)})
+        case "repeat_back":
+            return Call(
+                operands=[cube], shape=(2, 1, n), want=cube.reshape(3, 2, 3, n).sum((0, 2))[:, None], params={"shape": (2, 1, n)}
+            )
+        case "sum":
+            return Call(operands=[abs(x)], shape=(1,), want=abs(x).sum(keepdims=True).reshape(1))
+        case "mul_mat":
+            return Call(operands=[grouped, cube], shape=(6, 3, 5), want=cube @ np.repeat(grouped, 3, 0).swapaxes(1, 2))
+        case "out_prod":
+            a, b = grouped.swapaxes(1, 2).copy(), cube.swapaxes(1, 2).copy()
+            return Call(operands=[a, b], shape=(6, 3, 5), want=cube @ np.repeat(a, 3, 0))
+        case "rope" | "rope_back":
+            sign = 1 if kind == "rope" else -1
+            return Call(operands=[heads, pos], shape=heads.shape, want=rotate(heads, pos, turn, sign), params=turn)
+        case "cont" | "cpy":
+            return Call(operands=[x.T], shape=(n, 3), want=x.T)
+        case "silu":
+            return Call(operands=[x], shape=x.shape, want=x * s)
+        case "silu_back":
+            return Call(operands=[y, x], shape=x.shape, want=y * s * (1 + x * (1 - s)))
+        case "swiglu":
+            return Call(operands=[x, y], shape=x.shape, want=x * s * y)
+        case "cross_entropy_loss":
+            return Call(
+                operands=[y, labels],
+                shape=(1,),
+                want=np.array([-(labels * np.log(softmax(y))).sum() / 3]),
+                terms=abs(y).max() * 1.3,
+            )
+        case "cross_entropy_loss_back":
+            want = (softmax(y) * labels.sum(-1, keepdims=True) - labels) * 2.5 / 3
+            return Call(operands=[np.array([2.5]), y, labels], shape=y.shape, want=want)
+        case "opt_step_sgd":
+            return Call(operands=[x, y, hp], shape=x.shape, want=x * (1 - hp[0] * hp[1]) - hp[0] * y)
+    raise AssertionError(kind)
+
+
+def aligned(values: np.ndarray, offset: int = 0) -> np.ndarray:
+    """Return a dense copy whose first element lies `offset` bytes behind a multiple of 4096."""
+    raw = np.zeros(values.nbytes + 8192, np.uint8)
+    start = -raw.ctypes.data % 4096 + offset
+    copy = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def cast(made: Call, dtype: str) -> list[np.ndarray]:
+    return [x if x.dtype == np.int32 else x.astype(dtype) for x in made.operands]
+
+
+def run(kind: str, variant: str, made: Call, dtype: str, *, over: int | None = None, offset: int = 0) -> np.ndarray:
+    """Run one call and return its result; `over` an operand, or apart, with arrays at `offset` bytes."""
+    operands = [aligned(x, offset * i) for i, x in enumerate(cast(made, dtype), start=1)]
+    out = operands[over] if over is not None else aligned(np.full(made.shape, np.nan, dtype), offset)
+    function, args = kernel(kind, variant).bind(made.params, tuple(operands), (out,))
+    function(*args)
+    return out.copy()
+
+
+def bits(array: np.ndarray) -> bytes:
+    return array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("kind", "variant"), VARIANTS)
+def test_computes_what_the_oracle_computes(kind, variant, dtype):
+    """Within rounding of float64 numpy, for every size, both rope modes, broadcasts and masks."""
+    for n in SIZES:
+        for seed in (0, 1):
+            made = call(kind, n, seed, dtype)
+            got = run(kind, variant, made, dtype)
+
+            assert np.abs(got - made.want).max() <= TOLERANCE[dtype] * max(np.abs(made.want).max(), made.terms), (n, seed)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("kind", "variant", "pair"), SAFE)
+def test_declared_pairs_do_not_change_a_bit(kind, variant, pair, dtype):
+    """With the result exactly over a declared operand of its layout, the bits are those of the run apart."""
+    met = 0
+    for n in SIZES:
+        for made in (call(kind, n), square(kind, n)):
+            operands = cast(made, dtype)
+            if operands[min(pair[0], len(operands) - 1)].shape != made.shape or pair[0] >= len(operands):
+                continue
+            met += 1
+            assert bits(run(kind, variant, made, dtype, over=pair[0])) == bits(run(kind, variant, made, dtype)), (n, pair)
+    assert met
+
+
+def square(kind: str, n: int) -> Call:
+    """Return a call whose second operand, if any, has the layout of the result."""
+    made = call(kind, n)
+    if kind not in {"add", "sub", "mul", "add_inplace", "soft_max"}:
+        return made
+    first = made.operands[0]
+    second = np.random.default_rng([3, n]).standard_normal(first.shape if kind != "soft_max" else first[0].shape)
+    shape = second.shape
+    return Call(operands=[first if kind != "soft_max" else first[0], second], shape=shape, params=made.params, want=made.want)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("kind", "variant"), VARIANTS)
+def test_placement_does_not_change_a_bit(kind, variant, dtype):
+    """Every multiple of 32 bytes is as good as any other, for each array independently."""
+    for n in SIZES:
+        made = call(kind, n)
+        want = bits(run(kind, variant, made, dtype))
+        for offset in (32, 64, 96, 160, 1056):
+            assert bits(run(kind, variant, made, dtype, offset=offset)) == want, (n, offset)
+
+
+@pytest.mark.parametrize(("kind", "variant"), VARIANTS)
+def test_a_second_run_repeats_the_first(kind, variant):
+    """A call keeps no state: run twice on the same arrays it writes the same bits."""
+    made = call(kind, 33)
+    operands, out = cast(made, "f4"), np.full(made.shape, np.nan, "f4")
+    function, args = kernel(kind, variant).bind(made.params, tuple(operands), (out,))
+    function(*args)
+    first = bits(out)
+    out[...] = np.nan
+    function(*args)
+
+    assert bits(out) == first
+
+
+@pytest.mark.parametrize(("kind", "variant"), VARIANTS)
+def test_a_run_allocates_no_arrays(kind, variant):
+    """All memory is bound before the run; only numpy's iterator for odd broadcasts (here `mul`) takes its buffer of 8192 elements."""
+    made = call(kind, 1536)
+    limit = 8192 * 9 if kind == "mul" else 4096
+
+    assert peak(kind, variant, cast(made, "f8"), made) < limit
+
+
+@pytest.mark.parametrize("kind", ["add", "sub", "mul"])
+@pytest.mark.parametrize("second", [(6, 3, 1536), (3, 1536), (1536,)])
+def test_ordinary_arithmetic_allocates_nothing(kind, second):
+    """Equal shapes and operands that repeat over leading rows need no buffer."""
+    first = np.ones((6, 3, 1536), "f4")
+    made = Call(operands=[], shape=first.shape, want=first)
+
+    assert peak(kind, default(kind), [first, np.ones(second, "f4")], made) < 1024
+
+
+def peak(kind: str, variant: str, operands: list[np.ndarray], made: Call) -> int:
+    """Return the bytes Python and numpy allocate during a second run."""
+    out = np.zeros(made.shape, operands[0].dtype)
+    function, args = kernel(kind, variant).bind(made.params, tuple(operands), (out,))
+    function(*args)
+    tracemalloc.start()
+    try:
+        function(*args)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("kind", "variant"), VARIANTS)
+def test_strides_of_any_kind_are_taken(kind, variant):
+    """Operands and results that are views with gaps give the values of dense ones."""
+    made = call(kind, 33)
+    dense = run(kind, variant, made, "f8")
+    operands = tuple(gapped(x) for x in cast(made, "f8"))
+    out = gapped(np.full(made.shape, np.nan))
+    function, args = kernel(kind, variant).bind(made.params, operands, (out,))
+    function(*args)
+
+    np.testing.assert_allclose(out, dense, rtol=1e-12, atol=1e-12)
+
+
+def gapped(values: np.ndarray) -> np.ndarray:
+    room = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
+    view = room[..., ::2]
+    view[...] = values
+    return view
+
+
+@pytest.mark.parametrize("kind", ["rms_norm_back", "soft_max_back"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_both_variants_agree_bit_for_bit_apart(kind, dtype):
+    """Repairing the kernel changes nothing but what happens in place."""
+    for n in SIZES:
+        made = call(kind, n)
+        assert bits(run(kind, "one_pass", made, dtype)) == bits(run(kind, "two_pass", made, dtype))
+
+
+@pytest.mark.parametrize(("kind", "bad", "good"), [("rms_norm_back", 0, 1), ("soft_max_back", 1, 0)])
+def test_two_pass_breaks_over_one_operand_and_not_the_other(kind, bad, good):
+    """The planted defect is where ggml had it."""
+    made = call(kind, 33)
+    apart = run(kind, "two_pass", made, "f4")
+
+    assert bits(run(kind, "two_pass", made, "f4", over=good)) == bits(apart)
+    assert np.abs(run(kind, "two_pass", made, "f4", over=bad) - apart).max() > 0.01 * np.abs(apart).max()
+
+
+def test_two_pass_gives_the_figures_measured_on_ggml():
+    """rms_norm_back of dz = x = [1, 0, 0, 0] with eps 1e-4: 0.000799 apart, -3.9976 over dz."""
+    unit = np.array([[1, 0, 0, 0]], np.float32)
+    made = Call(operands=[unit, unit], shape=(1, 4), want=unit, params={"eps": 1e-4})
+
+    assert run("rms_norm_back", "two_pass", made, "f4")[0, 0] == pytest.approx(0.000799, abs=1e-6)
+    assert run("rms_norm_back", "two_pass", made, "f4", over=0)[0, 0] == pytest.approx(-3.9976, abs=1e-4)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_exp_is_right_over_its_whole_range(dtype):
+    """swiglu with up = 1 is the logistic function times x: far tails underflow to zero and do not overflow."""
+    x = np.linspace(-120, 120, 4801).astype(dtype)
+    out = np.empty_like(x)
+    function, args = kernel("silu").bind({}, (x,), (out,))
+    function(*args)
+    wide = x.astype("f8")
+
+    np.testing.assert_allclose(out, wide / (1 + np.exp(-wide)), rtol=6e-7 if dtype == "f4" else 2e-15, atol=1e-35)
+
+
+def test_soft_max_of_masked_rows_is_exactly_zero_there():
+    """A mask of -inf leaves nothing, and the rest sums to one."""
+    x, mask = np.zeros((2, 3, 3), "f4"), np.triu(np.full((3, 3), -np.inf, "f4"), 1)
+    out = np.empty_like(x)
+    function, args = kernel("soft_max").bind({"scale": 1.0}, (x, mask), (out,))
+    function(*args)
+
+    assert (out[:, mask == -np.inf] == 0).all()
+    np.testing.assert_allclose(out.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [k for k in KERNELS if k not in {"get_rows", "get_rows_back", "mul_mat", "out_prod"}])
+def test_a_poisoned_element_shows_in_the_result(kind):
+    """NaN spreads: a kernel never hides memory that was overwritten."""
+    made = call(kind, 64)
+    for position, operand in enumerate(made.operands):
+        if operand.dtype == np.int32:
+            continue
+        operands = [x.copy() for x in cast(made, "f4")]
+        operands[position][(0,) * operand.ndim] = np.nan
+        out = np.zeros(made.shape, "f4")
+        function, args = kernel(kind).bind(made.params, tuple(operands), (out,))
+        function(*args)
+
+        assert np.isnan(out).any(), position
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])
+def test_an_index_out_of_range_gives_nan_and_no_wild_read(bad):
+    """An index tensor overwritten by something else is visible in the result."""
+    ids = np.array([0, bad, 1], np.int32)
+    table, rows, back = np.ones((3, 4), "f4"), np.zeros((3, 4), "f4"), np.zeros((3, 4), "f4")
+    for kind, operands, out in (("get_rows", (table, ids), rows), ("get_rows_back", (table, ids), back)):
+        function, args = kernel(kind).bind({"rows": 3}, operands, (out,))
+        function(*args)
+
+    assert np.isnan(rows[1]).all()
+    assert (rows[[0, 2]] == 1).all()
+    assert np.isnan(back[0]).all()
+
+
+def test_rope_back_undoes_rope():
+    """A rotation's transpose is its inverse, at positions inside and outside the table."""
+    x, pos = np.random.default_rng(0).standard_normal((4, 3, 64)), np.array([0, 1023, 1024, -7], np.int32)
+    params = {"base": 1e5, "dims": 64, "mode": "neox"}
+    turned, back = np.empty_like(x), np.empty_like(x)
+    for kind, a, b in (("rope", x, turned), ("rope_back", turned, back)):
+        function, args = kernel(kind).bind(params, (a, pos), (b,))
+        function(*args)
+
+    np.testing.assert_allclose(back, x, rtol=0, atol=1e-13)
+
+
+F4 = np.zeros((4, 6), "f4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "operands", "shape"),
+    [
+        ("rms_norm", {"eps": EPS}, (F4,), (4, 5)),
+        ("rms_norm_back", {"eps": EPS}, (F4, F4.astype("f8")), (4, 6)),
+        ("soft_max", {}, (F4, F4[:3]), (4, 6)),
+        ("add", {}, (F4, F4[:3]), (4, 6)),
+        ("mul", {}, (F4, F4), (6, 4)),
+        ("mul_mat", {}, (F4, F4[:, :5]), (4, 4)),
+        ("mul_mat", {}, (np.zeros((2, 4, 6), "f4"), np.zeros((3, 4, 6), "f4")), (3, 4, 4)),
+        ("out_prod", {}, (F4, F4), (4, 4)),
+        ("get_rows", {}, (F4, np.zeros(3, "i8")), (3, 6)),
+        ("get_rows_back", {"rows": 9}, (F4, np.zeros(4, "i4")), (8, 6)),
+        ("rope", {"base": 1e4, "dims": 3}, (np.zeros((4, 1, 6), "f4"), np.zeros(4, "i4")), (4, 1, 6)),
+        ("rope", {"base": 1e4, "mode": "other"}, (np.zeros((4, 1, 6), "f4"), np.zeros(4, "i4")), (4, 1, 6)),
+        ("opt_step_sgd", {}, (F4, F4, np.zeros(3, "f4")), (4, 6)),
+        ("cross_entropy_loss", {}, (F4, F4), (4,)),
+        ("cont", {}, (F4,), (5, 5)),
+    ],
+)
+def test_misuse_is_refused_when_bound(kind, params, operands, shape):
+    """Compiled code checks nothing, so bind does."""
+    with pytest.raises(EngineError, match=rf"{kind.split('_')[0]}|copy"):
+        kernel(kind).bind(params, operands, (np.zeros(shape, "f4"),))
+
+
+def test_names_that_do_not_exist_are_refused_with_the_near_ones():
+    """Tables are looked up with help."""
+    with pytest.raises(UnknownNameError, match="rms_norm"):
+        default("rms_nrm")
+    with pytest.raises(UnknownNameError, match="two_pass"):
+        kernel("rms_norm_back", "twopass")
+
+
+def test_defaults_declare_and_the_safe_variant_comes_first():
+    """The default of both repaired kernels is the one that reads before it writes."""
+    assert default("rms_norm_back") == default("soft_max_back") == "one_pass"
+    assert KERNELS["rms_norm_back"]["two_pass"].in_place == ((0, 0), (1, 0))
+    assert KERNELS["soft_max_back"]["two_pass"].in_place == ((0, 0), (1, 0))
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_kernels_does_not_load_numba():
+    """numba costs a third of a second; the command's help must not pay it."""
+    assert python("import sys, engine.kernels, engine.audit; print('numba' in sys.modules)") == "False"
+
+
+SILU = """
+import numpy as np
+from engine.kernels import kernel
+x = np.ones(9, "f4"); y = np.zeros(9, "f4")
+function, args = kernel("silu").bind({}, (x,), (y,)); function(*args); print(y[0] > 0.73)
+"""
+
+
+NO_FOLDER = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
+NO_WRITING = """
+from numba.core import caching
+def refuse(*_): raise PermissionError("read-only")
+caching.IndexDataCacheFile.load = lambda *_: None
+caching.IndexDataCacheFile.save = refuse
+"""
+
+
+@pytest.mark.parametrize("breakage", [NO_FOLDER, NO_WRITING], ids=["no folder", "read-only folder"])
+def test_kernels_work_where_no_cache_can_be_written(breakage):
+    """An installed package on a read-only disk compiles each time and is silent about it."""
+    assert python(breakage + SILU) == "True"
