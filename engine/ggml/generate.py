@@ -105,7 +105,10 @@ class Generator:
         tops = [made.index for made in self.made if not self.readers.get(made.index) and self.steps[made.index].make != "tensor"]
         extra = [made.index for made in self.made if self.steps[made.index].make != "tensor" and self.rng.random() < 0.1]
         dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
-        expand = tuple(index for index in dict.fromkeys([*extra, *tops]) if index not in dropped)
+        seen_late = [
+            made.sources[0] for made in self.steps if made.make == "view_tensor"
+        ]  # nothing else makes ggml visit them first
+        expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
         recipe = Recipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
         chosen = {index for index in inside if self.rng.random() < 0.15}

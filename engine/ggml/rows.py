@@ -50,6 +50,8 @@ def walk(library: Library, graph: int, *, buffer: int | None = None, meta: dict[
     names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
     names.update((address, index) for index, address in enumerate(nodes))
     sources, roots = table["src"].tolist(), table["view_src"].tolist()
+    for index in range(len(leafs) - len(extra), len(leafs)):
+        rows[index]["op"], sources[index] = "NONE", []
     for index, row in enumerate(rows):
         row["view_src"] = names[roots[index]] if roots[index] else None
         row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
@@ -76,7 +78,10 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
 
 
 def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
-    """Roots of views that the graph itself does not hold (an op-NONE view names its root nowhere else), in order of appearance."""
+    """Roots of views that the graph does not hold, in order of appearance; they become leafs, whatever op would have made them.
+
+    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml visit it.
+    """
     known = set(addresses)
     return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
 
