@@ -1,0 +1,50 @@
+"""Small tasks for a child process: what tests, fuzzing and captures ask of a library most often.
+
+Contract: every function takes the library first and returns plain data or arrays; see `engine.ggml.child`. Each builds its own
+workspace and frees it.
+
+What this module does not see: judgement. It fetches evidence.
+"""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from engine.ggml.graph import Workspace
+from engine.ggml.library import Library
+from engine.ggml.recipes import Recipe, build, place, run
+from engine.ggml.rows import Rows, walk
+from engine.ggml.train import MODES
+from engine.ggml.transformer import Shape, pins
+from engine.ggml.transformer import build as build_transformer
+
+
+def versions(library: Library) -> dict[str, Any]:
+    """Return the version and the in-place list."""
+    return {"version": library.version, "in_place": sorted(library.in_place_ops)}
+
+
+def elements(library: Library, recipe: Recipe, *, mode: str = "default", planner: str = "gallocr") -> dict[int, NDArray[Any]]:
+    """Return the elements of a recipe's outputs after one run."""
+    with Workspace(library) as ws:
+        return run(ws, recipe, mode=mode, planner=planner)
+
+
+def plan_rows(library: Library, recipe: Recipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
+    """Return the rows of a planned recipe."""
+    with Workspace(library) as ws:
+        built = build(ws, recipe)
+        place(ws, built, mode=mode, planner=planner)
+        return walk(library, built.graph, meta={"name": recipe.name, "recipe": recipe.encode(), "mode": mode})
+
+
+def transformer_rows(
+    library: Library, shape: Shape, *, kind: str = "train", mode: str = "default", some: tuple[int, ...] = ()
+) -> Rows:
+    """Return the rows of a planned transformer step; `some` are further nodes to flag as OUTPUT."""
+    with Workspace(library) as ws:
+        model = build_transformer(ws, shape, kind=kind)
+        nodes = model.nodes()
+        ws.pin([*pins(model, MODES[mode]), *(nodes[index] for index in some if index < len(nodes))])
+        ws.allocate(ws.planner(), model.graph)
+        return walk(library, model.graph, meta={"name": f"transformer of {shape.layers} layers, {kind}", "mode": mode})

@@ -1,0 +1,72 @@
+"""Captured rows against the plans kept as data, and against what a graph is known to be."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ggml_live import BOTH, live
+from ggml_tasks import walk_what_is_no_graph
+
+from allocsim.errors import EngineError
+from engine.ggml.capture import document
+from engine.ggml.recipes import Recipe, leaf, step
+from engine.ggml.tasks import plan_rows, transformer_rows
+from engine.ggml.transformer import TINY, Shape
+
+DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "ggml"
+KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}
+MODES = {"none": "default", "all": "pinned", "bwd": "backward", "paramgrads": "gradients"}
+NAMES = (
+    "fwd_2L_all", "fwd_2L_none", "train_2L_all", "train_2L_bwd", "train_2L_none", "train_2L_paramgrads", "train_2L_swiglu_none",
+    "train_6L_none", "trainopt_2L_all", "trainopt_2L_none",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("which", BOTH)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kept_plan_comes_out_of_the_library_row_for_row(which, name):
+    path = DATA / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here; it is part of the shared data")
+    kept = json.loads(path.read_text())
+    meta = kept["meta"]
+    shape = Shape(layers=meta["layers"], fused_gate=meta["ffn"] == "swiglu")
+
+    rows = live(which).call(transformer_rows, shape, kind=KINDS[meta["kind"]], mode=MODES[meta["pin"]])
+
+    assert rows["leafs"] == kept["leafs"]
+    assert rows["nodes"] == kept["nodes"]
+    assert rows["meta"]["buffer_size"] == meta["buffer_size"]
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_a_thirty_layer_step_has_the_size_that_is_known(which):
+    rows = live(which).call(transformer_rows, TINY.deep(30), kind="train+sgd")
+
+    assert len(rows["nodes"]) == 3257
+    assert round(rows["meta"]["buffer_size"] / 2**20, 3) == 0.691
+
+
+def test_a_view_without_op_brings_its_root_along():
+    steps = (leaf("f32", 8, static=True), step("view_tensor", "%0"), step("neg", "%1"), step("sqr", "%2"), step("neg", "%3"))
+
+    rows = live("after").call(plan_rows, Recipe(steps=steps, expand=(4,), outputs=(4,)))
+
+    assert [row["name"] for row in rows["leafs"]] == ["t1", "t0"]
+    assert rows["leafs"][0]["view_src"] == "L1"
+    assert rows["leafs"][1]["external"]
+
+
+def test_a_capture_is_a_document_with_program_problem_and_plan():
+    recipe = Recipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
+
+    captured = document(live("after").call(plan_rows, recipe))
+
+    assert [captured.programs[0].ops[i].kind for i in range(4)] == ["host.write", "sqr", "unary", "host.read"]
+    assert captured.plans[0].source == "ggml 0.26.0"
+    assert captured.plans[0].offset.tolist() == [0, 0, 0]
+
+
+def test_a_pointer_that_is_no_graph_is_refused():
+    with pytest.raises(EngineError, match="is no ggml_cgraph"):
+        live("after").call(walk_what_is_no_graph)
