@@ -13,6 +13,7 @@ backends.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/
 """Files that may have a ggml inside."""
 
 
-def capture(graph: int, library: Library, *, buffer: int | None = None, meta: dict[str, Any] | None = None) -> Document:
-    """Return the document of a planned graph. `buffer` as in `rows.walk`; `meta` is added to the document's.
+def capture(
+    graph: int, library: Library, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None
+) -> Document:
+    """Return the document of a planned graph. `buffers` as in `rows.walk`; `meta` is added to the document's.
 
     Raises EngineError where the pointer is no planned graph of this library.
     """
-    return document(walk(library, graph, buffer=buffer, meta=meta))
+    return document(walk(library, graph, buffers=buffers, meta=meta))
 
 
 def document(rows: Rows, source: str = "capture") -> Document:

@@ -6,7 +6,8 @@ Contract
   ggml dump holds (`allocsim.formats.ggml`): `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
   external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or "L9" for leaf 9. `off` counts bytes from the base of the
   compute buffer and is None elsewhere; `external` is memory the planner did not place (another buffer, or bare data).
-* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough.
+* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough. Several
+  are laid end to end, in the order given, in one address space.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
 
 O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that made it.
@@ -25,14 +26,17 @@ from engine.ggml.library import Library
 COMPUTE_USAGE: Final = 2
 """`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
 
+BUFFER_ALIGNMENT: Final = 4096
+"""Where the second and later of several compute buffers begin in their joint address space."""
+
 MAX_NODES: Final = 1 << 24
 """Nodes beyond which a pointer is taken for no graph."""
 
 Rows = dict[str, Any]
 
 
-def walk(library: Library, graph: int, *, buffer: int | None = None, meta: dict[str, Any] | None = None) -> Rows:
-    """Return the rows of a graph. `buffer` is the compute buffer; default: the only one of COMPUTE usage among the tensors.
+def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None) -> Rows:
+    """Return the rows of a graph. `buffers` are the compute buffers; default: the only one of COMPUTE usage among the tensors.
 
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute memory is in several buffers.
     """
@@ -44,9 +48,8 @@ def walk(library: Library, graph: int, *, buffer: int | None = None, meta: dict[
         leafs = leafs + extra
         addresses = leafs + nodes
         table = records(addresses)
-    buffer = buffer if buffer is not None else compute_buffer(library, table)
-    base = library.ggml_backend_buffer_get_base(buffer) if buffer is not None else 0
-    rows = _rows(library, table, addresses, buffer or 0, base)
+    spaces, size = _spaces(library, compute_buffer(library, table) if buffers is None else buffers)
+    rows = _rows(library, table, addresses, spaces)
     names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
     names.update((address, index) for index, address in enumerate(nodes))
     sources, roots = table["src"].tolist(), table["view_src"].tolist()
@@ -57,7 +60,6 @@ def walk(library: Library, graph: int, *, buffer: int | None = None, meta: dict[
         row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
         if row["op"] == "UNARY":
             row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
-    size = library.ggml_backend_buffer_get_size(buffer) if buffer is not None else 0
     about = {
         "version": library.version,
         "buffer_size": size,
@@ -86,14 +88,28 @@ def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
     return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
 
 
-def compute_buffer(library: Library, table: NDArray[Any]) -> int | None:
-    """Return the one buffer of COMPUTE usage among these tensors, None if there is none; raise EngineError if there are several."""
-    found = [
-        b for b in dict.fromkeys(table["buffer"].tolist()) if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE
-    ]
+def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return the one buffer of COMPUTE usage among these tensors, or none; raise EngineError if there are several."""
+    found = compute_buffers(library, table)
     if len(found) > 1:
-        raise EngineError(f"the graph lies in {len(found)} compute buffers; name the one whose plan is meant")
-    return found[0] if found else None
+        raise EngineError(f"the graph lies in {len(found)} compute buffers; name those whose plan is meant")
+    return found
+
+
+def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return all buffers of COMPUTE usage among these tensors, in order of appearance."""
+    return [b for b in dict.fromkeys(table["buffer"].tolist()) if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE]
+
+
+def _spaces(library: Library, buffers: Sequence[int]) -> tuple[dict[int, int], int]:
+    """Return for each buffer what to take from an address to get an offset in the joint address space, and the size of that."""
+    spaces: dict[int, int] = {}
+    end = 0
+    for buffer in buffers:
+        start = -(-end // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+        spaces[buffer] = library.ggml_backend_buffer_get_base(buffer) - start
+        end = start + library.ggml_backend_buffer_get_size(buffer)
+    return spaces, end
 
 
 def _named(names: dict[int, Any], source: int, reader: str) -> Any:
@@ -105,15 +121,15 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
         ) from None
 
 
-def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffer: int, base: int) -> list[Rows]:
+def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], spaces: dict[int, int]) -> list[Rows]:
     """One row for each tensor, without its references."""
     ops = {number: bytes(library.ggml_op_name(number)).decode() for number in np.unique(table["op"]).tolist()}
     types = {number: bytes(library.ggml_type_name(number)).decode() for number in np.unique(table["type"]).tolist()}
-    inside = ((table["buffer"] == buffer) & (buffer != 0)).tolist()
+    shifts = [spaces.get(buffer) for buffer in table["buffer"].tolist()]
     data = table["data"].tolist()
     columns = (
         table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
-        table["flags"].tolist(), table["view_offs"].tolist(), inside, data, addresses,
+        table["flags"].tolist(), table["view_offs"].tolist(), shifts, data, addresses,
     )  # fmt: skip
     nbytes = library.ggml_nbytes
     return [
@@ -124,12 +140,12 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffe
             "ne": ne,
             "nb": nb,
             "nbytes": nbytes(address),
-            "off": where - base if ours else None,
-            "external": bool(where) and not ours,
+            "off": where - shift if shift is not None and where else None,
+            "external": bool(where) and shift is None,
             "flags": flags,
             "view_src": None,
             "view_offs": offset,
             "src": [],
         }
-        for op, name, kind, ne, nb, flags, offset, ours, where, address in zip(*columns, strict=True)
+        for op, name, kind, ne, nb, flags, offset, shift, where, address in zip(*columns, strict=True)
     ]

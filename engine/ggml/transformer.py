@@ -93,7 +93,7 @@ def build(ws: Workspace, shape: Shape, *, kind: str = "train") -> Model:
     training = kind != "forward"
     size = 256 * (shape.layers + 1)
     static = ws.context(tensors=16 * (shape.layers + 1))
-    compute = ws.context(tensors=2 * size, graph_size=size, gradients=training)
+    compute = ws.context(tensors=2 * size, graph_size=size, gradients=True)
     weights, adapters = dict(_weights(static, shape)), dict(_adapters(static, shape))
     if kind == "train+sgd":
         weights["L-1.hp"] = static.tensor("f32", 2, name="L-1.hp")
@@ -107,22 +107,27 @@ def build(ws: Workspace, shape: Shape, *, kind: str = "train") -> Model:
     loss = _loss(compute, shape, {**weights, **adapters, **inputs})
     for flag in ("loss", "output"):
         compute.flag(loss, flag)
-    graph = compute.graph(size=size, gradients=training)
+    graph = compute.graph(size=size, gradients=True)
     library.ggml_build_forward_expand(graph, loss)
     model = Model(
         workspace=ws, shape=shape, graph=graph, forward_nodes=library.ggml_graph_n_nodes(graph), loss=loss,
         weights=weights, adapters=adapters, inputs=inputs, contexts=(static, compute),
     )  # fmt: skip
-    if not training:
-        return model
-    ws.pin(adapters.values())
-    library.ggml_build_backward_expand(compute.pointer, graph, None)
-    model.gradients = {name: library.ggml_graph_get_grad(graph, tensor) for name, tensor in adapters.items()}
-    if kind == "train+sgd":
-        for name, tensor in adapters.items():
-            step = compute.op("opt_step_sgd", tensor, model.gradients[name], weights["L-1.hp"])
-            library.ggml_build_forward_expand(graph, step)
+    if training:
+        differentiate(model, steps=kind == "train+sgd")
     return model
+
+
+def differentiate(model: Model, *, steps: bool = False) -> None:
+    """Extend a forward graph made with room for gradients by its backward graph, and by optimizer steps if asked."""
+    ws, compute, graph = model.workspace, model.contexts[1], model.graph
+    ws.pin(model.adapters.values())
+    ws.library.ggml_build_backward_expand(compute.pointer, graph, None)
+    model.gradients = {name: ws.library.ggml_graph_get_grad(graph, tensor) for name, tensor in model.adapters.items()}
+    if steps:
+        for name, tensor in model.adapters.items():
+            step = compute.op("opt_step_sgd", tensor, model.gradients[name], model.weights["L-1.hp"])
+            ws.library.ggml_build_forward_expand(graph, step)
 
 
 def pins(model: Model, which: str) -> list[int]:

@@ -98,7 +98,8 @@ def test_the_scheduler_with_one_backend_plans_like_the_allocator_alone(which):
         try:
             scheduled = child.call(plan_rows, recipe, planner="sched")
         except ChildDiedError as died:
-            assert "buffer_id >= 0" in died.said, seed  # the next test says what that is
+            if "buffer_id >= 0" not in died.said:  # the next test says what that is
+                raise
             continue
         alone = child.call(plan_rows, recipe)
         assert [row["off"] for row in alone["nodes"]] == [row["off"] for row in scheduled["nodes"]], seed
