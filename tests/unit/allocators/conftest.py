@@ -1,7 +1,5 @@
 """Small graphs spelled out, for the tests of the planners."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from allocsim.builder import ProgramBuilder

@@ -4,6 +4,7 @@ import pytest
 
 from allocsim.allocators import Constraints, ggml_belief
 from allocsim.errors import ModelError
+from allocsim.model import Role
 
 
 def believe(program, **told):
@@ -250,8 +251,6 @@ def test_an_input_node_is_placed_after_the_leafs_and_before_all_nodes(graph):
 
 
 def test_a_persistent_buffer_in_the_arena_lives_throughout_and_is_not_taken(graph):
-    from allocsim.model import Role
-
     w = graph.tensor(1, role=Role.PARAMETER)
     y = graph.op("scale", w, units=1)
     graph.op("scale", y, units=1)
