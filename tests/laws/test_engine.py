@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from allocsim.allocators import find
 from allocsim.builder import plan_of
-from allocsim.model import Role
+from allocsim.checks import check
+from allocsim.model import Document, Role, Run
 from engine.autodiff import backward
 from engine.graph import Graph
 from engine.lower import lower
@@ -207,6 +208,20 @@ def test_a_sound_plan_is_invisible(steps, seed):
         out = run(lowered, plan, data)
 
         assert all(np.array_equal(out[name], expected[name], equal_nan=True) for name in expected), plan
+
+
+@given(steps=recipes, seed=st.integers(0, 99), accumulate=st.booleans())
+@settings(max_examples=40)
+def test_lowered_programs_are_clean(steps, seed, accumulate):
+    """Run twice, with resets or without, the judge finds nothing: not in the program, not in a sound plan, not in ggml's belief."""
+    graph, loss = build(steps, "f32")
+    found = backward(graph, loss, accumulate=accumulate)
+    lowered = lower(graph, [loss, *found.values()])
+    kept = lowered.skip(*(f"acc.{parameter.name}" for parameter in found)) if accumulate else ()
+    for plan in (find("reference").plan(lowered.program), find("ggml").plan(lowered.program), random_plan(lowered.program, seed)):
+        report = check(Document.of(Run.of(plan), Run.of(plan, skip=kept)))
+
+        assert report.violations == ()
 
 
 @given(steps=recipes)
