@@ -204,6 +204,17 @@ def test_full_size_has_the_nodes_and_bytes_of_ggml():
     assert round(find("reference").plan(program).peak_bytes / 2**20, 2) == 325.21
 
 
+def test_seed_may_stand_before_the_labels():
+    """Where the caller declares the seed first only its place among the leafs changes."""
+    usual, early = (training_graph(SMALL, seed_before_labels=first).graph for first in (False, True))
+    order, moved = ([leaf.name for leaf in graph.leafs] for graph in (usual, early))
+
+    assert [node.name for node in usual.nodes] == [node.name for node in early.nodes]
+    assert order.index("labels") < order.index("loss_grad")
+    assert moved.index("loss_grad") < moved.index("labels")
+    assert sorted(order) == sorted(moved)
+
+
 def test_parameters_and_batch_are_seeded_and_complete():
     """Equal seeds give equal arrays, both precisions the same numbers, and every parameter of the graph has one."""
     first, again, other = (init_parameters(SMALL, seed=seed) for seed in (1, 1, 2))
