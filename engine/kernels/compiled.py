@@ -378,14 +378,13 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
     x, out: (T, H, hd); pos: (T,) int32; freq: (half,) float64; cos, sin: (P, half), the tables for positions 0..P-1 (others are
     computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
     """
-    first, second = _block(out), _block(out)
+    first, second, c, s = _block(out), _block(out), _block(out), _block(out)
     half = freq.size
     width = x.shape[2]
     for t in range(x.shape[0]):
         known = 0 <= pos[t] < cos.shape[0]
-        for start in range(0, half, BLOCK):
-            m = min(BLOCK, half - start)
-            c, s = _block(out), _block(out)
+        for start in range(0, half, BLOCK // 2):
+            m = min(BLOCK // 2, half - start)
             if known:
                 _copy(cos[pos[t], start : start + m], c[:m])
                 _copy(sin[pos[t], start : start + m], s[:m])
@@ -393,20 +392,22 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
                 for i in range(m):
                     c[i] = math.cos(pos[t] * freq[start + i])
                     s[i] = math.sin(pos[t] * freq[start + i])
-            for i in range(m):
-                s[i] = s[i] * sign
+            _scale(s[:m], sign)
             for head in range(x.shape[1]):
                 if neox:
-                    a, b = x[t, head, start : start + m], x[t, head, half + start : half + start + m]
-                    p, q = out[t, head, start : start + m], out[t, head, half + start : half + start + m]
+                    low, high = start, half + start
+                    a, b = x[t, head, low : low + m], x[t, head, high : high + m]
+                    for i in range(m):
+                        first[i] = a[i] * c[i] - b[i] * s[i]
+                        second[i] = a[i] * s[i] + b[i] * c[i]
+                    _copy(first, out[t, head, low : low + m])
+                    _copy(second, out[t, head, high : high + m])
                 else:
-                    a, b = x[t, head, 2 * start : 2 * (start + m) : 2], x[t, head, 2 * start + 1 : 2 * (start + m) : 2]
-                    p, q = out[t, head, 2 * start : 2 * (start + m) : 2], out[t, head, 2 * start + 1 : 2 * (start + m) : 2]
-                for i in range(m):
-                    first[i] = a[i] * c[i] - b[i] * s[i]
-                    second[i] = a[i] * s[i] + b[i] * c[i]
-                _copy(first, p)
-                _copy(second, q)
+                    a = x[t, head, 2 * start : 2 * (start + m)]
+                    for i in range(m):
+                        first[2 * i] = a[2 * i] * c[i] - a[2 * i + 1] * s[i]
+                        first[2 * i + 1] = a[2 * i] * s[i] + a[2 * i + 1] * c[i]
+                    _copy(first, out[t, head, 2 * start : 2 * (start + m)])
         for head in range(x.shape[1]):
             for i in range(2 * half, width):
                 out[t, head, i] = x[t, head, i]
