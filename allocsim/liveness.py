@@ -7,8 +7,8 @@ whole program for `parameter` and `state`, and `[0, 0)` for a buffer nothing tou
 in the buffer of another, so reading it is an access to that buffer.
 
 Two buffers *interfere* if they are in one arena, neither is empty, and their lifetimes intersect. A pair (donor, recipient) is
-*permissible* if the donor's last op is the recipient's first, that op only reads the one and only writes the other, and laying
-both at one address breaks the in-place rule of format.md nowhere.
+*permissible* if the donor's last op is the recipient's first, that op only reads the one and only writes the other, declares a
+pair that joins them, and with both at one address breaks the in-place rule of format.md nowhere. Arenas do not matter to that.
 
 Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about 1e4 buffers. Nothing here is
 shared with `allocsim.checks`, which derives the same facts again: neither can hide the other's mistake.
@@ -18,7 +18,7 @@ What this module does not see: plans, so offsets (`allocsim.explanation` puts th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +153,7 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     step, operand, result = _declared(program)
     donor, recipient = owner[operand], owner[result]
     meets = (span[donor, 1] - 1 == step) & (span[recipient, 0] == step) & (donor != recipient)
-    meets &= ~buffers.persistent[donor] & ~buffers.persistent[recipient] & (buffers.arena[donor] == buffers.arena[recipient])
+    meets &= ~buffers.persistent[donor] & ~buffers.persistent[recipient]
     rows = np.unique(np.stack([step, donor, recipient], axis=1)[meets], axis=0)
     kept = [row for row in rows.tolist() if _may_coincide(program, ops[row[0]], row[1], row[2])]
     return np.array(kept, dtype=np.int32).reshape(-1, 3)
@@ -194,23 +194,21 @@ def _declared(program: Program) -> tuple[Any, Any, Any]:
 
 
 def _may_coincide(program: Program, op: Any, donor: int, recipient: int) -> bool:
-    """Return whether both buffers may start at one address as far as `op`, the last of one and first of the other, goes."""
+    """Return whether `op`, last of the one and first of the other, breaks the in-place rule nowhere with both at one address."""
     values = program.values
     owner = values.buffer
     if any(owner[result] == donor for result in op.results) or any(owner[operand] == recipient for operand in op.operands):
         return False
     joined = op.in_place is not None  # where something is declared, the candidate is a declared pair
-    for made, result in enumerate(op.results):
-        if owner[result] != recipient:
+    for (made, result), (read, operand) in product(enumerate(op.results), enumerate(op.operands)):
+        spans = owner[operand] == donor and owner[result] == recipient
+        if not (spans or owner[operand] == owner[result]) or not _share_bytes(values.runs(operand), values.runs(result)):
             continue
-        for read, operand in enumerate(op.operands):
-            if owner[operand] != donor or not _share_bytes(values.runs(operand), values.runs(result)):
-                continue
-            declared = op.in_place is None or (read, made) in op.in_place
-            aligned = values.offset[operand] == values.offset[result]
-            if not (declared and aligned and values[operand].same_layout(values[result])):
-                return False
-            joined = True
+        declared = op.in_place is None or (read, made) in op.in_place
+        aligned = values.offset[operand] == values.offset[result]
+        if not (declared and aligned and values[operand].same_layout(values[result])):
+            return False
+        joined |= bool(spans)
     return joined
 
 
