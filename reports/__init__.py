@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocsim.checks import check
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import replacing
 from allocsim.model import Document
@@ -28,7 +29,7 @@ def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
     module, function = FIGURES[kind]
-    options: dict[str, Any] = {"report": import_module("allocsim.checks").check(document)} if kind == "map" else {}
+    options: dict[str, Any] = {"report": check(document)} if kind == "map" else {}
     figure: Figure = getattr(import_module(f"reports.figures.{module}"), function)(document, run=run, **options)
     return figure
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from allocsim.checks import check
 from allocsim.errors import OutputError
 from allocsim.model import Document
 from reports.figures import FIGURES, RECORD_FIGURES
@@ -53,6 +54,18 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
         (place / "report.md").write_text(page(run, names), encoding="utf-8")
 
 
+def check_folder(folder: str | Path) -> None:
+    """Raise OutputError unless a report could be written there now; for asking before long work. Leaves nothing behind."""
+    target = Path(folder).resolve()
+    _check_free(Path(folder), target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name[:100]}."):
+            pass
+    except (OSError, ValueError) as error:
+        raise _unwritable(Path(folder), error) from None
+
+
 def encoded(run: Mapping[str, Any]) -> bytes:
     """Return the record as JSON; numpy's numbers as numbers, what is not finite as null."""
     return msgspec.json.encode(dict(run), enc_hook=_plain)
@@ -70,8 +83,7 @@ def _pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Ca
         found["gradients"] = partial(_function(RECORD_FIGURES["gradients"]), gradients)
     if document is None:
         return found
-    report = import_module("allocsim.checks").check(document)
-    options: dict[str, dict[str, Any]] = {"map": {"report": report, "verdict": run.get("verdict")}}
+    options: dict[str, dict[str, Any]] = {"map": {"report": check(document), "verdict": run.get("verdict")}}
     for kind, row in FIGURES.items():
         found[kind] = partial(_function(row), document, **options.get(kind, {}))
     return found

@@ -111,7 +111,9 @@ def _cure(verdict: Mapping[str, Any]) -> str:
 def _growth(number: Any) -> str:
     if number is None:
         return "not measured"
-    return "no byte" if number == 0 else f"{'+' if number > 0 else '-'}{nbytes(abs(number))} ({number:+,} bytes)"
+    if abs(number) < 1024:
+        return "nothing" if number == 0 else f"{number:+,} bytes"
+    return f"{'+' if number > 0 else '-'}{nbytes(abs(number))} ({number:+,} bytes)"
 
 
 def _detectors(detectors: Mapping[str, Any]) -> str:

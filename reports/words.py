@@ -15,6 +15,17 @@ def nbytes(number: float) -> str:
     return f"{number:.0f} B"
 
 
+def over(size: int, bound: int) -> str:
+    """Return how a size compares with a bound: `exactly the bound`, `2.0 % above the bound`, `9.7 times the bound`."""
+    if bound <= 0:
+        return "with nothing alive"
+    if size == bound:
+        return "exactly the bound"
+    if size < bound:
+        return f"{(1 - size / bound) * 100:.1f} % below the bound"
+    return f"{(size / bound - 1) * 100:.1f} % above the bound" if size < 3 * bound else f"{figures(size / bound)} times the bound"
+
+
 def count(number: int, noun: str, many: str = "") -> str:
     """Return `1 conflict`, `3 conflicts`, `1,024 ops`."""
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"

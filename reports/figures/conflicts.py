@@ -18,6 +18,9 @@ from reports.words import short
 RELATIONAL = frozenset({"StaleRead", "Race"})
 """Kinds in which `other_op` did something to the same bytes at another time."""
 
+URGENT = {"StaleRead": 0, "UnsafeInPlace": 1}
+"""Kinds by which numbers go wrong, in the order in which they are labelled: before those that only could."""
+
 MOST_RANGES = 64
 """Byte ranges of one violation drawn apart; a strided victim with more is drawn as its hull."""
 

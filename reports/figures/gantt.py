@@ -183,7 +183,9 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
             f"Every believed lifetime is long enough; {len(late):,} are longer than needed, by {held - needed:,} steps in all"
         )
     else:
-        finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are exactly those the ops need"
+        pinned = int(believed.pinned[everything].sum())
+        longer = f", or pinned to stay longer ({pinned:,})" if pinned else ""
+        finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are those the ops need{longer}"
     hidden = [int((rows == b).any()) for b in early.tolist()]
     details = [f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"]
     if len(early) and sum(hidden) < len(early):

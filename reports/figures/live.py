@@ -16,7 +16,6 @@ from allocsim.model import Document
 from reports.figures.scene import Curve, Scene, scene, scenes
 from reports.figures.style import (
     BLUE,
-    FAINT,
     INK,
     PALETTE,
     RASTER_ABOVE,
@@ -29,7 +28,7 @@ from reports.figures.style import (
     step_axis,
     styled,
 )
-from reports.words import count, nbytes, short
+from reports.words import count, nbytes, over, short
 
 PLANS: Final = 7
 """Plans that get a line; further ones are counted."""
@@ -51,10 +50,11 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
         found: tuple[Scene, ...] = () if one is None else (one,)
     else:
         found = _distinct(scenes(document))
-    figure = canvas(11.5, 5.6)
-    axes = figure.add_subplot()
     curves = [shown.live_bytes(shown.placed) for shown in found]
-    if not any(curve.peak for curve in curves):
+    alive = any(curve.peak for curve in curves)
+    figure = canvas(11.5, 5.6) if alive else canvas(9.0, 3.2)
+    axes = figure.add_subplot()
+    if not alive:
         heading(axes, "No live bytes", ["No buffer of the document is placed in an arena and used."])
         blank(axes, "nothing lives here")
         return figure
@@ -68,7 +68,7 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
             if scene_.plan is not None:
                 _stairs(axes, scene_.reach(), color=pale(PALETTE[index], 0.25), linewidth=0.7, zorder=3)
     step_axis(axes, steps)
-    bytes_axis(axes.yaxis, top, "bytes")
+    bytes_axis(axes.yaxis, top, "memory")
     axes.set_ylim(0, top * 1.08)
     _sizes(axes, shown, sizes, lives, top=top, steps=steps)
     heading(axes, *_heading(shown, sizes, lives, areas, len(found)))
@@ -109,15 +109,15 @@ def _stairs(axes: Axes, curve: Curve, **look: Any) -> None:
 
 def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequence[Curve], *, top: int, steps: int) -> None:
     """Draw the sizes and the bound, each said at the right end of its line."""
-    bound = max(curve.peak for curve in lives)
-    labels: list[tuple[float, str, str]] = [(bound, f"bound {nbytes(bound)}", INK)]
+    highest = max(lives, key=lambda curve: curve.peak)
+    bound = highest.peak
+    labels: list[tuple[float, str, str]] = [(bound, f"bound {nbytes(bound)}\n(alive at step {highest.peak_at:,})", INK)]
     axes.axhline(bound, color=INK, linewidth=1.0, dashes=(4, 3), zorder=4)
     for index, (shown, size, live) in enumerate(zip(found, sizes, lives, strict=True)):
         if shown.plan is None or not size:
             continue
-        over = f" ({_over(size, live.peak)})" if live.peak else ""
         axes.axhline(size, color=PALETTE[index], linewidth=1.8, linestyle=_DASHES[index], zorder=5)
-        labels.append((size, f"{short(shown.source, 30)}\n{nbytes(size)}{over}", PALETTE[index]))
+        labels.append((size, f"{short(shown.source, 30)}\n{nbytes(size)}, {over(size, live.peak)}", PALETTE[index]))
     places = spread([height for height, _, _ in labels], top * 0.085, 0.0, top * 1.05)
     for (height, words, colour), place in zip(labels, places, strict=True):
         axes.annotate(
@@ -125,17 +125,6 @@ def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequ
             fontsize=8.5, color=INK, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.0, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)},
         )  # fmt: skip
-    peak = max(lives, key=lambda curve: curve.peak)
-    axes.annotate(
-        f"most alive at step {peak.peak_at:,}", (peak.peak_at, peak.peak), (0, 5), textcoords="offset points", fontsize=8,
-        color=FAINT, ha="left" if peak.peak_at < steps * 0.75 else "right", va="bottom", zorder=6,
-    )  # fmt: skip
-
-
-def _over(size: int, bound: int) -> str:
-    if size == bound:
-        return "= bound"
-    return f"{(size / bound - 1) * 100:+.1f} %" if size < 3 * bound else f"{size / bound:.1f} times the bound"
 
 
 def _heading(
@@ -160,12 +149,7 @@ def _heading(
         name = short(scene_.source, 30)
         if size < live.peak:
             return f"{name} takes {nbytes(size)}, less than the {nbytes(live.peak)} that live at once", details
-        waste = (
-            "exactly the bound"
-            if size == live.peak
-            else f"{(size / live.peak - 1) * 100:.1f} % above the bound of {nbytes(live.peak)}"
-        )
-        return f"{name} takes {nbytes(size)}, {waste}", details
+        return f"{name} takes {nbytes(size)}, {over(size, live.peak)}", details
     low, high = min(planned, key=lambda row: row[0]), max(planned, key=lambda row: row[0])
     return (
         f"Plans take {nbytes(low[0])} ({short(low[1].source, 24)}) to {nbytes(high[0])} ({short(high[1].source, 24)}); at most {nbytes(bound)} live at once",

@@ -21,7 +21,7 @@ from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import Document
-from reports.figures.conflicts import Conflict, conflicts, findings
+from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
 from reports.figures.families import Families, families
 from reports.figures.scene import Curve, Scene, scene
 from reports.figures.style import (
@@ -37,7 +37,7 @@ from reports.figures.style import (
     step_axis,
     styled,
 )
-from reports.words import count, nbytes, short
+from reports.words import count, nbytes, over, short
 
 LABELLED: Final = 6
 """Conflicts that get a number and a line of words."""
@@ -64,16 +64,18 @@ def memory_map(
     Raises ModelError for a run or an arena that does not exist, UnknownNameError for another `by`.
     """
     shown = scene(document, run)
-    figure = canvas(12.5, 7.2)
-    axes = figure.add_subplot()
     if not 0 <= arena < max(len(document.arenas), 1):
         raise ModelError("arena", f"{arena} does not exist; there are {len(document.arenas)}, counted from 0")
     buffers = shown.shown(arena) if shown is not None else np.empty(0, dtype=np.int64)
     if shown is None or shown.plan is None or not len(buffers):
+        figure = canvas(9.0, 3.2)
+        axes = figure.add_subplot()
         found = report.count if report is not None else 0
         heading(axes, "No memory map", [_why_empty(shown, document.arenas[arena].name if document.arenas else "")])
         blank(axes, "nothing is placed here" + (f"\n{count(found, 'violation')} in the report" if found else ""))
         return figure
+    figure = canvas(12.5, 7.2)
+    axes = figure.add_subplot()
     drawn, elsewhere = conflicts(shown, arena, run, report)
     faults = () if drawn else findings(shown, arena, run, verdict)
     colours = families(shown, buffers, by)
@@ -84,9 +86,10 @@ def memory_map(
     reach = max([top, *(box[3] for conflict in drawn for box in conflict.boxes)])
     floor = min(0, int(shown.plan.offset[buffers].min()))
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
-    _rectangles(axes, shown, buffers, handed, colours, faded=bool(drawn or faults))
+    stop = _visible(shown, handed)
+    _rectangles(axes, shown, buffers, stop, colours, faded=bool(drawn or faults))
     _handovers(axes, shown, handed)
-    _names(axes, shown, buffers)
+    _names(axes, shown, buffers, stop, colours, faded=bool(drawn or faults))
     step_axis(axes, shown.steps)
     bytes_axis(axes.yaxis, reach, "address in the arena")
     axes.set_ylim(floor, floor + (reach - floor) * 1.04)
@@ -102,18 +105,23 @@ def memory_map(
         details.append(
             f"{count(elsewhere, 'violation')} of another run, another arena or a belief: in the report, not drawn here"
         )
-    said = _finding(drawn, faults, ops=len(shown.program.ops), judged=report is not None, whole=not elsewhere)
+    judged = count(len(shown.program.ops), "op") if len(shown.program.ops) else count(len(buffers), "buffer")
+    said = _finding(drawn, faults, judged, report=report)
     size = _size(top, live.peak)
     words = f"{said}; {size}" if said else f"{count(len(buffers), 'buffer')} in {'an' if size[0] == '8' else 'a'} {size}"
     heading(axes, words, details, room=20 if drawn or faults else 0)
     return figure
 
 
-def _rectangles(axes: Axes, shown: Scene, buffers: Int64s, handed: Int64s, colours: Families, *, faded: bool) -> None:
-    assert shown.plan is not None
+def _visible(shown: Scene, handed: Int64s) -> Int64s:
+    """Return where each rectangle ends: a donor's before the step of the handover, which is drawn as the recipient's."""
     stop = shown.stop.copy()
-    stop[handed[:, 1]] = handed[:, 0]  # the recipient is drawn at the step they share
-    stop = np.maximum(stop, shown.start + (shown.stop > shown.start))
+    stop[handed[:, 1]] = handed[:, 0]
+    return np.maximum(stop, shown.start + (shown.stop > shown.start))
+
+
+def _rectangles(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
+    assert shown.plan is not None
     order = buffers[np.argsort(shown.start[buffers], kind="stable")]
     x0, x1 = shown.start[order].astype(float), stop[order].astype(float)
     y0 = shown.plan.offset[order].astype(float)
@@ -136,7 +144,7 @@ def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
     low = shown.plan.offset[recipient]
     high = low + np.minimum(shown.nbytes[donor], shown.nbytes[recipient])
     bars = np.stack([np.stack([x, low], 1), np.stack([x, high], 1)], axis=1).astype(float)
-    crowd = min(1.0, 250 / len(handed))
+    crowd = min(1.0, 60 / len(handed))
     axes.add_collection(
         LineCollection(
             list(bars), colors=INK, linewidths=0.5 + 1.1 * crowd, rasterized=len(handed) > RASTER_ABOVE, capstyle="butt",
@@ -146,21 +154,22 @@ def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
     )  # fmt: skip
 
 
-def _names(axes: Axes, shown: Scene, buffers: Int64s) -> None:
+def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
     """Write the names into the rectangles of a small map that are large enough for them."""
     assert shown.plan is not None
     if len(buffers) > NAMED_BUFFERS:
         return
     height = float((shown.plan.offset[buffers] + shown.nbytes[buffers]).max()) or 1.0
     for buffer in buffers.tolist():
-        wide = (shown.stop[buffer] - shown.start[buffer]) / max(shown.steps, 1) * 118  # characters across the axes
         name = shown.program.buffers.names[buffer]
+        wide = (stop[buffer] - shown.start[buffer]) / max(shown.steps, 1) * 118  # characters across the axes
         if shown.nbytes[buffer] / height < 0.04 or wide < 4 or not name:
             continue
+        luminance = float(np.dot(mpl.colors.to_rgb(colours.colours[buffer]), (0.299, 0.587, 0.114)))
         axes.text(
-            (shown.start[buffer] + shown.stop[buffer]) / 2, float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2),
-            short(name, int(wide)), ha="center", va="center", fontsize=8, color="white", clip_on=True, zorder=4,
-            bbox={"facecolor": "#202124", "alpha": 0.55, "edgecolor": "none", "boxstyle": "round,pad=0.15"},
+            (shown.start[buffer] + stop[buffer]) / 2, float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2),
+            short(name, int(wide)), ha="center", va="center", fontsize=9, clip_on=True, zorder=6,
+            color=INK if faded or luminance > 0.5 else "white",
         )  # fmt: skip
 
 
@@ -174,7 +183,9 @@ def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int) -> None:
         rasterized=len(boxes) > RASTER_ABOVE, zorder=5, gid="conflicts", clip_on=False,
     )  # fmt: skip
     axes.add_collection(collection, autolim=False)
-    first = drawn[:LABELLED]
+    first = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))[
+        :LABELLED
+    ]  # stable: first come, first labelled
     middles = [(conflict.boxes[0][0] + conflict.boxes[0][1]) / 2 / max(steps, 1) for conflict in first]
     for number, (conflict, middle, place) in enumerate(
         zip(first, middles, spread(middles, 0.026, 0.0, 1.0), strict=True), start=1
@@ -232,13 +243,13 @@ def _legend(figure: Figure, axes: Axes, colours: Families, *, handed: int, drawn
     figure.legend(handles=patches, loc="outside right upper", title=titles[colours.by], alignment="left", handlelength=1.0)
 
 
-def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], *, ops: int, judged: bool, whole: bool) -> str:
-    """Say what was found, empty if nobody looked; `whole`: nothing was found elsewhere either."""
+def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], judged: str, *, report: Report | None) -> str:
+    """Say what was found among `judged` (`623 ops`), empty if nobody looked."""
     if drawn:
         kinds = Counter(conflict.kind for conflict in drawn)
         named = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
-        return f"{count(len(drawn), 'conflict')} in {count(ops, 'op')} ({named})"
-    legal = f"{'No conflict' if whole else 'No conflict here'} in {count(ops, 'op')}" if judged else ""
+        return f"{count(len(drawn), 'conflict')} in {judged} ({named})"
+    legal = "" if report is None else f"No conflict{'' if report.clean else ' here'} in {judged}"
     if faults:
         named = ", ".join(dict.fromkeys(conflict.kind for conflict in faults))
         return f"{legal}, and yet a fault of class {named}" if legal else f"A fault of class {named}"
@@ -248,9 +259,7 @@ def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], *, ops: int,
 def _size(top: int, bound: int) -> str:
     if top < bound:
         return f"{nbytes(top)} arena, less than the {nbytes(bound)} that live at once"
-    return f"{nbytes(top)} arena, " + (
-        f"{(top / bound - 1) * 100:.1f} % above the bound" if top > bound > 0 else "exactly the bound"
-    )
+    return f"{nbytes(top)} arena, {over(top, bound)}"
 
 
 def _why_empty(shown: Scene | None, arena: str) -> str:
