@@ -223,8 +223,8 @@ class _Overlay:
             exact = self.offset[operand] == self.offset[result] and self._layout(operand) == self._layout(result)
             if not exact or (known and [read, made] not in declared):
                 return False
-            joined |= spans
-        return joined
+            joined = joined or spans
+        return bool(joined)
 
     def _meet(self, one: int, other: int) -> bool:
         """Return whether two values share bytes where their buffers start at one address."""

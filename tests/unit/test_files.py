@@ -12,9 +12,14 @@ from allocsim.files import replacing, write_atomic
 def test_a_failing_writer_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "x.json"
     write_atomic(path, b"old")
-    with pytest.raises(RuntimeError), replacing(path) as place:
-        place.write_bytes(b"ne")
-        raise RuntimeError
+
+    def fail():
+        with replacing(path) as place:
+            place.write_bytes(b"ne")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
 
