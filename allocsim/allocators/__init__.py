@@ -13,7 +13,7 @@ not fit.
 
 from typing import Final
 
-from allocsim.allocators import exact, ggml, ggml_belief, reference
+from allocsim.allocators import exact, ggml, ggml_belief, greedy, reference
 from allocsim.allocators.constraints import (
     PINS,
     Constraints,
@@ -44,6 +44,13 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             placement=reference.place,
             guarantees=("sound", "no_reuse"),
             source="no reuse: every buffer in bytes of its own",
+        ),
+        Allocator(
+            name="greedy_by_size",
+            belief=exact.believe,
+            placement=greedy.place,
+            guarantees=("sound", "at_most_reference"),
+            source="Pisarchyk and Lee, arXiv:2001.03288, without sharing in place",
         ),
     )
 }
