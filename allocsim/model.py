@@ -197,7 +197,8 @@ class Values:
         for axis in range(rank):
             dense &= stride[:, axis] <= length
             length += stride[:, axis] * (count[:, axis] - 1)
-        return dense | (self.hulls[:, 0] == self.hulls[:, 1])
+        one_run: Bools = dense | (self.hulls[:, 0] == self.hulls[:, 1])
+        return one_run
 
     def runs(self, index: int) -> Int64s:
         """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted, disjoint (`allocsim.layout`)."""

@@ -40,11 +40,12 @@ def set_up(training: Training, *, layers: int | None = None, seq: int | None = N
 
     Raises ModelError for sizes below 1.
     """
-    sizes = {"layers": layers if layers is not None else training.layers, "seq": seq if seq is not None else training.seq}
-    for name, size in sizes.items():
+    layers = layers if layers is not None else training.layers
+    seq = seq if seq is not None else training.seq
+    for name, size in (("layers", layers), ("seq", seq)):
         if size < 1:
             raise ModelError(name, f"{size}; at least 1 is needed")
-    config = replace(SMOLLM2_135M, **sizes, alpha=training.lora_alpha)
+    config = replace(SMOLLM2_135M, layers=layers, seq=seq, alpha=training.lora_alpha)
     step = training_graph(config, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}
     return Setup(
