@@ -55,14 +55,16 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
 
 
 def check_folder(folder: str | Path) -> None:
-    """Raise OutputError unless a report could be written there now; for asking before long work. Leaves nothing behind."""
-    target = Path(folder).resolve()
-    _check_free(Path(folder), target)
+    """Raise OutputError where `write_report` could not write: ask before long work, so that it does not end in vain.
+
+    Nothing is left behind. That the disk fills up in between is not foreseen.
+    """
+    target = _free(Path(folder))
+    there = next(parent for parent in target.parents if parent.exists())
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name[:100]}."):
+        with tempfile.TemporaryDirectory(dir=there, prefix=".allocsim."):
             pass
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _unwritable(Path(folder), error) from None
 
 
@@ -98,8 +100,7 @@ def _function(row: tuple[str, str]) -> Callable[..., Any]:
 @contextmanager
 def _swapped(folder: Path) -> Iterator[Path]:
     """Give an empty folder; when the block has succeeded it is `folder`, and otherwise as if nothing had been."""
-    target = folder.resolve()
-    _check_free(folder, target)
+    target = _free(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:100]}."))
@@ -136,18 +137,20 @@ def _put(fresh: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _check_free(folder: Path, target: Path) -> None:
-    """Raise OutputError unless `target` is nothing yet, an empty folder, or a folder a report may be put into."""
+def _free(folder: Path) -> Path:
+    """Return the folder without links; raise OutputError unless it is nothing yet, empty, or one a report may be put into."""
     try:
+        target = folder.resolve()
         if not target.exists():
-            return
+            return target
         if not target.is_dir():
             raise OutputError(f"{folder}: is a file; the report needs a folder")
         entries = {entry.name for entry in target.iterdir()}
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
     if entries and not entries.intersection(_MARKS):
         raise OutputError(f"{folder}: holds other things than a report; name a new or an empty folder")
+    return target
 
 
 def _unwritable(folder: Path, error: Exception) -> OutputError:

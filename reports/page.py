@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
-from reports.words import figures, nbytes, short, tensor_name
+from reports.gradients import rows_at, telling_step
+from reports.words import figures, nbytes, short
 
 DETECTORS: Final = {
     "S": "static check of the plan",
@@ -170,16 +171,12 @@ def _gradients(modes: Mapping[str, Any]) -> str:
     gradients = (modes.get("default") or {}).get("gradients") or []
     if not gradients:
         return ""
-    step = gradients[0].get("step")
-    cells: dict[Any, dict[str, str]] = {}
+    step = telling_step(gradients)
+    cells: dict[int | None, dict[str, str]] = {}
     tensors: dict[str, None] = {}
-    for row in gradients:
-        if row.get("step") != step:
-            continue
-        layer, tensor = row.get("layer"), str(row.get("tensor", ""))
-        plain = tensor_name(tensor, layer)
-        tensors[plain] = None
-        cells.setdefault(layer, {})[plain] = _compared(row.get("ratio"), row.get("cosine"))
+    for row in rows_at(gradients, step):
+        tensors[row.tensor] = None
+        cells.setdefault(row.layer, {})[row.tensor] = _compared(row.ratio, row.cosine)
     rows = [["none" if layer is None else f"{layer}", *(found.get(t, "") for t in tensors)] for layer, found in cells.items()]
     return (
         f"## Gradients at step {_text(step)}\n\nSize of the default run's gradient over the reference's, and the cosine between them; "

@@ -1,6 +1,5 @@
 """Numbers and names as people read them, for figures and pages alike: binary units, three figures, names on one line."""
 
-import re
 from typing import Final
 
 UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -47,13 +46,3 @@ def short(name: str, limit: int = 32) -> str:
         return clean
     head = (limit - 1) // 2
     return f"{clean[:head]}…{clean[len(clean) - (limit - 1 - head) :]}"
-
-
-def tensor_name(tensor: str, layer: object) -> str:
-    """Return `lora_q.a` for `L12.lora_q.a` or `blk.12.lora_q.a`: a tensor has one colour in all layers."""
-    if not isinstance(layer, int) or isinstance(layer, bool):
-        return tensor
-    return (
-        re.sub(rf"(?:^|(?<=[^A-Za-z0-9]))(?:L|layers?|blk|block|h)?[._-]?{layer}(?![0-9A-Za-z])[._-]?", "", tensor, count=1)
-        or tensor
-    )

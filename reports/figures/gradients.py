@@ -6,7 +6,6 @@ logarithm, stands on the lower edge as a downward triangle, one that is not fini
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -17,58 +16,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from reports.figures.style import FAINT, GREY, INK, PALETTE, blank, canvas, heading, styled
-from reports.words import count, figures, short, tensor_name
+from reports.gradients import Row, rows_at, telling_step
+from reports.words import count, figures, short
 
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X")
 NAMED: Final = len(PALETTE)
 """Tensors with a colour of their own; the rest share grey."""
 
-TRUE: Final = 1e-3
-"""Farthest from 1 that a ratio or a cosine may be to count as right: rounding, not a fault."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One gradient compared."""
-
-    layer: int | None
-    """None: of no layer (an embedding)."""
-    tensor: str
-    """Its name without the layer in it."""
-    ratio: float | None
-    cosine: float | None
-
-    @property
-    def wrong(self) -> bool:
-        """Whether it is farther from the reference than rounding takes it."""
-        ratio_off = self.ratio is not None and not abs(self.ratio - 1) <= TRUE
-        return ratio_off or (self.cosine is not None and not abs(self.cosine - 1) <= TRUE)
-
-
-def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[Row, ...]:
-    """Return the rows of one step, in the order given; a layer's number is taken out of the tensor's name."""
-    found = []
-    for row in gradients:
-        if step is not None and row.get("step") != step:
-            continue
-        layer = row.get("layer")
-        number = layer if isinstance(layer, int) and not isinstance(layer, bool) else None
-        found.append(
-            Row(
-                layer=number,
-                tensor=tensor_name(str(row.get("tensor", "")), number),
-                ratio=row.get("ratio"),
-                cosine=row.get("cosine"),
-            )
-        )
-    return tuple(found)
-
 
 @styled
 def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = None) -> Figure:
-    """Draw ratio and cosine of every gradient at `step` (None: the first step there is)."""
-    if step is None:
-        step = next((row.get("step") for row in gradients), None)
+    """Draw ratio and cosine of every gradient at `step` (None: the first step at which one is wrong)."""
+    step = telling_step(gradients) if step is None else step
     rows = rows_at(gradients, step)
     figure = canvas(11.0, 6.6)
     if not rows:

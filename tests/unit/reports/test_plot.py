@@ -15,6 +15,7 @@ from allocsim.model import Document
 from reports import folder as folder_module
 from reports import plot, write_report
 from reports.figures import style
+from reports.folder import check_folder
 from reports.page import page
 
 NAMES = ("gradients", "lifetimes", "live", "loss", "map")
@@ -123,6 +124,17 @@ def test_a_folder_with_other_things_in_it_is_not_touched(record: dict, tmp_path:
     assert tree(tmp_path) == {"thesis.tex": b"years of work"}
 
 
+def test_a_folder_can_be_asked_about_before_the_work(record: dict, legal: Document, tmp_path: Path) -> None:
+    check_folder(tmp_path / "deep" / "out")
+    assert not list(tmp_path.iterdir())
+    write_report(record, legal, tmp_path / "out")
+    check_folder(tmp_path / "out")
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for target in (tmp_path, tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "out", tmp_path / "\0"):
+        with pytest.raises(OutputError):
+            check_folder(target)
+
+
 def test_a_file_in_the_way_is_an_output_error(record: dict, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     for target in (tmp_path / "out", tmp_path / "out" / "deeper"):
@@ -210,6 +222,15 @@ def test_the_page_says_verdict_losses_detectors_gradients_cure_and_pictures(reco
         "![Memory map of the default run](figures/map.png)",
     ):
         assert words in said
+
+
+def test_the_page_shows_the_first_step_with_a_wrong_gradient(record: dict) -> None:
+    right = [{"step": 1, "layer": 0, "tensor": "q", "ratio": 1.0, "cosine": 1.0}]
+    wrong = [{"step": 2, "layer": 0, "tensor": "q", "ratio": 0.5, "cosine": 0.9}]
+    record["modes"]["default"]["gradients"] = right + wrong
+    assert "## Gradients at step 2" in page(record)
+    record["modes"]["default"]["gradients"] = right
+    assert "## Gradients at step 1" in page(record)
 
 
 def test_a_verdict_other_than_expected_is_said(record: dict) -> None:

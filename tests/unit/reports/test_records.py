@@ -133,8 +133,13 @@ def test_the_worst_ratio_is_named_with_tensor_and_layer() -> None:
 def test_only_the_step_asked_for_is_drawn() -> None:
     given = rows(1) + rows(2, ratio=3.0)
     assert np.allclose(points(gradient_ratio(given, 2), "ratio", "q.a"), 3.0)
-    assert np.allclose(points(gradient_ratio(given), "ratio", "q.a"), 1.0)
+    assert np.allclose(points(gradient_ratio(given, 1), "ratio", "q.a"), 1.0)
     assert "None was recorded at step 7." in texts(gradient_ratio(given, 7))
+
+
+def test_without_a_step_the_first_with_a_wrong_gradient_is_drawn() -> None:
+    assert np.allclose(points(gradient_ratio(rows(1) + rows(2, ratio=3.0)), "ratio", "q.a"), 3.0)
+    assert np.allclose(points(gradient_ratio(rows(1) + rows(2)), "ratio", "q.a"), 1.0)
 
 
 def test_the_ratio_is_on_a_logarithmic_axis() -> None:
