@@ -7,14 +7,13 @@ upload left out. One record for each (problem, buffer), or for each (problem, pa
 
     LifetimeTooShort   `start` after the first access or `stop` not after the last one
     MissingPin         the same, where some reader is missed and every reader missed is a `host.read`
-    LifetimeTooLong    (warning) the reverse: `start` before the first access or `stop` later than just after the last one, or any life of
-                       a buffer that nothing accesses; unless it is pinned, or persistent (those live through the run)
+    LifetimeTooLong    (warning) the reverse: `start` before the first access or `stop` later than just after the last one, unless the
+                       buffer is pinned, or persistent (those live through the run); a buffer nothing accesses has no lifetime to exceed
     BadSize            believed nbytes below the buffer's
     BadShare           a believed pair that is not permissible (`in_place`)
 
-Of the first two, `op` is the last access where `stop` misses it, else the first access (which `start` misses), and `value` what is
-accessed there: the first operand in the buffer, or else the first result. `buffer` of a `BadShare` is the donor, `other_buffer` the
-recipient.
+Of the first two, `op` is the first reader missed, or the first writer missed where no reader is. `buffer` of a `BadShare` is the donor,
+`other_buffer` the recipient.
 
 A program without ops has nothing to hold lifetimes and pairs against: they stand for facts, and only sizes are judged.
 
@@ -30,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.case import Case, Findings, buffer_words, bytes_words, named, op_words, value_words
+from allocsim.checks.case import Case, Findings, buffer_words, named, op_words, value_words
 from allocsim.checks.in_place import Sharing
 from allocsim.checks.violations import Violation
+from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, Bools, Problem, Program
 
 
@@ -57,27 +57,33 @@ def _rows(case: Case, index: int) -> list[tuple[str, Bools, Make]]:
         return rows
     touched, persistent = accesses.touched, problem.program.buffers.persistent
     short = touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
-    long = (problem.start < accesses.first) | (problem.stop > accesses.last + 1)
-    long = np.where(touched, long, problem.start < problem.stop) & ~problem.pinned & ~persistent
+    long = touched & ((problem.start < accesses.first) | (problem.stop > accesses.last + 1))
     pin = short & _only_host_missed(problem, accesses)
     return [
         ("LifetimeTooShort", short & ~pin, book.too_short),
         ("MissingPin", pin, book.too_short),
-        ("LifetimeTooLong", long, book.too_long),
+        ("LifetimeTooLong", long & ~problem.pinned & ~persistent, book.too_long),
         *rows,
         ("BadShare", _bad_pairs(problem, case.permissible(accesses)), book.bad_share),
     ]
 
 
+def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
+    """Return, for each buffer, the first of the ops given that lies outside its believed lifetime; `len(ops)` if none does."""
+    first = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
+    missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
+    np.minimum.at(first, buffer[missed], op[missed])
+    return first
+
+
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
     """Return for which buffers some read lies outside the believed lifetime, and all that do are the host's."""
-    buffer, op = accesses.read_buffer, accesses.read_op
-    missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
-    by_host = problem.program.ops.is_kind(HOST_READ)[op]
-    some, other = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.bool_)
-    some[buffer[missed & by_host]] = True
-    other[buffer[missed & ~by_host]] = True
-    return some & ~other
+    by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
+    never = len(problem.program.ops)
+    host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
+    other = _first_missed(problem, accesses.read_op[~by_host], accesses.read_buffer[~by_host]) < never
+    mask: Bools = host & ~other
+    return mask
 
 
 def _bad_pairs(problem: Problem, fine: Sharing) -> Bools:
@@ -99,33 +105,34 @@ class _Book:
         self.accesses = accesses
         self.index = problem_index
         self.program_index = program
+        self.readers_missed = _first_missed(problem, accesses.read_op, accesses.read_buffer)
+        self.writers_missed = _first_missed(problem, accesses.write_op, accesses.write_buffer)
 
     def too_short(self, kind: str, buffer: int) -> Violation:
         problem, program = self.problem, self.program
         start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
         first, last = int(self.accesses.first[buffer]), int(self.accesses.last[buffer])
-        op = last if stop <= last else first
-        operands, results = program.ops[op].operands, program.ops[op].results
-        value = next(v for v in operands + results if program.values.buffer[v] == buffer)
-        verb = "reads" if value in operands else "writes"
+        late = int(self.readers_missed[buffer])
+        op = late if late < len(program.ops) else int(self.writers_missed[buffer])
+        verb, values = ("reads", program.ops[op].operands) if late == op else ("writes", program.ops[op].results)
+        value = next(v for v in values if program.values.buffer[v] == buffer)
         message = (
             f"{buffer_words(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses are in [{first}, {last + 1}): "
             f"{op_words(program, op)} {verb} {value_words(program, value)}"
         )
-        return self._record(kind=kind, step=op, op=op, value=value, buffer=buffer, message=message)
+        return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
 
     def too_long(self, kind: str, buffer: int) -> Violation:
         start, stop = int(self.problem.start[buffer]), int(self.problem.stop[buffer])
         first, last = int(self.accesses.first[buffer]), int(self.accesses.last[buffer])
-        needed = f"its accesses are in [{first}, {last + 1})" if last >= 0 else "nothing accesses it"
+        needed = f"its accesses are in [{first}, {last + 1})"
         message = f"{buffer_words(self.program, buffer)} is believed to live in steps [{start}, {stop}); {needed}"
         return self._record(kind=kind, buffer=buffer, message=message)
 
     def bad_size(self, kind: str, buffer: int) -> Violation:
         believed, size = int(self.problem.nbytes[buffer]), int(self.program.buffers.nbytes[buffer])
-        missing = ((believed, size),)
-        message = f"{buffer_words(self.program, buffer)} is believed to have {believed} bytes; it has {size}: {bytes_words(missing)} are lost"
-        return self._record(kind=kind, buffer=buffer, bytes=missing, message=message)
+        message = f"{buffer_words(self.program, buffer)} is believed to have {believed} bytes; it has {size}: {size - believed} are lost"
+        return self._record(kind=kind, buffer=buffer, message=message)
 
     def bad_share(self, kind: str, row: int) -> Violation:
         donor, recipient = self.problem.may_share[row].tolist()

@@ -3,7 +3,7 @@
 * `ops`, `buffers`: of all programs that some run executes; of all programs of the document if nothing runs.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
 * `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that live there and have a slot in an arena.
-  Where an op could hand buffers of one arena over in place (permissible pairs, each buffer in one pair), the two of a pair count once,
+  Where an op could hand buffers over in place (permissible pairs, each buffer in one pair), the two of a pair count once,
   as the larger: the pairing that saves most is taken, found exactly up to `EXACT` possible pairs of an op, and bounded from above
   beyond (so the bound stays a bound).
 
@@ -89,8 +89,7 @@ def _savings(case: Case, trial: Trial, nbytes: Int64s) -> dict[int, int]:
         pairs = believed_sharing(trial.problem, None)
         donor, recipient = np.divmod(pairs, len(nbytes))
         op = trial.problem.start[recipient]
-    placed, arena = trial.plan.placed, trial.program.buffers.arena
-    fine = placed[donor] & placed[recipient] & (arena[donor] == arena[recipient])
+    fine = trial.plan.placed[donor] & trial.plan.placed[recipient]
     op, donor, recipient = op[fine], donor[fine], recipient[fine]
     weight = np.minimum(nbytes[donor], nbytes[recipient])
     groups: dict[int, dict[Pair, int]] = defaultdict(dict)

@@ -44,23 +44,19 @@ class Trial:
         """Runs of equal `alike` have the same accesses at the same addresses."""
         return self.plan_index, self.program_index, self.skip
 
-    def record(self, kind: str, *, op: int | None, value: int | None = None, **fields: Any) -> Violation:
-        """Return a record of something this run does, with the names of what it points at."""
-        program = self.program
-        fields.setdefault("buffer", None if value is None else int(program.values.buffer[value]))
-        fields.setdefault("run", self.index)
-        return named(
-            Violation(
-                kind=kind,
-                program=self.program_index,
-                plan=self.plan_index,
-                step=op,
-                op=op,
-                value=value,
-                **fields,
-            ),
-            program,
+    def record(
+        self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
+    ) -> Violation:
+        """Return a record of something this run does, with the names of what it points at; `other` and `wanted` as in `named`."""
+        record = Violation(
+            kind=kind,
+            program=self.program_index,
+            plan=self.plan_index,
+            step=op,
+            op=op,
+            **{"run": self.index, **fields},
         )
+        return named(record, self.program, other=other, wanted=wanted)
 
 
 class Case:

@@ -19,7 +19,7 @@ Each read, of each value that an op (no view, not skipped) has among its operand
 Records
     `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the lowest such byte: `other_*` the write
     found (none if nothing did; run and op none, buffer given, if it is content), `want_*` the write wanted. For `OverwrittenRead`
-    the write wanted is the value's own, of the last run that made it. `UninitialisedRead` has no witness, for nothing wrote.
+    the write wanted is the value's own in this run, none if its upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
 
 How: memory is `Segments`, one for each arena, holding numbers of writes; apart, most buffers are written whole and keep one number. A
 number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared.
@@ -35,7 +35,7 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, named, op_words, slot_words, value_words
+from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
 from allocsim.checks.violations import Violation
 from allocsim.model import VIEW, Program
@@ -290,16 +290,6 @@ class _Memory:
         position = self._run_of(number)
         return self.trials[position].program is trial.program and number - self.first_number[position] == value
 
-    def _last_made(self, position: int, value: int) -> int:
-        """Return the number of the last write of a value up to a run, `NEVER` if its upload was always left out."""
-        trial = self.trials[position]
-        producer = int(trial.program.producer[value])
-        for earlier in range(position, -1, -1):
-            other = self.trials[earlier]
-            if other.program is trial.program and producer not in other.skip:
-                return self.first_number[earlier] + value
-        return NEVER
-
     # records ---------------------------------------------------------------------------------------------------------------
 
     def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found]) -> Violation:
@@ -307,20 +297,21 @@ class _Memory:
         program, buffer = trial.program, int(trial.program.values.buffer[value])
         ranges = merged((place.low, place.high) for place in places)
         found = places[0].found
-        wanted = self._last_made(position, value) if kind == "OverwrittenRead" else places[0].wanted
+        wanted = self._own_write(position, value) if kind == "OverwrittenRead" else places[0].wanted
         finder, wanter = self._witness(found), self._witness(wanted)
         read = f"{op_words(program, op)} reads {bytes_words(ranges)} of {buffer_words(program, buffer)} as {value_words(program, value)}"
         where = slot_words(program, trial.plan, buffer)
         messages = {
             "UninitialisedRead": f"{read}: nothing wrote them before",
-            "OverwrittenRead": f"{read}: the program itself wrote over them, by {finder.words}, after {wanter.words}",
+            "OverwrittenRead": f"{read}: the program itself wrote over them, by {finder.words}",
             "StaleRead": f"{read} in {where}: they hold what {finder.words} left there, not what {wanter.words} did",
             "HistoryRead": f"{read}: they date from an earlier run, by {finder.words}",
         }
-        record = trial.record(
+        return trial.record(
             kind,
             op=op,
             value=value,
+            buffer=buffer,
             bytes=ranges,
             other_run=finder.run,
             other_op=finder.op,
@@ -328,8 +319,14 @@ class _Memory:
             want_run=wanter.run,
             want_op=wanter.op,
             message=messages[kind],
+            other=finder.program,
+            wanted=wanter.program,
         )
-        return named(record, program, other=finder.program, wanted=wanter.program)
+
+    def _own_write(self, position: int, value: int) -> int:
+        """Return the number of the write of a value in one run, `NEVER` if its upload was left out."""
+        trial = self.trials[position]
+        return NEVER if int(trial.program.producer[value]) in trial.skip else self.first_number[position] + value
 
     def _witness(self, number: int) -> "_Witness":
         if number == NEVER:

@@ -1,15 +1,15 @@
 """What a planner did, held against itself and its slots: `DoubleFree`, `FreeOfUnallocated`, `AllocOverLive`.
 
-Judged for every plan that some run uses and that lists events, in list order, whatever their steps. One record for each event at
-fault: `buffer` is the one allocated or freed, `step` the event's own.
+Judged for every plan that some run uses and that lists events, in list order, whatever their steps. `buffer` is the one allocated or
+freed, `step` the event's own. One record for each event at fault; of an allocation over several buffers, one for each of these.
 
     DoubleFree           a free of a buffer that was freed after its last allocation
     FreeOfUnallocated    a free of a buffer that was never allocated
     AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
-                         allocated; `other_buffer` is that one (of several, the one allocated first), `bytes` what they share
+                         allocated; `other_buffer` is that one
 
-A donor hands its bytes over to a recipient: where a plan may lay the pair over each other (`placement`), allocating the recipient
-over the donor is no defect. From then on the bytes are the recipient's; the planner may still free the donor, once.
+A donor hands its bytes over to a recipient: where a plan may lay the pair over each other (`placement`) and their slots begin at one
+address, allocating the recipient over the donor is no defect. From then on the bytes are the recipient's; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
 
@@ -66,38 +66,37 @@ class _Book:
         since: dict[int, int] = {}
         state = [NEVER] * len(plan.arena)
         held: list[_Held] = []
-        faults: dict[int, tuple[str, int | None]] = {}
+        faults: list[tuple[int, str, int | None]] = []
         for number, (_, event, buffer) in enumerate(events.tolist()):
             if event == Event.FREE:
                 if state[buffer] in (NEVER, FREED):
-                    faults[number] = ("DoubleFree" if state[buffer] == FREED else "FreeOfUnallocated", None)
+                    faults.append((number, "DoubleFree" if state[buffer] == FREED else "FreeOfUnallocated", None))
                     continue
                 if state[buffer] == ALLOCATED:
                     held.append(_Held(buffer=buffer, first=since[buffer], stop=number))
                 state[buffer] = FREED
                 continue
             for donor in self.donors.get(buffer, ()):
-                if state[donor] == ALLOCATED and self._shared(donor, buffer):
+                if state[donor] == ALLOCATED and self._at_one_address(donor, buffer):
                     held.append(_Held(buffer=donor, first=since[donor], stop=number))
                     state[donor] = HANDED
             if state[buffer] == ALLOCATED:
                 held.append(_Held(buffer=buffer, first=since[buffer], stop=number))
-                faults[number] = ("AllocOverLive", buffer)
+                faults.append((number, "AllocOverLive", buffer))
             state[buffer], since[buffer] = ALLOCATED, number
         held += [_Held(buffer=b, first=since[b], stop=len(events)) for b, now in enumerate(state) if now == ALLOCATED]
-        found, beyond = self._overlaid(held)
-        for number, other in found.items():
-            faults.setdefault(number, ("AllocOverLive", other))
-        for number in sorted(faults):
-            kind, over = faults[number]
+        overlaid, beyond = self._overlaid(held)
+        faults += [(number, "AllocOverLive", other) for number, other in overlaid]
+        faults.sort(key=lambda fault: fault[0])
+        for number, kind, over in faults:
             findings.report(kind, partial(self._record, kind, number, over))
         findings.counts["AllocOverLive"] += beyond
 
-    def _overlaid(self, held: list[_Held]) -> tuple[dict[int, int], int]:
-        """Return, for each allocation over live bytes, the buffer that was there first; and how many pairs were not listed."""
+    def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
+        """Return, for each allocation over live bytes, its event and each buffer that is there; and how many are not listed."""
         plan = self.plan
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
-        found: dict[int, int] = {}
+        found: list[tuple[int, int]] = []
         beyond = 0
         for arena in range(len(plan.program.arenas)):
             rows = columns[(plan.arena[columns[:, 0]] == arena) & (plan.nbytes[columns[:, 0]] > 0)]
@@ -105,8 +104,7 @@ class _Book:
             pairs = conflicts(rows[:, 1], rows[:, 2], low, end_of(low, plan.nbytes[rows[:, 0]]), cap=COUNT_LIMIT + 1)
             beyond += pairs.total - len(pairs.left)
             order = np.lexsort((rows[pairs.left, 1], rows[pairs.right, 1]))
-            for early, late in zip(pairs.left[order].tolist(), pairs.right[order].tolist(), strict=True):
-                found.setdefault(int(rows[late, 1]), int(rows[early, 0]))
+            found += zip(rows[pairs.right[order], 1].tolist(), rows[pairs.left[order], 0].tolist(), strict=True)
         return found, beyond
 
     def _shared(self, buffer: int, other: int) -> tuple[tuple[int, int], ...]:
@@ -117,6 +115,10 @@ class _Book:
         shift = int(plan.offset[other]) - int(plan.offset[buffer])
         low, high = max(shift, 0), min(int(plan.nbytes[buffer]), shift + int(plan.nbytes[other]))
         return ((low, high),) if low < high else ()
+
+    def _at_one_address(self, buffer: int, other: int) -> bool:
+        plan = self.plan
+        return bool(plan.placed[buffer] and plan.arena[buffer] == plan.arena[other] and plan.offset[buffer] == plan.offset[other])
 
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
         plan, program = self.plan, self.plan.program
@@ -144,7 +146,6 @@ class _Book:
             step=step,
             buffer=buffer,
             other_buffer=other,
-            bytes=ranges,
             message=message,
         )
         return named(record, program)

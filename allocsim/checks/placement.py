@@ -8,8 +8,8 @@ Permitted (donor, recipient): joined by the op at which the one life ends and th
 nowhere as planned (`in_place`). In a program without ops: a pair the problem believes may share, of which neither is persistent, the
 donor's last believed step is the recipient's first, and both begin at one address.
 
-One record for each (run, pair): `buffer` is the one that lives first (the lower index of two that start together), `other_buffer` the
-one laid over it, `bytes` what they share, within `buffer`; `op` and `step` the first op at which both live.
+One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher, `bytes` what they share, within
+`buffer`; `op` and `step` the first op at which both live.
 
 Complexity: O(buffers log^2 buffers + conflicts listed) once for runs alike. At most `COUNT_LIMIT` conflicts of a run, and as many
 as there are permitted pairs, are listed; all are counted, which may include permitted pairs among those not listed.
@@ -67,7 +67,7 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
         start, stop = lives.start[rows], lives.stop[rows]
         found = conflicts(start, stop, low, end_of(low, lives.nbytes[buffer]), cap=COUNT_LIMIT + len(allowed) + 1)
         beyond += found.total - len(found.left)
-        pairs.append(buffer[found.left] * count + buffer[found.right])
+        pairs.append(_unordered(buffer[found.left], buffer[found.right], count))
         steps.append(np.maximum(start[found.left], start[found.right]))
     if not pairs:
         empty = np.empty(0, dtype=np.int64)
@@ -75,12 +75,11 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
     pair, step = np.concatenate(pairs), np.concatenate(steps)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
-    first, second = pair // count, pair % count
-    # a buffer with gaps lives several times: the pair is met again, perhaps the other way round
-    _, once = np.unique(np.minimum(first, second) * count + np.maximum(first, second), return_index=True)
+    # a buffer with gaps lives several times, and meets the other each time
     keep = np.zeros(len(pair), dtype=np.bool_)
-    keep[once] = True
-    keep &= ~np.isin(pair, allowed)
+    keep[np.unique(pair, return_index=True)[1]] = True
+    keep &= ~np.isin(pair, _unordered(allowed // count, allowed % count, count))
+    first, second = pair // count, pair % count
     return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=beyond)
 
 
@@ -98,6 +97,10 @@ def _allowed(case: Case, trial: Trial) -> Int64s:
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
     return _packed(permitted(trial.accesses, case.touches(trial)), len(trial.program.buffers))
+
+
+def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
+    return np.minimum(a, b) * count + np.maximum(a, b)
 
 
 def _packed(sharing: Sharing, count: int) -> Int64s:

@@ -1,7 +1,8 @@
 """Whether each slot is a slot for its buffer: `OutOfBounds`, `Undersized`, `Misaligned`, `WrongArena`, `Unplaced`.
 
-Judged for every plan that some run uses, against the buffers of the program run, once for each (plan, program run, buffer). Where the
-program has no ops, the believed sizes and lifetimes of its problem stand in: a buffer is used if it is believed to live.
+Judged for every plan that some run uses, against the buffers of the program run: one record for each (plan, buffer), about the first
+program of which it is true. Where a program has no ops, the believed sizes and lifetimes
+of its problem stand in: a buffer is used if it is believed to live.
 
     OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
     Undersized    the slot's nbytes below the buffer's
@@ -9,9 +10,9 @@ program has no ops, the believed sizes and lifetimes of its problem stand in: a 
     WrongArena    the slot in another arena than the buffer's
     Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
 
-The first four are about slots in an arena (but for values that reach out, wherever the buffer is). Of `OutOfBounds`, `bytes` are all
-those outside, as positions within the buffer (of a value that reaches out they are negative or beyond its end; of a layout with
-holes the whole stretch is given); `value` is the first value that reaches out, none if only the slot does. Of `Undersized`, `bytes` are those without room.
+The first four are about slots in an arena (but for values that reach out, wherever the buffer is). Of `OutOfBounds`, `value` is the
+first value that reaches out, none if the slot itself is at fault. `bytes` are empty: they are ranges within a buffer, and what is at
+fault here lies outside of it.
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
@@ -23,8 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, slot_words, value_words
-from allocsim.checks.segments import Range, merged
+from allocsim.checks.case import Case, Findings, Trial, buffer_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.layout import Int64s
 from allocsim.model import UNPLACED, Bools
@@ -35,9 +35,13 @@ def check_slots(case: Case, findings: Findings) -> None:
     together: dict[tuple[int, int], list[Trial]] = {}
     for trial in case.trials:
         together.setdefault((trial.plan_index, trial.program_index), []).append(trial)
-    for _, trials in sorted(together.items()):
+    said: set[tuple[str, int, int]] = set()
+    for (plan, _), trials in sorted(together.items(), key=lambda item: item[0][0]):
         for kind, bad, make in _defects(trials):
             for buffer in np.flatnonzero(bad).tolist():
+                if (kind, plan, buffer) in said:
+                    continue
+                said.add((kind, plan, buffer))
                 findings.report(kind, partial(make, trials[0], buffer))
 
 
@@ -80,42 +84,33 @@ def _used(trial: Trial) -> Bools:
     return trial.accesses.touched if trial.problem is None else trial.problem.start < trial.problem.stop
 
 
-def _slot(
-    trial: Trial, kind: str, buffer: int, message: str, *, value: int | None = None, ranges: tuple[Range, ...] = ()
-) -> Violation:
+def _slot(trial: Trial, kind: str, buffer: int, message: str, *, value: int | None = None) -> Violation:
     """Return the record of a slot: it is about a plan, not about a run."""
-    return trial.record(kind, op=None, value=value, buffer=buffer, bytes=ranges, message=message, run=None)
+    return trial.record(kind, op=None, value=value, buffer=buffer, message=message, run=None)
 
 
 def _out_of_bounds(trial: Trial, buffer: int) -> Violation:
     plan, program = trial.plan, trial.program
-    outside: list[Range] = []
-    reasons = []
-    if plan.placed[buffer]:
-        offset, nbytes = int(plan.offset[buffer]), int(plan.nbytes[buffer])
-        arena = program.arenas[plan.arena[buffer]]
-        if offset < 0:
-            outside.append((0, min(nbytes, -offset)))
-            reasons.append(f"its slot begins {-offset} bytes before {arena.name}")
-        if arena.capacity is not None and offset + nbytes > arena.capacity:
-            outside.append((max(arena.capacity - offset, 0), nbytes))
-            reasons.append(f"its slot ends at {offset + nbytes}, {arena.name} at {arena.capacity}")
+    words = buffer_words(program, buffer)
     values = np.flatnonzero(_reaches_out(trial) & (trial.accesses.extents.buffer == buffer)).tolist()
-    size = int(program.buffers.nbytes[buffer])
-    for value in values:
-        low, high = program.values.hulls[value].tolist()
-        outside += [(low, min(high, 0)), (max(low, size), high)]
-    if values:
-        reasons.append(f"{value_words(program, values[0])} reaches outside its {size} bytes")
-    message = f"{buffer_words(program, buffer)}: {'; '.join(reasons)}"
-    ranges = merged(sorted(outside))
-    return _slot(trial, "OutOfBounds", buffer, message, value=values[0] if values else None, ranges=ranges)
+    reasons = [
+        f"{value_words(program, value)} reaches outside its {program.buffers.nbytes[buffer]} bytes" for value in values[:1]
+    ]
+    offset, end = int(plan.offset[buffer]), int(plan.offset[buffer]) + int(plan.nbytes[buffer])
+    arena = program.arenas[max(plan.arena[buffer], 0)]
+    at_fault = []
+    if plan.placed[buffer] and offset < 0:
+        at_fault.append(f"its slot begins {-offset} bytes before {arena.name}")
+    if plan.placed[buffer] and arena.capacity is not None and end > arena.capacity:
+        at_fault.append(f"its slot ends at {end}, {arena.name} at {arena.capacity}")
+    value = None if at_fault else values[0]
+    return _slot(trial, "OutOfBounds", buffer, f"{words}: {'; '.join(at_fault + reasons)}", value=value)
 
 
 def _undersized(trial: Trial, buffer: int) -> Violation:
     room, size = int(trial.plan.nbytes[buffer]), int(_sizes(trial)[buffer])
-    message = f"{buffer_words(trial.program, buffer)} needs {size} bytes; its slot has {room}: no room for {bytes_words([(room, size)])}"
-    return _slot(trial, "Undersized", buffer, message, ranges=((room, size),))
+    message = f"{buffer_words(trial.program, buffer)} needs {size} bytes; its slot has {room}"
+    return _slot(trial, "Undersized", buffer, message)
 
 
 def _misaligned(trial: Trial, buffer: int) -> Violation:

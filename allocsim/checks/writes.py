@@ -2,7 +2,8 @@
 
 * `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the same op, unsafely or by
   assumption (`in_place` has the rule). One record of each kind for each (run, op): the first such pair in order of (operand
-  position, result position); `value` and `buffer` are the operand's, `other_buffer` the result's, `bytes` what the two share.
+  position, result position); `value` and `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what the two
+  share.
 * `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if it has bytes. One record for
   each (run, op): the first result in order of position that shares a byte with a later one; `other_buffer` is that of the first
   it shares with, `bytes` what the two share.
@@ -111,6 +112,7 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
             defect.kind,
             op=defect.op,
             value=value,
+            buffer=buffer,
             bytes=ranges,
             message=f"{at} into the read-only {buffer_words(program, buffer)}",
         )
@@ -125,7 +127,16 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
     message = (
         f"{op_words(program, defect.op)} lays {value_words(program, other)} over {value_words(program, value)}, {place}, {reason}"
     )
-    return trial.record(defect.kind, op=defect.op, value=value, other_buffer=other_buffer, bytes=ranges, message=message)
+    return trial.record(
+        defect.kind,
+        op=defect.op,
+        value=value,
+        buffer=buffer,
+        other_op=defect.op,
+        other_buffer=other_buffer,
+        bytes=ranges,
+        message=message,
+    )
 
 
 def _why(trial: Trial, defect: _Defect) -> str:
