@@ -4,6 +4,7 @@
     plan = allocator.plan(program)                # pins what host.read reads, keeps persistent buffers apart
     plan = allocator.plan(program, Constraints.of(program, pins="nodes"))
     problem = allocator.believe(program)          # the halves alone
+    plan = plan_program(allocator, program, believed=problem)   # a document's program, told what its problem tells
     plan = allocator.place(edited(problem))       # a cure: deny pairs, pin, extend lifetimes, place again
 
 `plan.problem` is the belief the plan was made from, `plan.source` the allocator's name. A plan that is not sound is returned, not
@@ -25,7 +26,7 @@ from allocsim.allocators.constraints import (
     pin_values,
     resolve_pins,
 )
-from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner
+from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import UnknownNameError
 
 ALLOCATORS: Final[dict[str, Allocator]] = {
@@ -87,5 +88,6 @@ __all__ = [
     "pin_none",
     "pin_reads",
     "pin_values",
+    "plan_program",
     "resolve_pins",
 ]

@@ -76,6 +76,22 @@ class Allocator:
         return self.place(self.believe(program, constraints))
 
 
+def plan_program(
+    planner: Planner, program: Program, *, believed: Problem | None = None, constraints: Constraints | None = None
+) -> Plan:
+    """Return the planner's plan for a program of a document that may carry a problem for it.
+
+    The planner is told `constraints`, by default those of `believed`, and believes the rest anew; but a program without ops says
+    nothing that could be believed, and then `believed` is placed as it stands (a solver's instance, a snapshot). Errors as `Allocator.place`.
+    """
+    if constraints is None:
+        constraints = Constraints.of(program) if believed is None else Constraints.from_problem(believed)
+    if believed is None or len(program.ops):
+        return planner.plan(program, constraints)
+    told = constraints
+    return planner.place(replace(believed, pinned=told.pinned, own=told.own, fixed=told.fixed))
+
+
 def a_problem(name: str, program: Program, answer: Any) -> Problem:
     """Return `answer` if it is a problem of `program`; raise PlannerError in the name of the allocator if not."""
     if not isinstance(answer, Problem):

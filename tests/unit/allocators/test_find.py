@@ -5,9 +5,9 @@ import textwrap
 
 import pytest
 
-from allocsim.allocators import ALLOCATORS, GUARANTEES, Allocator, Constraints, find
+from allocsim.allocators import ALLOCATORS, GUARANTEES, Allocator, Constraints, find, plan_program
 from allocsim.errors import CapacityError, PlannerError, UnknownNameError
-from allocsim.model import OWN, UNPLACED, Arena
+from allocsim.model import OWN, UNPLACED, Arena, Problem
 
 STRANGERS = """
     import numpy as np
@@ -173,6 +173,31 @@ def test_a_belief_at_hand_can_be_placed_by_any_of_them(stranger, program):
 
     assert stranger("by_name").place(problem).problem is problem
     assert stranger("whole").place(problem).program is program
+
+
+def test_a_program_of_a_document_is_planned_as_its_problem_tells(program):
+    believed = Problem.of(program, pinned=[1], own=[2], fixed={0: 96})
+
+    plan = plan_program(ALLOCATORS["ggml"], program, believed=believed)
+
+    assert plan.problem.pinned.tolist() == [False, True, False]
+    assert plan.arena.tolist() == [0, 0, OWN]
+    assert plan.offset[0] == 96
+    assert plan.problem.stop.tolist() != believed.stop.tolist(), "lifetimes are believed anew"
+    assert plan_program(ALLOCATORS["ggml"], program).problem.pinned.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["ggml", "greedy_by_size"])
+def test_a_program_without_ops_is_placed_by_the_problem_it_came_with(graph, name):
+    for _ in range(3):
+        graph.tensor(1)
+    program = graph.build()
+    believed = Problem.of(program, start=[0, 0, 5], stop=[5, 9, 9])
+
+    plan = plan_program(ALLOCATORS[name], program, believed=believed, constraints=Constraints.of(program, pins=[1]))
+
+    assert plan.offset.tolist() == [0, 32, 0]
+    assert plan.problem.pinned.tolist() == [False, True, False]
 
 
 def test_none_and_own_mean_what_they_mean_in_a_document(stranger, program):

@@ -6,6 +6,8 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocsim import document, formats
 from allocsim.allocators import ALLOCATORS, Constraints
@@ -16,6 +18,8 @@ from allocsim.model import OWN, UNPLACED, Role
 DATA = Path(__file__).parents[2] / "data" / "ggml"
 PLANS = sorted(DATA.glob("*.json"))
 GGML = ALLOCATORS["ggml"]
+MUTABLE = json.loads((DATA / "fwd_2L_none.json").read_text())
+MUTABLE["nodes"] = MUTABLE["nodes"][:31]
 
 
 # --- real plans -----------------------------------------------------------------------------------------------------------
@@ -322,3 +326,24 @@ def test_a_truncated_dump_is_refused(cut):
 def test_a_deeply_nested_dump_is_refused():
     with pytest.raises(DocumentError):
         ggml.loads(b'{"leafs": ' + b"[" * 100_000)
+
+
+HOSTILE = st.sampled_from(
+    [None, -1, 0, 1, 7, 1 << 62, 1 << 63, 3.5, True, "", "L3", "L99", "NONE", "VIEW", "CPY", "SET_ROWS", "OPT_STEP_ADAMW", "q4_K"]
+    + [[], {}, [1, 2], [0] * 4, [1 << 61] * 4, [5, 4, 3, 2]]
+)
+
+
+@given(changes=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 11), HOSTILE), max_size=4))
+def test_a_mutated_dump_is_read_or_refused_in_one_line(changes):
+    """Nothing else may come out, whatever the file holds."""
+    rows = copy.deepcopy(MUTABLE)
+    for tensor_at, column_at, value in changes:
+        row = rows["nodes"][tensor_at % len(rows["nodes"])]
+        row[list(row)[column_at % len(row)]] = value
+    try:
+        loaded = ggml.loads(json.dumps(rows).encode(), "dump.json")
+    except DocumentError as error:
+        assert "\n" not in str(error)
+    else:
+        assert document.loads(document.dumps(loaded)).programs[0].ops.kinds == loaded.programs[0].ops.kinds
