@@ -106,6 +106,7 @@ def _facts(program: Program, buffer: int, plan: Plan | None) -> dict[str, Any]:
     host = ops.is_kind(HOST_READ)
     span = lifetimes(program)
     pairs = permissible_pairs(program)
+    pairs = pairs[program.buffers.arena[pairs[:, 1]] == program.buffers.arena[pairs[:, 2]]]
     donors = set(pairs[pairs[:, 2] == buffer, 1].tolist())
     recipients = set(pairs[pairs[:, 1] == buffer, 2].tolist())
     sharers = _sharers(program, span, plan, buffer)

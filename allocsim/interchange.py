@@ -2,8 +2,8 @@
 
 Two kinds of node. `("op", i)` carries `kind="op"`, `op_kind`, `name`, `step`, `in_place`, `stream`; `("value", j)` carries
 `kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`, and of its buffer `nbytes`, `alignment`, `arena`, `role`,
-`read_only`, `buffer_name`. Edges value -> op carry `positions`, op -> value `position`, op -> op `after`. What belongs to the
-whole (name, arenas, streams, buffers without values) stands in `graph.graph`.
+`read_only`, `buffer_name`. Edges value -> op carry `positions`, op -> value `position` (several where an op lists a value twice),
+op -> op `after`. What belongs to the whole (name, arenas, streams, buffers without values) stands in `graph.graph`.
 
 A user's own DiGraph may leave out all but nodes, edges, `nbytes` and `step`. How it is read:
 
@@ -64,8 +64,8 @@ def to_networkx(program: Program) -> "nx.DiGraph":
         graph.add_node(node, kind="op", op_kind=op.kind, **attributes, **_given(meta=program.ops.meta.get(op.step)))
         for operand, positions in _positions(op.operands).items():
             graph.add_edge(("value", operand), node, positions=positions)
-        for position, result in enumerate(op.results):
-            graph.add_edge(node, ("value", result), position=position)
+        for result, positions in _positions(op.results).items():
+            graph.add_edge(node, ("value", result), position=positions[0] if len(positions) == 1 else positions)
         for earlier, positions in _positions(op.after).items():
             graph.add_edge(("op", earlier), node, after=positions)
     return graph

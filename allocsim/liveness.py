@@ -7,8 +7,8 @@ whole program for `parameter` and `state`, and `[0, 0)` for a buffer nothing tou
 in the buffer of another, so reading it is an access to that buffer.
 
 Two buffers *interfere* if they are in one arena, neither is empty, and their lifetimes intersect. A pair (donor, recipient) is
-*permissible* if the donor's last op is the recipient's first, that op only reads the one and only writes the other, and laying
-both at one address breaks the in-place rule of format.md nowhere.
+*permissible* if the donor's last op is the recipient's first, that op only reads the one and only writes the other, declares a
+pair that joins them, and with both at one address breaks the in-place rule of format.md nowhere. Arenas do not matter to that.
 
 Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about 1e4 buffers. Nothing here is
 shared with `allocsim.checks`, which derives the same facts again: neither can hide the other's mistake.
@@ -18,7 +18,7 @@ What this module does not see: plans, so offsets (`allocsim.explanation` puts th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,14 +148,15 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
     Where a kernel declares nothing (`in_place` null), an exact alias of equal layout is permissible, as it is let pass.
     """
-    ops, buffers, owner = program.ops, program.buffers, program.values.buffer
+    buffers, owner = program.buffers, program.values.buffer
     span = lifetimes(program, skip=skip)
     step, operand, result = _declared(program)
     donor, recipient = owner[operand], owner[result]
     meets = (span[donor, 1] - 1 == step) & (span[recipient, 0] == step) & (donor != recipient)
-    meets &= ~buffers.persistent[donor] & ~buffers.persistent[recipient] & (buffers.arena[donor] == buffers.arena[recipient])
+    meets &= ~buffers.persistent[donor] & ~buffers.persistent[recipient]
     rows = np.unique(np.stack([step, donor, recipient], axis=1)[meets], axis=0)
-    kept = [row for row in rows.tolist() if _may_coincide(program, ops[row[0]], row[1], row[2])]
+    overlay = _Overlay(program)
+    kept = [row for row in rows.tolist() if overlay.permits(*row)]
     return np.array(kept, dtype=np.int32).reshape(-1, 3)
 
 
@@ -193,25 +194,54 @@ def _declared(program: Program) -> tuple[Any, Any, Any]:
     )
 
 
-def _may_coincide(program: Program, op: Any, donor: int, recipient: int) -> bool:
-    """Return whether both buffers may start at one address as far as `op`, the last of one and first of the other, goes."""
-    values = program.values
-    owner = values.buffer
-    if any(owner[result] == donor for result in op.results) or any(owner[operand] == recipient for operand in op.operands):
-        return False
-    joined = op.in_place is not None  # where something is declared, the candidate is a declared pair
-    for made, result in enumerate(op.results):
-        if owner[result] != recipient:
-            continue
-        for read, operand in enumerate(op.operands):
-            if owner[operand] != donor or not _share_bytes(values.runs(operand), values.runs(result)):
+class _Overlay:
+    """The in-place rule for one pair of buffers at a time, over plain lists: a program may have a candidate at every op."""
+
+    def __init__(self, program: Program) -> None:
+        self.values, ops = program.values, program.ops
+        self.owner, self.offset = self.values.buffer.tolist(), self.values.offset.tolist()
+        self.hulls, self.dense = self.values.hulls.tolist(), self.values.dense.tolist()
+        self.operands, self.operand_starts = ops.operands.tolist(), ops.operand_starts.tolist()
+        self.results, self.result_starts = ops.results.tolist(), ops.result_starts.tolist()
+        self.in_place, self.pair_starts = ops.in_place.tolist(), ops.in_place_starts.tolist()
+        self.known = ops.in_place_known.tolist()
+        self.layouts: dict[int, Any] = {}
+
+    def permits(self, step: int, donor: int, recipient: int) -> bool:
+        """Return whether op `step`, last of the one and first of the other, breaks the rule nowhere with both at one address."""
+        owner, known = self.owner, self.known[step]
+        operands = self.operands[self.operand_starts[step] : self.operand_starts[step + 1]]
+        results = self.results[self.result_starts[step] : self.result_starts[step + 1]]
+        declared = self.in_place[self.pair_starts[step] : self.pair_starts[step + 1]]
+        if any(owner[result] == donor for result in results) or any(owner[operand] == recipient for operand in operands):
+            return False
+        joined = known  # where something is declared, the candidate is a declared pair
+        for (made, result), (read, operand) in product(enumerate(results), enumerate(operands)):
+            spans = owner[operand] == donor and owner[result] == recipient
+            if not (spans or owner[operand] == owner[result]) or not self._meet(operand, result):
                 continue
-            declared = op.in_place is None or (read, made) in op.in_place
-            aligned = values.offset[operand] == values.offset[result]
-            if not (declared and aligned and values[operand].same_layout(values[result])):
+            exact = self.offset[operand] == self.offset[result] and self._layout(operand) == self._layout(result)
+            if not exact or (known and [read, made] not in declared):
                 return False
-            joined = True
-    return joined
+            joined = joined or spans
+        return bool(joined)
+
+    def _meet(self, one: int, other: int) -> bool:
+        """Return whether two values share bytes where their buffers start at one address."""
+        (low, high), (other_low, other_high) = self.hulls[one], self.hulls[other]
+        if max(low, other_low) >= min(high, other_high):
+            return False
+        if self.dense[one] and self.dense[other]:
+            return True
+        return _share_bytes(self.values.runs(one), self.values.runs(other))
+
+    def _layout(self, index: int) -> Any:
+        """Return what two values of equal layout have in common."""
+        if index not in self.layouts:
+            value = self.values[index]
+            strides = tuple(s for n, s in zip(value.shape, value.strides, strict=True) if n > 1)
+            self.layouts[index] = value.shape, strides, value.itemsize
+        return self.layouts[index]
 
 
 def _share_bytes(first: Int64s, second: Int64s) -> bool:

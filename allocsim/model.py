@@ -89,6 +89,7 @@ class Arena:
     """Bytes; the default of the buffers that live here."""
     capacity: int | None = None
     """Bytes; None is unbounded."""
+    meta: Meta = field(default_factory=dict, compare=False, repr=False)
 
 
 DEFAULT_ARENAS: Final = (Arena(name="cpu", alignment=32),)
@@ -196,7 +197,8 @@ class Values:
         for axis in range(rank):
             dense &= stride[:, axis] <= length
             length += stride[:, axis] * (count[:, axis] - 1)
-        return dense | (self.hulls[:, 0] == self.hulls[:, 1])
+        one_run: Bools = dense | (self.hulls[:, 0] == self.hulls[:, 1])
+        return one_run
 
     def runs(self, index: int) -> Int64s:
         """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted, disjoint (`allocsim.layout`)."""
@@ -397,6 +399,8 @@ class Plan:
     events: Int64s = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
     """(n, 3): step, `Event`, buffer: what the planner did, in order."""
     meta: Meta = field(default_factory=dict)
+    slot_meta: Mapping[int, Meta] = field(default_factory=dict)
+    """`meta` of the slots that carry one, by buffer."""
 
     def __post_init__(self) -> None:
         _freeze(self)
@@ -425,11 +429,12 @@ class Run:
     program: Program
     skip: tuple[int, ...] = ()
     """Steps of `host.write` ops that the host leaves out of this run."""
+    meta: Meta = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, *, program: Program | None = None, skip: tuple[int, ...] = ()) -> "Run":
+    def of(cls, plan: Plan, *, program: Program | None = None, skip: tuple[int, ...] = (), meta: Meta | None = None) -> "Run":
         """Run `plan` on its own program unless another is given."""
-        return cls(plan=plan, program=program if program is not None else plan.program, skip=skip)
+        return cls(plan=plan, program=program if program is not None else plan.program, skip=skip, meta=meta or {})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

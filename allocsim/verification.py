@@ -63,7 +63,8 @@ def _plan(program: Program, plan: Slots) -> Plan:
         return plan_of(program, plan)
     if plan.program is program:
         return plan
-    return _of(program, plan, problem=None if plan.problem is None else _of(program, plan.problem))
+    made: Plan = _of(program, plan, problem=None if plan.problem is None else _of(program, plan.problem))
+    return made
 
 
 def _of(program: Program, part: Any, **columns: Any) -> Any:

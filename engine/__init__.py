@@ -1,1 +1,51 @@
-"""A reverse-mode autodiff and training engine whose memory is planned from outside."""
+"""A reverse-mode autodiff and training engine whose memory is planned from outside.
+
+    graph   = engine.Graph("step")                           # tensors and ops, shapes inferred
+    loss    = graph.op(...)
+    grads   = engine.backward(graph, loss)                   # ordinary nodes, appended
+    lowered = engine.lower.lower(graph, [loss])              # an allocsim.model.Program, and the way back
+    plan    = allocsim.allocators.find("ggml").plan(lowered.program)
+    with engine.Runtime(lowered, plan, parameters=weights) as runtime:
+        runtime.run(inputs)["loss"]
+
+Names are imported when they are first used, and so is the module `engine.lower`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
+and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from engine.autodiff import backward
+    from engine.graph import Graph, Tensor
+    from engine.kernels import KERNELS, Kernel
+    from engine.lower import Lowered
+    from engine.ops import OPS, Rule
+    from engine.runtime import Runtime
+
+_HOMES: Final = {
+    "KERNELS": "engine.kernels",
+    "OPS": "engine.ops",
+    "Graph": "engine.graph",
+    "Kernel": "engine.kernels",
+    "Lowered": "engine.lower",
+    "Rule": "engine.ops",
+    "Runtime": "engine.runtime",
+    "Tensor": "engine.graph",
+    "backward": "engine.autodiff",
+}
+"""Where each public name lives."""
+
+__all__ = ["KERNELS", "OPS", "Graph", "Kernel", "Lowered", "Rule", "Runtime", "Tensor", "backward"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "lower":  # a module, not its function of that name: the import system binds submodules here
+        return import_module("engine.lower")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

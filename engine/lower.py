@@ -2,7 +2,9 @@
 
 The program in order: one `host.write` for each input (and each state with a reset) in the order of the leafs; the nodes, view ops
 as kind `view`; one `host.read` for each tensor of `reads`. Values stand in the order leafs, nodes, so that value index and tensor
-agree in both directions. A fresh result has a buffer of its own; a view or a mutation is a value in the buffer of its storage.
+agree in both directions. A fresh result has a buffer of its own; a view or a mutation is a value in the buffer of its storage. What
+the host writes into a state is one value more, after all others: the state itself is made by no op, since runs that leave the
+reset out read in it what an earlier run made.
 
 | tensor | role of its buffer | read-only |
 |---|---|---|
@@ -115,7 +117,10 @@ def lower(
         )
     for tensor in graph.leafs:
         if tensor.role == Role.INPUT or tensor.reset:
-            steps[tensor] = builder.op(HOST_WRITE, (), (values[tensor],), name=tensor.name, meta=_meta(tensor, gradient_of))
+            written = values[tensor]
+            if tensor.reset:
+                written = builder.value(f"{tensor.name}.reset", buffers[tensor], tensor.dtype, tensor.shape)
+            steps[tensor] = builder.op(HOST_WRITE, (), (written,), name=tensor.name, meta=_meta(tensor, gradient_of))
             tensors.append(tensor)
             chosen.append(None)
     for tensor in graph.nodes:

@@ -5,8 +5,8 @@ copies it hands to the host. Arenas are one block each, aligned to 64 bytes and 
 its own. Memory is kept from run to run: what the host does not write again is what the plan made of it.
 
 Any plan of the program runs, sound or not: bytes are where the plan puts them, overlapping or late, and kernels do what they do
-there. Only what cannot be bound is refused: a buffer without a slot, a value outside its arena, an address that is no multiple
-of the item size.
+there; infinities and NaN are results like any other, without a warning. Only what cannot be bound is refused: a buffer without
+a slot, a value outside its arena, an address that is no multiple of the item size.
 
 Parameters that are read-only are used where they are, without a copy (unless their slot is in an arena); those that training
 changes are copied, so that several runtimes can start from the same arrays. States start as zeros.
@@ -109,15 +109,17 @@ class Runtime:
         for step, name in self._writes:
             if name not in skip:
                 self._write(step, name, inputs)
-        for function, arguments in self._calls:
-            function(*arguments)
+        with np.errstate(all="ignore"):
+            for function, arguments in self._calls:
+                function(*arguments)
         return self.outputs()
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
         """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
         call = self._by_step.get(step)
         if call is not None:
-            call[0](*call[1])
+            with np.errstate(all="ignore"):
+                call[0](*call[1])
             return
         name = self.lowered.tensors[step].name
         if step < len(self._writes) and name not in skip:

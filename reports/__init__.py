@@ -1,1 +1,50 @@
-"""Figures and report folders: the only place that draws."""
+"""Figures and report folders: the only place that draws.
+
+`plot` makes one picture of a document, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
+here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocsim.checks import check
+from allocsim.errors import OutputError, UnknownNameError
+from allocsim.files import replacing
+from allocsim.model import Document
+from reports.figures import FIGURES
+from reports.folder import write_report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "plot", "write_report"]
+
+
+def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
+    """Return the figure of a kind (a key of `reports.figures.FIGURES`); for `map`, the conflicts the checks find are in it.
+
+    Raises UnknownNameError for another kind, ModelError for a run that does not exist.
+    """
+    if kind not in FIGURES:
+        raise UnknownNameError("kind of figure", kind, FIGURES)
+    module, function = FIGURES[kind]
+    options: dict[str, Any] = {"report": check(document)} if kind == "map" else {}
+    figure: Figure = getattr(import_module(f"reports.figures.{module}"), function)(document, run=run, **options)
+    return figure
+
+
+def plot(document: Document, kind: str, path: str | Path, *, run: int = 0) -> None:
+    """Draw one run of a document into a file; its suffix, `.png` or `.svg`, decides the format.
+
+    Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for another kind, ModelError
+    for a run that does not exist. The file appears whole or not at all.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if kind not in FIGURES:
+        raise UnknownNameError("kind of figure", kind, FIGURES)
+    if suffix not in {".png", ".svg"}:
+        raise OutputError(f"{path}: the suffix {target.suffix!r} names no format of pictures; .png and .svg do")
+    with replacing(target) as place:
+        place.write_bytes(import_module("reports.figures.style").render(draw(document, kind, run=run), suffix))

@@ -4,6 +4,7 @@
     plan = allocator.plan(program)                # pins what host.read reads, keeps persistent buffers apart
     plan = allocator.plan(program, Constraints.of(program, pins="nodes"))
     problem = allocator.believe(program)          # the halves alone
+    plan = plan_program(allocator, program, believed=problem)   # a document's program, told what its problem tells
     plan = allocator.place(edited(problem))       # a cure: deny pairs, pin, extend lifetimes, place again
 
 `plan.problem` is the belief the plan was made from, `plan.source` the allocator's name. A plan that is not sound is returned, not
@@ -13,7 +14,7 @@ not fit.
 
 from typing import Final
 
-from allocsim.allocators import exact, ggml, ggml_belief, reference
+from allocsim.allocators import exact, ggml, ggml_belief, greedy, reference
 from allocsim.allocators.constraints import (
     PINS,
     Constraints,
@@ -25,7 +26,7 @@ from allocsim.allocators.constraints import (
     pin_values,
     resolve_pins,
 )
-from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner
+from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import UnknownNameError
 
 ALLOCATORS: Final[dict[str, Allocator]] = {
@@ -44,6 +45,13 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             placement=reference.place,
             guarantees=("sound", "no_reuse"),
             source="no reuse: every buffer in bytes of its own",
+        ),
+        Allocator(
+            name="greedy_by_size",
+            belief=exact.believe,
+            placement=greedy.place,
+            guarantees=("sound", "at_most_reference"),
+            source="Pisarchyk and Lee, arXiv:2001.03288, without sharing in place",
         ),
     )
 }
@@ -80,5 +88,6 @@ __all__ = [
     "pin_none",
     "pin_reads",
     "pin_values",
+    "plan_program",
     "resolve_pins",
 ]

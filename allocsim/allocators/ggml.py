@@ -30,9 +30,9 @@ from itertools import accumulate
 import numpy as np
 
 from allocsim.allocators.blocks import Memory
-from allocsim.allocators.reference import check_fits
+from allocsim.allocators.reference import check_fits, idle
 from allocsim.errors import CapacityError, PlannerError
-from allocsim.model import OWN, UNPLACED, Bools, Event, Plan, Problem
+from allocsim.model import OWN, UNPLACED, Event, Plan, Problem
 
 NAME = "ggml"
 
@@ -62,7 +62,7 @@ class _Walk:
         self.nbytes: list[int] = problem.nbytes.tolist()
         self.alignment: list[int] = buffers.alignment.tolist()
         self.pinned: list[bool] = problem.pinned.tolist()
-        skipped = problem.own | ((problem.start == problem.stop) & ~_touched(problem))
+        skipped = problem.own | idle(problem)
         self.order = [buffer for buffer in problem.order.tolist() if not skipped[buffer]]
         self.memories = [
             Memory(program.arenas[arenas[0]].alignment, [program.arenas[arena].capacity for arena in arenas])
@@ -189,12 +189,3 @@ def _groups(arenas: int, memories: Sequence[Sequence[int]]) -> list[list[int]]:
     if len(set(named)) != len(named) or not set(named) <= set(range(arenas)) or not all(memories):
         raise PlannerError(f"allocator {NAME!r}: {memories} are no groups of {arenas} arenas, each in at most one")
     return [list(group) for group in memories] + [[arena] for arena in range(arenas) if arena not in named]
-
-
-def _touched(problem: Problem) -> Bools:
-    """Mask of the buffers some op has an operand or a result in, views included."""
-    ops, of_value = problem.program.ops, problem.program.values.buffer
-    mask = np.zeros(len(problem.program.buffers), dtype=np.bool_)
-    mask[of_value[ops.operands]] = True
-    mask[of_value[ops.results]] = True
-    return mask

@@ -15,7 +15,8 @@ How a program is read (format.md, ggml.md 3)
 The counting
 ------------
 C.  n_children counts readers slot by slot (`mul(x, x)` counts two), n_views the views that an op makes. A value that no op makes adds
-    nothing to n_views though its last reader takes one off: ggml's undercount, kept. INPUT values are placed here, after the leafs.
+    nothing to n_views though its last reader takes one off: ggml's undercount, kept. INPUT values are placed here, after the leafs, in bytes of
+    their own (the original would try to run a computed INPUT node in place, by half-made counts; nobody flags one).
 D.  Node by node: sources that have no place yet, then the node, then each source gives back its count. A source whose counts are
     both zero is freed, after the node was placed; a view gives back one n_views of its root, which is freed when both its counts are
     zero. A value that is never read is never freed, nor is the root of a view that is never read.
@@ -113,6 +114,7 @@ def believe(program: Program, constraints: Constraints, *, in_place: Collection[
     counting.place_inputs()
     for step in counting.nodes:
         counting.visit(step)
+    counting.place_rest()
     return counting.problem()
 
 
@@ -144,7 +146,10 @@ class _Counting:
         self.placed = list(self.own)
         self.live = [False] * count
         self.start = [0] * count
-        self.stop = [self.steps] * count
+        self.stop = [-1] * count
+        """One after the step that frees it, -1 while none has."""
+        self.end = self.steps
+        """The `stop` of what is never freed: the end of the program, one more for a node that is placed at its end."""
         self.order: list[int] = []
         self.pairs: list[tuple[int, int]] = []
         self.late: list[int] = []
@@ -194,11 +199,13 @@ class _Counting:
         if not any(flags & INPUT for flags in self.flags.values()):
             return
         late = list(self.late)
+        values: list[int] = []
         for step in self.nodes:
-            for value in (*_before(late, self.results[step]), *self.results[step], *self.sources[step]):
-                buffer = self.buffer[value]
-                if self.flags.get(value, 0) & INPUT and self.root[buffer] == value:
-                    self.place(buffer, 0)
+            values += (*_before(late, self.results[step]), *self.results[step], *self.sources[step])
+        for value in (*values, *reversed(late)):
+            buffer = self.buffer[value]
+            if self.flags.get(value, 0) & INPUT and self.root[buffer] == value:
+                self.place(buffer, 0)
 
     def visit(self, step: int) -> None:
         """Step D for one node: its place, then the counts of its sources."""
@@ -224,6 +231,15 @@ class _Counting:
                 self.views[buffer] -= 1
             if self.views[buffer] == 0 and self.children[root] == 0:
                 self.free(buffer, step)
+
+    def place_rest(self) -> None:
+        """Step D for op-NONE nodes that no other node follows: nobody frees them, and what the last node freed is free."""
+        after = self.nodes[-1] + 1 if self.nodes else 0
+        while self.late:
+            buffer = self.buffer[self.late.pop()]
+            if not self.placed[buffer]:
+                self.place(buffer, after)
+                self.end = max(self.end, after + 1)
 
     def offer(self, step: int, result: int) -> None:
         """Offer every source that ggml would let `result` take; it takes the first, which is then no longer there."""
@@ -261,7 +277,7 @@ class _Counting:
         return Problem.of(
             self.program,
             start=self.start,
-            stop=self.stop,
+            stop=[self.end if stop < 0 else stop for stop in self.stop],
             pinned=told.pinned,
             own=told.own,
             fixed=told.fixed,

@@ -76,6 +76,22 @@ class Allocator:
         return self.place(self.believe(program, constraints))
 
 
+def plan_program(
+    planner: Planner, program: Program, *, believed: Problem | None = None, constraints: Constraints | None = None
+) -> Plan:
+    """Return the planner's plan for a program of a document that may carry a problem for it.
+
+    The planner is told `constraints`, by default those of `believed`, and believes the rest anew; but a program without ops says
+    nothing that could be believed, and then `believed` is placed as it stands (a solver's instance, a snapshot). Errors as `Allocator.place`.
+    """
+    if constraints is None:
+        constraints = Constraints.of(program) if believed is None else Constraints.from_problem(believed)
+    if believed is None or len(program.ops):
+        return planner.plan(program, constraints)
+    told = constraints
+    return planner.place(replace(believed, pinned=told.pinned, own=told.own, fixed=told.fixed))
+
+
 def a_problem(name: str, program: Program, answer: Any) -> Problem:
     """Return `answer` if it is a problem of `program`; raise PlannerError in the name of the allocator if not."""
     if not isinstance(answer, Problem):
@@ -150,17 +166,22 @@ def _within_capacity(name: str, plan: Plan) -> None:
             raise CapacityError(f"allocator {name!r}: buffer {buffer} ({plan.program.buffers.names[buffer]!r}) {rule}")
 
 
-def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def call(name: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Call a planner's function; whatever it raises becomes a PlannerError in the name of the allocator."""
     try:
-        return function(*arguments)
+        return function(*arguments, **keywords)
     except AllocsimError as error:
         if isinstance(error, PlannerError):
             raise
         raise PlannerError(f"allocator {name!r}: {error}") from error
-    except Exception as error:
-        line = " ".join(str(error).split())[:200]
-        raise PlannerError(f"allocator {name!r} raised {type(error).__name__}{': ' if line else ''}{line}") from error
+    except (Exception, SystemExit) as error:
+        raise PlannerError(f"allocator {name!r} raised {in_a_line(error)}") from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return type and message of an exception in one line of bounded length."""
+    line = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def _whole(name: str, what: str, column: Any) -> None:
@@ -172,4 +193,4 @@ def _whole(name: str, what: str, column: Any) -> None:
 def _what(answer: Any) -> str:
     """Name a wrong answer in a few words: its value where that is short, its type where it is not."""
     shown = repr(answer)
-    return shown if isinstance(answer, float | str | bool | None) and len(shown) <= 40 else f"a {type(answer).__name__}"
+    return shown if isinstance(answer, int | float | str | None) and len(shown) <= 40 else f"a {type(answer).__name__}"

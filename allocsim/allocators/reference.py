@@ -13,7 +13,7 @@ import numpy as np
 
 from allocsim.errors import CapacityError
 from allocsim.layout import LIMIT
-from allocsim.model import OWN, Plan, Problem
+from allocsim.model import OWN, Bools, Plan, Problem
 
 NAME = "reference"
 
@@ -62,6 +62,15 @@ def check_fits(problem: Problem, planner: str, buffer: int, offset: int) -> None
     name = problem.program.buffers.names[buffer]
     where = f"at offset {offset} does not fit into arena {arena.name!r} of {limit} bytes"
     raise CapacityError(f"allocator {planner!r}: buffer {buffer} ({name!r}, {nbytes} bytes) {where}")
+
+
+def idle(problem: Problem) -> Bools:
+    """Mask of the buffers whose believed lifetime is empty and in which no op has an operand or a result, views included."""
+    ops, of_value = problem.program.ops, problem.program.values.buffer
+    mask: Bools = problem.start == problem.stop
+    mask[of_value[ops.operands]] = False
+    mask[of_value[ops.results]] = False
+    return mask
 
 
 def _ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from allocsim.allocators import exact, ggml
 from allocsim.allocators.constraints import Constraints
-from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call
+from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call, in_a_line
 from allocsim.errors import PlannerError, UnknownNameError
 from allocsim.model import Plan, Problem, Program
 
@@ -34,8 +34,8 @@ class Stranger:
 
     name: str
     function: Callable[..., Any]
-    told: bool
-    """Whether it takes `constraints`."""
+    told: str
+    """How it takes `constraints`: by `position`, by `keyword`, or not (empty)."""
 
     def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
         """Return its plan, or the plan that `ggml` makes of its belief; `problem` is set only where it is known.
@@ -43,7 +43,9 @@ class Stranger:
         Raises PlannerError for what is no answer and CapacityError for a plan beyond an arena's capacity.
         """
         told = constraints if constraints is not None else Constraints.of(program)
-        answer = call(self.name, self.function, program, *((told,) if self.told else ()))
+        arguments = (told,) if self.told == "position" else ()
+        keywords = {"constraints": told} if self.told == "keyword" else {}
+        answer = call(self.name, self.function, program, *arguments, **keywords)
         if isinstance(answer, Problem):
             problem = a_problem(self.name, program, answer)
             plan = a_plan(self.name, program, call(self.name, ggml.place, problem), problem=problem)
@@ -88,12 +90,18 @@ def of_function(name: str, function: Callable[..., Any]) -> Planner:
     return Stranger(name=name, function=function, told=_takes_constraints(parameters[1:]))
 
 
-def _takes_constraints(rest: list[inspect.Parameter]) -> bool:
-    positional = [p for p in rest if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return bool(positional) and (positional[0].name == "constraints" or positional[0].default is inspect.Parameter.empty)
+def _takes_constraints(rest: list[inspect.Parameter]) -> str:
+    if any(p.name == "constraints" and p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY} for p in rest):
+        return "keyword"
+    second = rest[0] if rest else None
+    if second is None or second.kind not in {second.POSITIONAL_ONLY, second.POSITIONAL_OR_KEYWORD}:
+        return ""
+    return "position" if second.default is inspect.Parameter.empty else ""
 
 
 def _import(name: str, module_name: str) -> Any:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UnknownNameError("module", module_name, ())
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -105,9 +113,8 @@ def _import(name: str, module_name: str) -> Any:
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise UnknownNameError("module", module_name, ()) from None
         raise PlannerError(f"allocator {name!r} cannot be imported: {error}") from error
-    except Exception as error:
-        line = " ".join(str(error).split())[:200]
-        raise PlannerError(f"allocator {name!r} cannot be imported: {type(error).__name__}: {line}") from error
+    except (Exception, SystemExit) as error:
+        raise PlannerError(f"allocator {name!r} cannot be imported: {in_a_line(error)}") from error
     finally:
         if added:
             sys.path.remove(here)

@@ -1,1 +1,72 @@
-"""The independent judge: static checks of plans, beliefs and events."""
+"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps alone (detectors S and L).
+
+    report = check(document)
+
+Every check is one row of `CHECKS`, one file with its specification in the header. Each looks at the whole document and reports all
+defects of its kinds (`violations.KINDS`), with witnesses. Checks share what they know of the program (`accesses`, `in_place`), and
+nothing with whatever made the plan: this package imports numpy, `allocsim.model`, `allocsim.layout` and `allocsim.errors`, no more.
+
+Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what stands at one place is in order of
+operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is
+exact up to 10^6; beyond, it is a lower bound and `truncated` is set.
+
+What the judge does not see: kernels, numbers, and orders other than the list's (`Race` is not among these checks).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from allocsim.checks.beliefs import check_beliefs
+from allocsim.checks.bounds import stats
+from allocsim.checks.case import COUNT_LIMIT, Case, Findings
+from allocsim.checks.dataflow import check_dataflow
+from allocsim.checks.events import check_events
+from allocsim.checks.placement import check_placement
+from allocsim.checks.slots import check_slots
+from allocsim.checks.violations import KINDS, Report, Stats, Violation
+from allocsim.checks.writes import check_writes
+from allocsim.errors import ModelError
+from allocsim.model import Document
+
+CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
+    "slots": check_slots,
+    "beliefs": check_beliefs,
+    "events": check_events,
+    "dataflow": check_dataflow,
+    "writes": check_writes,
+    "placement": check_placement,
+}
+"""Every check by name."""
+
+__all__ = ["CHECKS", "KINDS", "Report", "Stats", "Violation", "check"]
+
+
+def check(document: Document, *, limit: int = 10_000) -> Report:
+    """Judge every run and every belief of a document.
+
+    Args:
+        document: programs, problems, plans, and the runs to judge: its session, or each plan once on fresh memory.
+        limit: how many violations, and how many warnings, are listed; the count is not affected.
+
+    Returns:
+        All that was found. `clean` if there are no violations; then every read of every run finds the bytes it would find with
+        each buffer in memory of its own.
+
+    Raises:
+        ModelError: `limit` is negative, or a value falls into more byte runs than are supported.
+
+    O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
+    """
+    if limit < 0:
+        raise ModelError("limit", f"{limit} is negative")
+    case, findings = Case(document), Findings(limit)
+    for run in CHECKS.values():
+        run(case, findings)
+    count = findings.count("violation")
+    return Report(
+        violations=findings.listed("violation"),
+        warnings=findings.listed("warning"),
+        count=count,
+        truncated=count > COUNT_LIMIT,
+        stats=stats(case),
+    )

@@ -7,8 +7,10 @@ What this module does not see: what is being printed.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,8 @@ def print_line(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
     """Print rows: a table on a terminal, two-space separated columns without a header in a pipe. `right` are numbers."""
     cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
+    if not cells:
+        return
     if sys.stdout.isatty():
         _print_rich(columns, cells, right)
         return
@@ -60,16 +64,13 @@ def in_bytes(count: int) -> str:
 
 def bytes_of(text: str) -> int:
     """Return the bytes a user means by `4096`, `64KiB`, `1.5 MiB` or `2G`; units are powers of 1024."""
-    letters = {unit[0]: 1024**power for power, unit in enumerate(UNITS)}
-    digits = text.strip().rstrip("iBbkKmMgGtTpP ")
-    unit = text.strip()[len(digits) :].strip().upper().removesuffix("B").removesuffix("I")
-    try:
-        count = float(digits) * letters[unit or "B"]
-    except (KeyError, ValueError):
-        raise AllocsimError(f"{text!r} is no number of bytes; write 4096, 64KiB or 2GiB") from None
-    if not 0 <= count <= 1 << 62:
-        raise AllocsimError(f"{text!r} is not between 0 and 2^62 bytes")
-    return int(digits) * letters[unit or "B"] if digits.isdecimal() else int(count)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(?:i?B)?\s*", text, re.ASCII | re.IGNORECASE)
+    if found is None or len(text) > 40:
+        raise AllocsimError(f"{text[:40]!r} is no number of bytes; write 4096, 64KiB or 2GiB")
+    count = int(Fraction(found[1]) * 1024 ** "BKMGTP".index(found[2].upper() or "B"))
+    if count > 1 << 62:
+        raise AllocsimError(f"{text!r} exceeds 2^62 bytes")
+    return count
 
 
 def show_path(path: Path | str) -> str:

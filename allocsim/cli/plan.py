@@ -78,7 +78,7 @@ def _replanned(document: Document, plans: list[Plan]) -> Document:
     if document.session is None:
         return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), meta=document.meta)
     new = {id(made.program): made for made in plans}
-    runs = tuple(Run.of(new[id(run.plan.program)], program=run.program, skip=run.skip) for run in document.session)
+    runs = tuple(Run.of(new[id(run.plan.program)], program=run.program, skip=run.skip, meta=run.meta) for run in document.session)
     return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), session=runs, meta=document.meta)
 
 

@@ -8,7 +8,7 @@ Reading never runs code and never trusts a number; what is wrong is told in one 
 each line and gives the same bytes for the same document.
 
     rows      what stands in the file, as types; the schema is generated from them
-    parse     bytes -> rows: JSON, types, bounds, repeated keys, depth
+    decoding  bytes -> rows: JSON, types, bounds, repeated keys, depth
     reader    rows -> model: columns and defaults
     writer    model -> bytes
 
@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from allocsim.document.parse import MAX_BYTES, MAX_DEPTH, parse
+from allocsim.document.decoding import MAX_BYTES, MAX_DEPTH, parse
 from allocsim.document.reader import document_from
 from allocsim.document.writer import encode
 from allocsim.errors import DocumentError, ModelError

@@ -68,7 +68,9 @@ def _arenas(row: rows.DocumentRow) -> tuple[Arena, ...]:
         return DEFAULT_ARENAS
     if not row.arenas:
         raise ModelError("arenas", "there is none; at least one is needed")
-    return tuple(Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity) for arena in row.arenas)
+    return tuple(
+        Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity, meta=arena.meta) for arena in row.arenas
+    )
 
 
 def _program(row: rows.ProgramRow, arenas: tuple[Arena, ...]) -> Program:
@@ -199,12 +201,13 @@ def _plan(row: rows.PlanRow, programs: tuple[Program, ...], problems: tuple[Prob
         nbytes=_int64s(slot.nbytes if slot is not None else 0 for slot in slots),
         events=events.reshape(-1, 3),
         meta=row.meta,
+        slot_meta={index: slot.meta for index, slot in enumerate(slots) if slot is not None and slot.meta},
     )
 
 
 def _run(row: rows.RunRow, programs: tuple[Program, ...], plans: tuple[Plan, ...]) -> Run:
     program = None if row.program is UNSET else _pick(programs, row.program, "program")
-    return Run.of(_pick(plans, row.plan, "plan"), program=program, skip=tuple(row.skip))
+    return Run.of(_pick(plans, row.plan, "plan"), program=program, skip=tuple(row.skip), meta=row.meta)
 
 
 def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:

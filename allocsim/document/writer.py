@@ -34,7 +34,7 @@ def encode(document: Document) -> bytes:
 
 def _document(document: Document) -> Iterator[str]:
     yield '{"format": "allocsim", "version": 1'
-    if document.arenas != DEFAULT_ARENAS:
+    if document.arenas != DEFAULT_ARENAS or any(arena.meta for arena in document.arenas):
         yield _table("arenas", [_arena(arena) for arena in document.arenas], 1)
     yield ',\n "programs": ' + _objects(_program(program) for program in document.programs)
     index = {id(part): i for parts in (document.programs, document.problems, document.plans) for i, part in enumerate(parts)}
@@ -48,6 +48,7 @@ def _document(document: Document) -> Iterator[str]:
                 plan=index[id(run.plan)],
                 program=UNSET if run.program is run.plan.program else index[id(run.program)],
                 skip=list(run.skip),
+                meta=_raw(run.meta),
             )
             for run in document.session
         ]
@@ -57,7 +58,7 @@ def _document(document: Document) -> Iterator[str]:
 
 
 def _arena(arena: Arena) -> rows.ArenaRow:
-    return rows.ArenaRow(name=arena.name, alignment=arena.alignment, capacity=arena.capacity)
+    return rows.ArenaRow(name=arena.name, alignment=arena.alignment, capacity=arena.capacity, meta=_raw(arena.meta))
 
 
 def _program(program: Program) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _buffers(program: Program) -> list[rows.BufferRow]:
             arena=arena,
             role=rows.ROLE_NAMES[role],
             read_only=read_only,
-            meta=_raw(table.meta, index),
+            meta=_raw(table.meta.get(index)),
         )
         for index, (name, nbytes, alignment, arena, role, read_only) in enumerate(
             zip(table.names, *(column.tolist() for column in columns), strict=True)
@@ -111,7 +112,7 @@ def _values(program: Program) -> list[rows.ValueRow]:
                 shape=shape,
                 strides=UNSET if strides[dims] == dense[key] else strides[dims],
                 offset=offset,
-                meta=_raw(table.meta, index),
+                meta=_raw(table.meta.get(index)),
             )
         )
     return found
@@ -133,7 +134,7 @@ def _ops(program: Program) -> list[rows.OpRow]:
             in_place=pairs[step] if known[step] else None,
             stream=streams[step],
             after=after[step],
-            meta=_raw(table.meta, step),
+            meta=_raw(table.meta.get(step)),
         )
         for step, name in enumerate(table.names)
     ]
@@ -167,8 +168,14 @@ def _plan(plan: Plan, index: Mapping[int, int]) -> Iterator[str]:
     if plan.source:
         yield f', "source": {_json(plan.source)}'
     slots = [
-        rows.SlotRow(arena=arena, offset=offset, nbytes=nbytes) if arena >= 0 else "own" if arena == OWN else None
-        for arena, offset, nbytes in zip(plan.arena.tolist(), plan.offset.tolist(), plan.nbytes.tolist(), strict=True)
+        rows.SlotRow(arena=arena, offset=offset, nbytes=nbytes, meta=_raw(plan.slot_meta.get(buffer)))
+        if arena >= 0
+        else "own"
+        if arena == OWN
+        else None
+        for buffer, (arena, offset, nbytes) in enumerate(
+            zip(plan.arena.tolist(), plan.offset.tolist(), plan.nbytes.tolist(), strict=True)
+        )
     ]
     yield _table("slots", slots, 3)
     if len(plan.events):
@@ -200,9 +207,9 @@ def _meta(meta: Mapping[str, Any], indent: int) -> str:
     return f',\n{" " * indent}"meta": {_json(dict(meta))}' if meta else ""
 
 
-def _raw(metas: Mapping[int, Any], index: int) -> Any:
+def _raw(meta: Mapping[str, Any] | None) -> Any:
     """Return a row's `meta` ready for the file; the standard library writes integers of any size, msgspec does not."""
-    return msgspec.Raw(_json(dict(metas[index])).encode()) if metas and index in metas else {}
+    return msgspec.Raw(_json(dict(meta)).encode()) if meta else {}
 
 
 def _json(value: Any) -> str:

@@ -71,7 +71,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
     except DocumentError:
         raise
     except ModelError as error:
-        raise DocumentError(source, error.place, error.rule) from None
+        raise DocumentError(source, f"as a program: {error.place}", error.rule) from None
 
 
 def _plan(graph: Graph, program: Program) -> Plan:

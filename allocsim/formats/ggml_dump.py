@@ -25,7 +25,7 @@ from allocsim.errors import DocumentError
 from allocsim.layout import LIMIT
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
-Four = Annotated[tuple[Bytes, ...], msgspec.Meta(min_length=4, max_length=4)]
+Four = tuple[Bytes, Bytes, Bytes, Bytes]
 Reference = int | str
 
 ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")

@@ -16,7 +16,7 @@ keeps the machine code beside the source or in the user's cache, if either can b
 file because that is what numba's cache watches.
 """
 
-# ruff: noqa: FURB136 - `a if a < b else b` keeps a NaN that min() may drop, and is what LLVM makes a vector of
+# ruff: noqa: FURB136 - `a if a < b else b` says what becomes of a NaN, and is what LLVM makes a vector of
 
 import math
 from collections.abc import Callable
@@ -49,7 +49,6 @@ def _kernel(function: Callable[..., None]) -> Any:
 
 _map = numba.njit(error_model="numpy")
 _sum = numba.njit(error_model="numpy", fastmath={"reassoc", "nsz"})
-_max = numba.njit(error_model="numpy", fastmath={"reassoc", "nsz", "nnan"})  # a NaN missed here is met again by exp
 
 
 # ---------------------------------------------------------------------------------------------------- building blocks
@@ -97,6 +96,19 @@ def _pow2(bits: int, fraction: int, integer: Any, real: Any) -> Any:
 
 _pow2_32 = _pow2(32, 23, types.int32, types.float32)
 _pow2_64 = _pow2(64, 52, types.int64, types.float64)
+
+
+@_intrinsic
+def _maximum(_: Any, a: Any, b: Any) -> Any:
+    """Return the larger of two, NaN if either is: llvm.maximum, which may be reassociated as it stands."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        real = args[0].type
+        name = "llvm.maximum.f32" if isinstance(real, ir.FloatType) else "llvm.maximum.f64"
+        function = _cg.get_or_insert_function(builder.module, ir.FunctionType(real, [real, real]), name)
+        return builder.call(function, args)
+
+    return a(a, b), codegen
 
 
 def _exp(x: float) -> float:
@@ -153,29 +165,19 @@ def _total(a: Any) -> Any:
     return total
 
 
-@_max
-def _largest(a: Any) -> Any:
+@_map
+def _largest(a: Any, scale: Any) -> Any:
     top = a.dtype.type(-np.inf)
     for i in range(a.size):
-        top = a[i] if a[i] > top else top
+        top = _maximum(top, a[i] * scale)
     return top
 
 
-@_max
-def _largest_scaled(a: Any, scale: Any) -> Any:
-    top = a.dtype.type(-np.inf)
-    for i in range(a.size):
-        z = a[i] * scale
-        top = z if z > top else top
-    return top
-
-
-@_max
+@_map
 def _largest_masked(a: Any, mask: Any, scale: Any) -> Any:
     top = a.dtype.type(-np.inf)
     for i in range(a.size):
-        z = a[i] * scale + mask[i]
-        top = z if z > top else top
+        top = _maximum(top, a[i] * scale + mask[i])
     return top
 
 
@@ -265,7 +267,7 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
                     block[i] = _exp(a[i] * scale + b[i] - top)
                 _copy(block, t)
         else:
-            top = _largest_scaled(source, scale)
+            top = _largest(source, scale)
             for start in range(0, n, BLOCK):
                 a, t = source[start : start + BLOCK], o[start : start + BLOCK]
                 for i in range(t.size):
@@ -378,14 +380,13 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
     x, out: (T, H, hd); pos: (T,) int32; freq: (half,) float64; cos, sin: (P, half), the tables for positions 0..P-1 (others are
     computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
     """
-    first, second = _block(out), _block(out)
+    first, second, c, s = _block(out), _block(out), _block(out), _block(out)
     half = freq.size
     width = x.shape[2]
     for t in range(x.shape[0]):
         known = 0 <= pos[t] < cos.shape[0]
-        for start in range(0, half, BLOCK):
-            m = min(BLOCK, half - start)
-            c, s = _block(out), _block(out)
+        for start in range(0, half, BLOCK // 2):
+            m = min(BLOCK // 2, half - start)
             if known:
                 _copy(cos[pos[t], start : start + m], c[:m])
                 _copy(sin[pos[t], start : start + m], s[:m])
@@ -393,20 +394,22 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
                 for i in range(m):
                     c[i] = math.cos(pos[t] * freq[start + i])
                     s[i] = math.sin(pos[t] * freq[start + i])
-            for i in range(m):
-                s[i] = s[i] * sign
+            _scale(s[:m], sign)
             for head in range(x.shape[1]):
                 if neox:
-                    a, b = x[t, head, start : start + m], x[t, head, half + start : half + start + m]
-                    p, q = out[t, head, start : start + m], out[t, head, half + start : half + start + m]
+                    low, high = start, half + start
+                    a, b = x[t, head, low : low + m], x[t, head, high : high + m]
+                    for i in range(m):
+                        first[i] = a[i] * c[i] - b[i] * s[i]
+                        second[i] = a[i] * s[i] + b[i] * c[i]
+                    _copy(first, out[t, head, low : low + m])
+                    _copy(second, out[t, head, high : high + m])
                 else:
-                    a, b = x[t, head, 2 * start : 2 * (start + m) : 2], x[t, head, 2 * start + 1 : 2 * (start + m) : 2]
-                    p, q = out[t, head, 2 * start : 2 * (start + m) : 2], out[t, head, 2 * start + 1 : 2 * (start + m) : 2]
-                for i in range(m):
-                    first[i] = a[i] * c[i] - b[i] * s[i]
-                    second[i] = a[i] * s[i] + b[i] * c[i]
-                _copy(first, p)
-                _copy(second, q)
+                    a = x[t, head, 2 * start : 2 * (start + m)]
+                    for i in range(m):
+                        first[2 * i] = a[2 * i] * c[i] - a[2 * i + 1] * s[i]
+                        first[2 * i + 1] = a[2 * i] * s[i] + a[2 * i + 1] * c[i]
+                    _copy(first, out[t, head, 2 * start : 2 * (start + m)])
         for head in range(x.shape[1]):
             for i in range(2 * half, width):
                 out[t, head, i] = x[t, head, i]
@@ -423,7 +426,7 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
     total = 0.0
     for row in range(rows):
         x, y = logits[row], labels[row]
-        top = _largest(x)
+        top = _largest(x, x.dtype.type(1))
         mass = 0.0
         for start in range(0, n, BLOCK):
             a = x[start : start + BLOCK]
@@ -442,7 +445,7 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
     factor = grad[0] / logits.dtype.type(rows)
     for row in range(rows):
         x, y = logits[row], labels[row]
-        top, weight = _largest(x), _total(y)
+        top, weight = _largest(x, x.dtype.type(1)), _total(y)
         mass = 0.0
         for start in range(0, n, BLOCK):
             a = x[start : start + BLOCK]

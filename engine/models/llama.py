@@ -113,16 +113,25 @@ class Training:
     inputs: tuple[str, ...] = ("tokens", "positions", "mask", "labels", SEED)
 
 
-def training_graph(config: LlamaConfig, *, accumulate: bool = False, update: bool = True) -> Training:
+def training_graph(
+    config: LlamaConfig, *, accumulate: bool = False, update: bool = True, seed_before_labels: bool = False
+) -> Training:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
-    With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`).
+    With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
+    `seed_before_labels` the caller declares the gradient of the loss before the labels, so that its leaf comes before theirs and
+    not last; the nodes are the same.
     """
     graph = Graph(f"llama-{config.layers}L")
     logits = _forward(graph, config)
+    seed: Tensor | None = None
+    if seed_before_labels:
+        graph.expand(logits)
+        seed = graph.input(SEED, (1,), config.dtype)
+        graph.expand(seed)
     labels = graph.input("labels", (config.seq, config.vocab), config.dtype)
     loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
-    gradients = backward(graph, loss, accumulate=accumulate)
+    gradients = backward(graph, loss, seed=seed, accumulate=accumulate)
     updates: dict[str, Tensor] = {}
     if update:
         hyper = graph.parameter(HYPER, (2,), config.dtype)

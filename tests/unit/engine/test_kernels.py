@@ -207,6 +207,19 @@ def test_placement_does_not_change_a_bit(kind, variant, dtype):
             assert bits(run(kind, variant, made, dtype, offset=offset)) == want, (n, offset)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["mul_mat", "out_prod"])
+def test_placement_does_not_change_a_bit_of_thin_products(kind, dtype):
+    """BLAS has other code for vectors and small matrices; it is as indifferent to placement."""
+    rng = np.random.default_rng(0)
+    for m, n, k in [(1, 64, 576), (64, 1, 576), (1, 1, 33), (64, 8, 7), (8, 577, 64), (2, 5, 1)]:
+        shapes = [(n, k), (m, k)] if kind == "mul_mat" else [(k, n), (k, m)]
+        made = Call(operands=[rng.standard_normal(s) for s in shapes], shape=(m, n), want=np.zeros((m, n)))
+        want = bits(run(kind, "blas", made, dtype))
+        for offset in (32, 96, 1056):
+            assert bits(run(kind, "blas", made, dtype, offset=offset)) == want, (m, n, k, offset)
+
+
 @pytest.mark.parametrize(("kind", "variant"), VARIANTS)
 def test_a_second_run_repeats_the_first(kind, variant):
     """A call keeps no state: run twice on the same arrays it writes the same bits."""

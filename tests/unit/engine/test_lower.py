@@ -115,6 +115,21 @@ def test_destination_of_a_copy_is_no_operand():
     assert lowered.program.ops.meta[op.step]["src"] == [lowered.value_of[x], lowered.value_of[place]]
 
 
+def test_reset_of_a_state_is_a_value_of_its_own():
+    """The accumulator is read as what lies in it, so that leaving its reset out is no read of an overwritten value."""
+    graph = Graph("acc")
+    w = graph.parameter("w", (2,), trainable=True)
+    gradient = backward(graph, graph.op("sum", w), accumulate=True)[w]
+    lowered = lower(graph, [gradient])
+    (step,) = lowered.skip("acc.w")
+    (written,) = lowered.program.ops[step].results
+    acc = lowered.program.values[lowered.value_of[gradient.storage]]
+
+    assert lowered.program.values[written].name == "acc.w.reset"
+    assert lowered.program.values[written].buffer == acc.buffer
+    assert lowered.program.producer[acc.index] == -1
+
+
 def test_variants_are_chosen_by_kind(trained):
     """A variant may be named; what is used is on record."""
     graph = Graph("norm")

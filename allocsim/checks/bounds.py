@@ -1,0 +1,144 @@
+"""How large what was judged is: ops, buffers, the peak of the plans, and a bound no sound plan can go below.
+
+* `ops`, `buffers`: of all programs that some run executes; of all programs of the document if nothing runs.
+* `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
+* `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that live there and have a slot in an arena.
+  Where an op could hand buffers over in place (permissible pairs, each buffer in one pair), the two of a pair count once,
+  as the larger: the pairing that saves most is taken, found exactly up to `EXACT` possible pairs of an op, and bounded from above
+  beyond (so the bound stays a bound).
+
+Lifetimes and pairs are the derived ones, those of its problem where a program has no ops. Sums are Python ints and do not wrap.
+
+Complexity: O(buffers log buffers + pairs) for runs alike.
+
+What this module does not see: defects.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+
+from allocsim.checks.accesses import lifetimes
+from allocsim.checks.case import Case, Trial
+from allocsim.checks.intervals import TOP, end_of
+from allocsim.checks.placement import believed_sharing
+from allocsim.checks.violations import Stats
+from allocsim.layout import LIMIT, Int64s
+from allocsim.model import Plan
+
+EXACT = 64
+"""Possible pairs of one op up to which the best pairing is searched for."""
+
+Pair = tuple[int, int]
+
+
+def stats(case: Case) -> Stats:
+    """Return the sizes of what the case is about."""
+    programs = {trial.program_index: trial.program for trial in case.trials}
+    judged = list(programs.values()) or list(case.document.programs)
+    distinct = {trial.alike: trial for trial in case.trials}
+    plans = {trial.plan_index: trial.plan for trial in case.trials}
+    return Stats(
+        ops=sum(len(program.ops) for program in judged),
+        buffers=sum(len(program.buffers) for program in judged),
+        peak_bytes=max((_peak(plan) for plan in plans.values()), default=0),
+        lower_bound_bytes=max((_lower_bound(case, trial) for trial in distinct.values()), default=0),
+    )
+
+
+def _peak(plan: Plan) -> int:
+    total = 0
+    for arena in range(len(plan.program.arenas)):
+        rows = np.flatnonzero(plan.arena == arena)
+        ends = end_of(plan.offset[rows], plan.nbytes[rows])
+        highest = int(ends.max(initial=0))
+        if highest == TOP:  # saturated: the true end is one beyond 64 bits
+            top = rows[ends == TOP]
+            highest = max(int(plan.offset[row]) + int(plan.nbytes[row]) for row in top.tolist())
+        total += highest
+    return total
+
+
+def _lower_bound(case: Case, trial: Trial) -> int:
+    lives = lifetimes(trial.accesses, trial.problem)
+    rows = trial.plan.placed[lives.buffer] & (lives.nbytes[lives.buffer] > 0)
+    buffer, start, stop = lives.buffer[rows], lives.start[rows], lives.stop[rows]
+    if not len(buffer):
+        return 0
+    amount = lives.nbytes[buffer]
+    if float(amount.sum(dtype=np.float64)) > LIMIT:
+        amount = amount.astype(object)
+    times, change = np.concatenate([start, stop]), np.concatenate([amount, -amount])
+    order = np.argsort(times, kind="stable")
+    times, live = times[order], np.cumsum(change[order])
+    savings = _savings(case, trial, lives.nbytes)
+    saved = np.array(sorted(savings), dtype=np.int64)
+    # the sum rises only where a buffer is born, and after a step with pairs, where it is whole again
+    steps = np.unique(np.concatenate([start, saved, saved + 1]))
+    at = np.searchsorted(times, steps, side="right") - 1
+    sums = [int(live[row]) - savings.get(step, 0) for row, step in zip(at.tolist(), steps.tolist(), strict=True) if row >= 0]
+    return max(sums, default=0)
+
+
+def _savings(case: Case, trial: Trial, nbytes: Int64s) -> dict[int, int]:
+    """Return, for each step with permissible pairs, the bytes that pairing buffers saves at most."""
+    if trial.problem is None:
+        sharing = case.permissible(trial.accesses)
+        op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
+    else:
+        pairs = believed_sharing(trial.problem, None)
+        donor, recipient = np.divmod(pairs, len(nbytes))
+        op = trial.problem.start[recipient]
+    fine = trial.plan.placed[donor] & trial.plan.placed[recipient]
+    op, donor, recipient = op[fine], donor[fine], recipient[fine]
+    weight = np.minimum(nbytes[donor], nbytes[recipient])
+    groups: dict[int, dict[Pair, int]] = defaultdict(dict)
+    for step, a, b, saving in zip(op.tolist(), donor.tolist(), recipient.tolist(), weight.tolist(), strict=True):
+        groups[step][a, b] = saving
+    return {step: _best(weights) for step, weights in groups.items()}
+
+
+def _best(weights: dict[Pair, int]) -> int:
+    """Return the largest weight of a pairing, or a bound above it where there are many pairs."""
+    donors: dict[int, int] = defaultdict(int)
+    recipients: dict[int, int] = defaultdict(int)
+    for (donor, recipient), weight in weights.items():
+        donors[donor] = max(donors[donor], weight)
+        recipients[recipient] = max(recipients[recipient], weight)
+    bound = min(sum(donors.values()), sum(recipients.values()))
+    if len(donors) == 1 or len(recipients) == 1:
+        return max(weights.values())
+    return bound if len(weights) > EXACT else _pairing(weights)
+
+
+def _pairing(weights: dict[Pair, int]) -> int:
+    """Return the largest weight of a pairing: the path that gains most is taken until none gains (successive longest paths)."""
+    partner: dict[int, int] = {}  # recipient -> donor
+    total = 0
+    while True:
+        gain = {donor: 0 for donor, _ in weights if donor not in partner.values()}
+        reach: dict[int, tuple[int, int]] = {}  # recipient -> gain of the best path to it, and the donor it comes from
+        changed = True
+        while changed:
+            changed = False
+            for (donor, recipient), weight in weights.items():
+                if donor not in gain or partner.get(recipient) == donor:
+                    continue
+                value = gain[donor] + weight
+                if recipient not in reach or value > reach[recipient][0]:
+                    reach[recipient], changed = (value, donor), True
+                    if recipient in partner:
+                        back = partner[recipient]
+                        gain[back] = value - weights[back, recipient]
+        ends = [(value, recipient) for recipient, (value, _) in reach.items() if recipient not in partner]
+        best, recipient = max(ends, default=(0, 0))
+        if best <= 0:
+            return total
+        total += best
+        while True:
+            donor = reach[recipient][1]
+            earlier = next((r for r, d in partner.items() if d == donor), None)
+            partner[recipient] = donor
+            if earlier is None:
+                break
+            recipient = earlier

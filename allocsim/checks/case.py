@@ -1,0 +1,214 @@
+"""What is on trial, and the record that is kept: a document with its runs numbered, and the findings of each check.
+
+* Runs are numbered in order, whether a session joins them or not. Programs, plans and problems go by their index in the document.
+* `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check must emit each kind in order of
+  (run, step), so that the records kept are the first of that kind; `sorted_records` then merges the kinds.
+* A record is built only if it is kept: `report` takes what makes it, not the record.
+
+What this module does not see: what is a defect. That is for the checks, one file for each family.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allocsim.checks.accesses import Accesses, Extents
+from allocsim.checks.in_place import Sharing, Touches, as_planned, permissible
+from allocsim.checks.segments import Range
+from allocsim.checks.violations import KINDS, Violation
+from allocsim.model import OWN, Document, Plan, Problem, Program
+
+COUNT_LIMIT = 1_000_000
+"""Defects counted exactly (format.md); beyond this many a count is a lower bound."""
+
+KIND_ORDER = {kind: position for position, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run of the document, with all that identifies it."""
+
+    index: int
+    program: Program
+    program_index: int
+    plan: Plan
+    plan_index: int
+    skip: frozenset[int]
+    accesses: Accesses
+    problem: Problem | None
+    """The beliefs that stand in for accesses where the program has no ops."""
+
+    @property
+    def alike(self) -> tuple[int, int, frozenset[int]]:
+        """Runs of equal `alike` have the same accesses at the same addresses."""
+        return self.plan_index, self.program_index, self.skip
+
+    def record(
+        self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
+    ) -> Violation:
+        """Return a record of something this run does, with the names of what it points at; `other` and `wanted` as in `named`."""
+        record = Violation(
+            kind=kind,
+            program=self.program_index,
+            plan=self.plan_index,
+            step=op,
+            op=op,
+            **{"run": self.index, **fields},
+        )
+        return named(record, self.program, other=other, wanted=wanted)
+
+
+class Case:
+    """A document with its runs, and the accesses of each made once."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.joined = document.session is not None
+        """Whether memory is kept from run to run."""
+        self._extents: dict[int, Extents] = {}
+        self._accesses: dict[tuple[int, frozenset[int]], Accesses] = {}
+        self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
+        self._permissible: dict[int, Sharing] = {}
+        programs = self._programs = _indices(document.programs)
+        plans = _indices(document.plans)
+        self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
+        """For each problem, the index of its program."""
+        self.trials: list[Trial] = []
+        for index, run in enumerate(document.runs):
+            skip = frozenset(run.skip)
+            trial = Trial(
+                index=index,
+                program=run.program,
+                program_index=programs[id(run.program)],
+                plan=run.plan,
+                plan_index=plans[id(run.plan)],
+                skip=skip,
+                accesses=self.accesses(run.program, skip),
+                problem=problem_of(run.program, run.plan, document.problems),
+            )
+            self.trials.append(trial)
+
+    def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
+        """Return the accesses of `program` when the host leaves out the `host.write` ops of `skip`."""
+        key = (id(program), skip)
+        if key not in self._accesses:
+            if id(program) not in self._extents:
+                self._extents[id(program)] = Extents(program)
+            self._accesses[key] = Accesses(self._extents[id(program)], skip)
+        return self._accesses[key]
+
+    def permissible(self, accesses: Accesses) -> Sharing:
+        """Return the pairs of a program that could lie at one address."""
+        if id(accesses) not in self._permissible:
+            self._permissible[id(accesses)] = permissible(accesses)
+        return self._permissible[id(accesses)]
+
+    def program_index(self, program: Program) -> int:
+        """Return the place of a program in the document."""
+        return self._programs[id(program)]
+
+    def touches(self, trial: Trial) -> Touches:
+        """Return where results lie on operands in a run, as planned."""
+        if trial.alike not in self._touches:
+            self._touches[trial.alike] = as_planned(trial.accesses, trial.plan)
+        return self._touches[trial.alike]
+
+
+class Findings:
+    """What one document's checks found: exact counts, and for each kind the first `limit` records."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.counts: Counter[str] = Counter()
+        self.records: list[Violation] = []
+
+    def report(self, kind: str, make: Callable[[], Violation]) -> None:
+        """Count one defect; keep its record if there is room."""
+        if self.counts[kind] < self.limit:
+            self.records.append(make())
+        self.counts[kind] += 1
+
+    def room(self, kind: str) -> int:
+        """Return how many records of `kind` may still be kept."""
+        return max(self.limit - self.counts[kind], 0)
+
+    def count(self, severity: str) -> int:
+        """Return how many defects of one severity there are."""
+        return sum(count for kind, count in self.counts.items() if KINDS[kind][0] == severity)
+
+    def listed(self, severity: str) -> tuple[Violation, ...]:
+        """Return the first `limit` records of one severity, in order of (run, step, kind), nulls first."""
+        chosen = [record for record in self.records if record.severity == severity]
+        chosen.sort(key=_place)
+        return tuple(chosen[: self.limit])
+
+
+def _place(record: Violation) -> tuple[int, int, int]:
+    run = -1 if record.run is None else record.run
+    step = -1 if record.step is None else record.step
+    return run, step, KIND_ORDER[record.kind]
+
+
+def _indices(items: Sequence[object]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for index, item in enumerate(items):
+        found.setdefault(id(item), index)
+    return found
+
+
+def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> Problem | None:
+    """Return the beliefs a program without ops is judged by: the plan's own if they are about it, or the first that are."""
+    if len(program.ops):
+        return None
+    if plan.problem is not None and plan.problem.program is program:
+        return plan.problem
+    return next((problem for problem in problems if problem.program is program), None)
+
+
+def named(record: Violation, program: Program, *, other: Program | None = None, wanted: Program | None = None) -> Violation:
+    """Return the record with names: its own from `program`, those of `other_*` from `other`, those of `want_*` from `wanted`."""
+    other, wanted = other or program, wanted or program
+    rows = (
+        ("op_name", record.op, program.ops.names),
+        ("value_name", record.value, program.values.names),
+        ("buffer_name", record.buffer, program.buffers.names),
+        ("other_op_name", record.other_op, other.ops.names),
+        ("other_buffer_name", record.other_buffer, other.buffers.names),
+        ("want_op_name", record.want_op, wanted.ops.names),
+    )
+    return replace(record, names={key: names[index] for key, index, names in rows if index is not None})
+
+
+# words for people ------------------------------------------------------------------------------------------------------------
+
+
+def op_words(program: Program, step: int) -> str:
+    """Return `op 17 'mul_1'`."""
+    return f"op {step} {program.ops.names[step]!r}"
+
+
+def value_words(program: Program, value: int) -> str:
+    """Return `value 4 'x'`."""
+    return f"value {value} {program.values.names[value]!r}"
+
+
+def buffer_words(program: Program, buffer: int) -> str:
+    """Return `buffer 2 'x'`."""
+    return f"buffer {buffer} {program.buffers.names[buffer]!r}"
+
+
+def slot_words(program: Program, plan: Plan, buffer: int) -> str:
+    """Return `cpu[128, 384)`, the addresses of the buffer's bytes, or where else it is."""
+    arena = int(plan.arena[buffer])
+    if arena < 0:
+        return "memory of its own" if arena == OWN else "no slot"
+    low = int(plan.offset[buffer])
+    return f"{program.arenas[arena].name}[{low}, {low + int(program.buffers.nbytes[buffer])})"
+
+
+def bytes_words(ranges: Sequence[Range]) -> str:
+    """Return `bytes [0, 4), [8, 12)`, at most three ranges and how many more."""
+    shown = ", ".join(f"[{low}, {high})" for low, high in ranges[:3])
+    more = f" and {len(ranges) - 3} more ranges" if len(ranges) > 3 else ""
+    return f"bytes {shown}{more}" if ranges else "no bytes"

@@ -1,0 +1,219 @@
+"""In place: where an op's results lie on its operands, and which pairs of buffers may share an address.
+
+The rule, judged op by op. For every operand and every result of an op that share a byte, as laid:
+
+    safe      the pair of positions is declared, both begin at one address (of element 0), and their layouts are the same
+    assumed   the op declares nothing (`in_place: null`), and the other two conditions hold
+    unsafe    anything else
+
+So every operand that touches a byte of a result must meet the conditions, not only the one the pair is about; the positions
+count, not the values: of `mul(x, x)` over x both pairs must be declared. The rule holds within a buffer (a mutation) as well as
+between buffers that a plan lays over each other. Bytes outside a value's buffer are left out.
+
+A pair (donor, recipient) of buffers is *joined* by an op if it is a hand-over there (`accesses`) and the op has a declared pair of
+an operand in the donor and a result in the recipient; where nothing is declared, an assumed one. It is
+
+    permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
+    permitted     under a plan, if the op breaks the rule nowhere as planned.
+
+Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one only for layouts with holes. Where
+more than a million pairs touch, and more than eight for each access, those beyond are not judged: a bound on memory.
+
+What this module does not see: runs, and what is reported (`writes`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocsim.checks.accesses import Accesses
+from allocsim.checks.intervals import Ranges, join
+from allocsim.checks.segments import shared
+from allocsim.layout import Int64s
+from allocsim.model import Bools, Plan
+
+PAIR_CAP = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touches:
+    """Pairs of one op's operand and result that share a byte, one row each, in order of (op, operand, result)."""
+
+    op: Int64s
+    read: Int64s
+    """Rows of the accesses' reads."""
+    write: Int64s
+    """Rows of the accesses' writes."""
+    assumed: Bools
+    """Exact alias of an op that declares nothing."""
+    unsafe: Bools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Pairs of buffers, one row each, that an op may hand over in place."""
+
+    op: Int64s
+    donor: Int64s
+    recipient: Int64s
+
+
+def addresses(plan: Plan) -> tuple[Int64s, Int64s]:
+    """Return the address space (arenas first, then one for each buffer in memory of its own) and base address of each buffer."""
+    arenas = len(plan.program.arenas)
+    own = np.arange(len(plan.arena), dtype=np.int64) + arenas
+    return np.where(plan.placed, plan.arena, own), np.where(plan.placed, plan.offset, 0)
+
+
+def as_planned(accesses: Accesses, plan: Plan) -> Touches:
+    """Judge every op with each buffer where `plan` puts it."""
+    space, base = addresses(plan)
+    read, write = accesses.read_buffer, accesses.write_buffer
+    count = int(space.max(initial=0)) + 1
+    rows = np.arange(len(read)), np.arange(len(write))
+    keys = accesses.read_op * count + space[read], accesses.write_op * count + space[write]
+    return _judge(accesses, rows, keys, (base[read], base[write]))
+
+
+def apart(accesses: Accesses) -> Touches:
+    """Judge every op with each buffer in memory of its own: what is left are mutations."""
+    count = len(accesses.program.buffers)
+    rows = np.arange(len(accesses.read_row)), np.arange(len(accesses.write_row))
+    keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
+    return _judge(accesses, rows, keys, (np.zeros_like(rows[0]), np.zeros_like(rows[1])))
+
+
+def permissible(accesses: Accesses) -> Sharing:
+    """Return the pairs that could lie at one address, whatever plan there is."""
+    ops, count = accesses.program.ops, len(accesses.program.buffers)
+    joined = _declared(accesses)
+    foreign_reads = np.flatnonzero(accesses.given & ~ops.in_place_known[accesses.read_op])
+    foreign_writes = np.flatnonzero(accesses.taken & ~ops.in_place_known[accesses.write_op])
+    if len(foreign_reads) and len(foreign_writes):
+        keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
+        zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
+        guesses = _judge(accesses, (foreign_reads, foreign_writes), keys, zeros)
+        joined = _unique(_both(joined, _assumed(accesses, guesses)), count)
+    if not len(joined.op):
+        return joined
+    unsafe = apart(accesses)
+    broken = np.zeros(len(ops), dtype=np.bool_)
+    broken[unsafe.op[unsafe.unsafe]] = True
+    # all operands in the donor against all results in the recipient, with both at address 0
+    pair = np.arange(len(joined.op))
+    reads, read_pair = _members(joined.op * count + joined.donor, accesses.read_op * count + accesses.read_buffer)
+    writes, write_pair = _members(joined.op * count + joined.recipient, accesses.write_op * count + accesses.write_buffer)
+    zeros = np.zeros(len(reads), dtype=np.int64), np.zeros(len(writes), dtype=np.int64)
+    found = _judge(accesses, (reads, writes), (read_pair, write_pair), zeros, keyed=True)
+    bad = np.isin(pair, found.op[found.unsafe]) | broken[joined.op]
+    return Sharing(op=joined.op[~bad], donor=joined.donor[~bad], recipient=joined.recipient[~bad])
+
+
+def permitted(accesses: Accesses, touches: Touches) -> Sharing:
+    """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
+    joined = _unique(_both(_declared(accesses), _assumed(accesses, touches)), len(accesses.program.buffers))
+    fine = ~np.isin(joined.op, touches.op[touches.unsafe])
+    return Sharing(op=joined.op[fine], donor=joined.donor[fine], recipient=joined.recipient[fine])
+
+
+def _judge(
+    accesses: Accesses,
+    rows: tuple[Int64s, Int64s],
+    keys: tuple[Int64s, Int64s],
+    bases: tuple[Int64s, Int64s],
+    *,
+    keyed: bool = False,
+) -> Touches:
+    """Judge reads against writes of equal key, laid at `bases`; `keyed` returns the key in place of the op."""
+    extents = accesses.extents
+    sides, kept = [], []
+    for side, values in ((0, accesses.read_value), (1, accesses.write_value)):
+        value = values[rows[side]]
+        keep = np.flatnonzero(extents.low[value] < extents.high[value])
+        sides.append(Ranges.laid(keys[side][keep], bases[side][keep], extents.low[value[keep]], extents.high[value[keep]]))
+        kept.append(keep)
+    found = join(sides[0], sides[1], cap=PAIR_CAP + 8 * (len(kept[0]) + len(kept[1])))
+    at_read, at_write = kept[0][found.left], kept[1][found.right]
+    read, write = rows[0][at_read], rows[1][at_write]
+    a, b = accesses.read_value[read], accesses.write_value[write]
+    base_a, base_b = bases[0][at_read], bases[1][at_write]
+    touching = extents.dense[a] & extents.dense[b]
+    for row in np.flatnonzero(~touching).tolist():
+        shift = int(base_b[row]) - int(base_a[row])
+        moved = [(low + shift, high + shift) for low, high in extents.runs(int(b[row]))]
+        touching[row] = bool(shared(extents.runs(int(a[row])), moved))
+    read, write, key = read[touching], write[touching], keys[0][at_read][touching]
+    a, b, base_a, base_b = a[touching], b[touching], base_a[touching], base_b[touching]
+    order = np.lexsort((write, read))
+    read, write, key = read[order], write[order], key[order]
+    a, b, base_a, base_b = a[order], b[order], base_a[order], base_b[order]
+    offset = accesses.program.values.offset
+    # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare rightly
+    exact = (base_a + offset[a] == base_b + offset[b]) & extents.same_layout(a, b)
+    ops = accesses.program.ops
+    op = accesses.read_op[read]
+    assumed = exact & ~ops.in_place_known[op]
+    unsafe = ~assumed & ~(exact & _is_declared(accesses, read, write))
+    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe)
+
+
+def _pair_rows(accesses: Accesses) -> tuple[Int64s, Int64s, Int64s]:
+    """Return op, row in `ops.operands` and row in `ops.results` of every declared pair."""
+    ops = accesses.program.ops
+    op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
+    known = ops.in_place_known[op] & accesses.active[op]
+    op = op[known]
+    return op, ops.operand_starts[op] + ops.in_place[known, 0], ops.result_starts[op] + ops.in_place[known, 1]
+
+
+def _is_declared(accesses: Accesses, read: Int64s, write: Int64s) -> Bools:
+    results = len(accesses.program.ops.results)
+    _, operand_row, result_row = _pair_rows(accesses)
+    wanted = accesses.read_row[read] * results + accesses.write_row[write]
+    mask: Bools = np.isin(wanted, operand_row * results + result_row)
+    return mask
+
+
+def _declared(accesses: Accesses) -> Sharing:
+    """Hand-overs that an op joins by a declared pair."""
+    op, operand_row, result_row = _pair_rows(accesses)
+    read = np.searchsorted(accesses.read_row, operand_row)
+    write = np.searchsorted(accesses.write_row, result_row)
+    fine = accesses.given[read] & accesses.taken[write]
+    read, write = read[fine], write[fine]
+    sharing = Sharing(op=op[fine], donor=accesses.read_buffer[read], recipient=accesses.write_buffer[write])
+    return _unique(sharing, len(accesses.program.buffers))
+
+
+def _assumed(accesses: Accesses, touches: Touches) -> Sharing:
+    """Hand-overs that an op which declares nothing joins by an exact alias."""
+    rows = np.flatnonzero(touches.assumed)
+    rows = rows[accesses.given[touches.read[rows]] & accesses.taken[touches.write[rows]]]
+    read, write = touches.read[rows], touches.write[rows]
+    return Sharing(op=accesses.read_op[read], donor=accesses.read_buffer[read], recipient=accesses.write_buffer[write])
+
+
+def _both(a: Sharing, b: Sharing) -> Sharing:
+    return Sharing(
+        op=np.concatenate([a.op, b.op]),
+        donor=np.concatenate([a.donor, b.donor]),
+        recipient=np.concatenate([a.recipient, b.recipient]),
+    )
+
+
+def _unique(sharing: Sharing, count: int) -> Sharing:
+    """Return each pair once, in order of (op, donor, recipient): a hand-over happens at one op, so the buffers tell them apart."""
+    _, rows = np.unique(sharing.donor * count + sharing.recipient, return_index=True)
+    rows = rows[np.lexsort((sharing.recipient[rows], sharing.donor[rows], sharing.op[rows]))]
+    return Sharing(op=sharing.op[rows], donor=sharing.donor[rows], recipient=sharing.recipient[rows])
+
+
+def _members(groups: Int64s, keys: Int64s) -> tuple[Int64s, Int64s]:
+    """Return (row of `keys`, row of `groups`) wherever they are equal."""
+    order = np.argsort(keys, kind="stable")
+    low = np.searchsorted(keys[order], groups, side="left")
+    high = np.searchsorted(keys[order], groups, side="right")
+    lengths = high - low
+    group = np.repeat(np.arange(len(groups)), lengths)
+    within = np.arange(len(group)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return order[low[group] + within], group

@@ -1,0 +1,152 @@
+"""Which ranges intersect: joins of half-open ranges and of rectangles, output-sensitive and vectorised.
+
+    join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
+    conflicts(r)         pairs of rectangles (time x address) that share a point
+
+Both return every pair exactly once, and how many there are in all; both stop *listing* (never counting) at `cap` pairs, so
+that a million rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles must not be empty: an empty
+range intersects nothing, and the caller leaves it out.
+
+Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), for it is a join on each level of a
+segment tree over time. A rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical
+decomposition, and that is where the pair is met; so no pair is met twice and none is missed.
+
+What this module does not see: buffers, ops, plans.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocsim.layout import Int64s
+
+TOP = (1 << 63) - 1
+"""Where sums of two numbers of the model saturate; above every start of a range, so no comparison changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Keyed, half-open, non-empty ranges, one row each; `low` and `high` may be any int64."""
+
+    key: Int64s
+    low: Int64s
+    high: Int64s
+
+    @classmethod
+    def laid(cls, key: Int64s, base: Int64s, low: Int64s, high: Int64s) -> "Ranges":
+        """Return the ranges `[base + low, base + high)`, for 0 <= low < high."""
+        return cls(key=key, low=end_of(base, low), high=end_of(base, high))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Rows of the left and of the right side that intersect; `total` counts those left out as well."""
+
+    left: Int64s
+    right: Int64s
+    total: int
+
+
+def end_of(base: Int64s, length: Int64s) -> Int64s:
+    """Return `base + length` for non-negative lengths, saturated at `TOP` instead of wrapping."""
+    ends: Int64s = base + np.minimum(length, TOP - np.maximum(base, 0))
+    return ends
+
+
+def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
+    """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point; at most `cap` are listed."""
+    if not len(left.low) or not len(right.low):
+        return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
+    points = np.unique(np.concatenate([left.low, left.high, right.low, right.high]))
+    keys = np.unique(np.concatenate([left.key, right.key]))
+    ranked_left, ranked_right = (
+        Ranges(
+            key=np.searchsorted(keys, side.key),
+            low=np.searchsorted(points, side.low),
+            high=np.searchsorted(points, side.high),
+        )
+        for side in (left, right)
+    )
+    return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
+
+
+def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> Pairs:
+    """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point; `left` is the one that starts first.
+
+    Of two that start together `left` is the lower row. At most `cap` pairs are listed.
+    """
+    count = len(start)
+    order = np.argsort(start, kind="stable")
+    begins = start[order]
+    points = np.unique(np.concatenate([low, high]))
+    width = len(points) + 1
+    lows, highs = np.searchsorted(points, low[order]), np.searchsorted(points, high[order])
+    # row i (in order of start) is alive at the starts of the later rows i + 1 .. until[i]
+    node_low = np.arange(1, count + 1, dtype=np.int64)
+    node_high = np.maximum(np.searchsorted(begins, stop[order], side="left"), node_low)
+    query = np.arange(count, dtype=np.int64)
+    node_low += count
+    node_high += count
+    query += count
+    listed_left, listed_right, total, room = [], [], 0, cap
+    while True:
+        open_ = node_low < node_high
+        if not open_.any():
+            break
+        at_low, at_high = open_ & ((node_low & 1) == 1), open_ & ((node_high & 1) == 1)
+        owners = np.concatenate([np.flatnonzero(at_low), np.flatnonzero(at_high)])
+        nodes = np.concatenate([node_low[at_low], node_high[at_high] - 1])
+        if len(owners):
+            present = np.zeros(2 * count + 1, dtype=np.bool_)
+            present[nodes] = True
+            asked = np.flatnonzero(present[query])
+            holders = Ranges(key=nodes, low=lows[owners], high=highs[owners])
+            comers = Ranges(key=query[asked], low=lows[asked], high=highs[asked])
+            found = _join_ranked(holders, comers, width=width, cap=room)
+            listed_left.append(order[owners[found.left]])
+            listed_right.append(order[asked[found.right]])
+            room -= len(found.left)
+            total += found.total
+        node_low = (node_low + at_low) >> 1
+        node_high = (node_high - at_high) >> 1
+        query >>= 1
+    empty = [np.empty(0, dtype=np.int64)]
+    return Pairs(left=np.concatenate(listed_left or empty), right=np.concatenate(listed_right or empty), total=total)
+
+
+def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
+    """Join ranges whose ends are ranks below `width`: for each of b the ones of a that begin in it, then for each of a the ones of b.
+
+    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection; of two that begin together, the
+    one of a counts as beginning in the one of b.
+    """
+    base_a, base_b = a.key * width, b.key * width
+    low_a, high_a, low_b, high_b = base_a + a.low, base_a + a.high, base_b + b.low, base_b + b.high
+    order_a, order_b = np.argsort(low_a, kind="stable"), np.argsort(low_b, kind="stable")
+    sorted_a, sorted_b = low_a[order_a], low_b[order_b]
+    first_b, last_b = np.searchsorted(sorted_a, low_b, side="left"), np.searchsorted(sorted_a, high_b, side="left")
+    first_a, last_a = np.searchsorted(sorted_b, low_a, side="right"), np.searchsorted(sorted_b, high_a, side="left")
+    last_a = np.maximum(last_a, first_a)
+    total = int((last_b - first_b).sum()) + int((last_a - first_a).sum())
+    b_rows, a_at = _expand(first_b, last_b, cap)
+    a_rows, b_at = _expand(first_a, last_a, cap - len(b_rows))
+    return Pairs(
+        left=np.concatenate([order_a[a_at], a_rows]),
+        right=np.concatenate([b_rows, order_b[b_at]]),
+        total=total,
+    )
+
+
+def _expand(first: Int64s, last: Int64s, cap: int) -> tuple[Int64s, Int64s]:
+    """Return (row, position) for every position in `[first[row], last[row])`, at most `cap` of them."""
+    rows = np.flatnonzero(last > first)
+    lengths = (last - first)[rows]
+    ends = np.cumsum(lengths)
+    if len(ends) and ends[-1] > cap:
+        fit = int(np.searchsorted(ends, cap, side="left")) + 1
+        rows, lengths = rows[:fit], lengths[:fit].copy()
+        lengths[-1] -= ends[fit - 1] - cap
+        ends = np.cumsum(lengths)
+    repeated = np.repeat(rows, lengths)
+    positions = np.arange(len(repeated)) - np.repeat(ends - lengths, lengths) + np.repeat(first[rows], lengths)
+    return repeated, positions

@@ -1,0 +1,209 @@
+"""`allocsim repro`: list, show and run scenarios of real bugs.
+
+Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With `--json` standard output holds one
+JSON document and nothing else. Progress is shown on standard error, and only if that is a terminal. A report folder is
+checked before the work begins and written when a scenario is done; an interrupted `--all` keeps the reports it has made.
+
+What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from allocsim.cli.output import in_bytes, print_json, print_line, print_table
+from allocsim.evidence import save
+from repro import scenarios
+from repro.run import Options, Progress, Result, run
+from repro.scenario import Scenario
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command("list")
+def list_scenarios(*, as_json: AsJson = False) -> int:
+    """List the scenarios with the verdict each must get."""
+    every = scenarios.every()
+    if as_json:
+        print_json({"scenarios": [_entry(scenario) for scenario in every]})
+        return 0
+    print_table(("name", "class", "fault", "what one sees"), [(s.name, *s.expected[0], s.title) for s in every])
+    return 0
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A scenario, or several joined by +.")], *, as_json: AsJson = False) -> int:
+    """Show what a scenario does and what must be found."""
+    scenario = scenarios.find(name)
+    if as_json:
+        print_json(_entry(scenario))
+        return 0
+    for line in (f"{scenario.name}: {scenario.title}", scenario.source, scenario.story):
+        print_line(line)
+    print_line("defects: " + "; ".join(_defects(scenario)))
+    print_line("expected: " + ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected))
+    return 0
+
+
+@app.command("run")
+def run_scenarios(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; A+B has both defects.")] = None,
+    *,
+    run_all: Annotated[bool, typer.Option("--all", help="Run every scenario.")] = False,
+    layers: Annotated[int | None, typer.Option(help="Layers of the transformer.", show_default="30")] = None,
+    seq: Annotated[int | None, typer.Option(help="Positions of the sequence.", show_default="64")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights and data.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Of the matrix products; 0 takes all cores.")] = 0,
+    pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,
+    allocator: Annotated[str, typer.Option(help="The planner under test: a name or package.module:function.")] = "ggml",
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")] = None,
+) -> int:
+    """Train three ways, ask every detector, and print the verdict."""
+    if bool(names) == run_all:
+        raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
+    chosen = [scenarios.find(name) for name in names or scenarios.MODULES]
+    folders = [out if out is None or len(chosen) == 1 else out / scenario.name for scenario in chosen]
+    _check_folders(folders)
+    options = Options(
+        layers=layers,
+        seq=seq,
+        steps=steps,
+        seed=seed,
+        threads=threads or _cores(),
+        pin_leafs=pin_leafs,
+        fixed=fixed,
+        allocator=allocator,
+    )
+    entries: list[dict[str, Any]] = []
+    for scenario, folder in zip(chosen, folders, strict=True):
+        with _progress(scenario.name) as progress:
+            result = run(scenario, options, progress=progress)
+            entries.append(result.as_json())
+            if folder is not None:
+                progress("report", 0, 1)
+                _write(result, folder)
+        if not as_json:
+            _print(result, folder)
+    if as_json:
+        print_json({"runs": entries})
+    return int(not all(entry["matches"] for entry in entries))
+
+
+def _check_folders(folders: list[Path | None]) -> None:
+    from reports.folder import check_folder  # noqa: PLC0415  # only where a report is wanted
+
+    for folder in folders:
+        if folder is not None:
+            check_folder(folder)
+
+
+def _write(result: Result, folder: Path) -> None:
+    from reports.folder import write_report  # noqa: PLC0415  # as above
+
+    write_report(result.as_json(), result.evidence.document, folder)
+    save(result.evidence, folder)
+
+
+def _print(result: Result, folder: Path | None) -> None:
+    modes, default = result.modes, result.modes["default"]
+    print_line(f"{result.scenario.name}: {result.scenario.title}")
+    _section(
+        "loss by step",
+        ("step", *modes),
+        [(step + 1, *(_number(mode.loss[step]) for mode in modes.values())) for step in range(len(default.loss))],
+    )
+    step = default.first_difference or 1
+    shown = [g for g in default.gradients if g.step == step]
+    tensors = list(dict.fromkeys(_within_layer(g.tensor) for g in shown))
+    by_layer: dict[int | None, dict[str, str]] = {}
+    for g in shown:
+        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = f"{_number(g.ratio)} / {_number(g.cosine)}"
+    _section(
+        f"gradients of step {step}, default against reference: length ratio / cosine",
+        ("layer", *tensors),
+        [(layer, *(row.get(name, "") for name in tensors)) for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)],
+    )
+    _section("arenas", ("plan", "bytes"), [(name, in_bytes(mode.plan.peak_bytes)) for name, mode in modes.items()])
+    _section(
+        "detectors",
+        ("", "says", "count", "why"),
+        [(name, says["status"], says["count"], _note(says)) for name, says in result.verdict.detectors.items()],
+    )
+    print_line("")
+    print_line(f"verdict: {result.verdict.text}")
+    print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.scenario)}")
+    if folder is not None:
+        print_line(f"report: {folder / 'report.md'}")
+
+
+def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    print_line("")
+    print_line(title if sys.stdout.isatty() else f"{title} ({', '.join(filter(None, columns))})")
+    print_table(columns, rows, right=columns[1:] if columns[0] else ())
+
+
+def _within_layer(tensor: str) -> str:
+    return tensor.split(".", 2)[-1] if tensor.startswith("layer.") else tensor
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else f"{value:.6f}"
+
+
+def _note(says: Any) -> str:
+    unsafe = says.get("unsafe") or ()
+    return str(says.get("why") or (f"first: {says['first']}" if says.get("first") else ", ".join(unsafe)))
+
+
+def _expected(scenario: Scenario) -> str:
+    return ", ".join(f"{class_} by the {fault}" for class_, fault in scenario.expected) or "nothing wrong"
+
+
+def _entry(scenario: Scenario) -> dict[str, Any]:
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "source": scenario.source,
+        "story": scenario.story,
+        "defects": list(_defects(scenario)),
+        "expected": [{"class": class_, "fault": fault} for class_, fault in scenario.expected],
+    }
+
+
+def _defects(scenario: Scenario) -> Iterator[str]:
+    for kind, variant in scenario.kernels.items():
+        yield f"the kernel of {kind} in its {variant} form"
+    if scenario.belief is not None:
+        yield f"a wrong belief: {(scenario.belief.__doc__ or '').strip().splitlines()[0]}"
+    for name in scenario.write_once:
+        yield f"{name} is written before the first run only"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """Give a bar on standard error if that is a terminal, and silence otherwise."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415  # only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # as above
+    from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda what, done, total: bar.update(task, description=f"{name}: {what}", completed=done, total=total)

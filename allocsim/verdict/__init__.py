@@ -1,0 +1,145 @@
+"""One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and the cure.
+
+A verdict is a pure function of `Evidence`. S and L are run anew on its document; K and D come as measured rows. Attribution
+compares *belief* with *fact*: the table `ROWS` maps each kind of evidence to a root-cause class (C01 to C15) and the
+party at fault (plan, kernel, caller, schedule). For one violation the first row that applies decides. Findings of one class
+and party are one finding with a count; the earliest in (run, step) is the verdict, the others its `also`.
+
+Invariants: no row looks at a name, at which scenario ran, or at how buffers are numbered; renaming everything and permuting
+indices leaves class, fault, `also` and cure unchanged. A difference that D sees and no row explains is reported as
+unexplained, never guessed. The order of rows matters and is part of the table.
+
+Complexity: that of the checks, plus O(violations + ops).
+
+What this module does not see: how K, D and the cure were measured.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from allocsim.checks import Violation
+from allocsim.evidence import Evidence
+from allocsim.verdict.case import Case
+from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, unexplained
+from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
+from allocsim.verdict.rows import BELIEF_ROWS, ROWS, Row
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Return the verdict for this evidence."""
+    case = Case(evidence)
+    findings = _join(
+        (
+            *plan_findings(case),
+            *kernel_findings(case),
+            *belief_findings(case),
+        )
+    )
+    findings = findings or tuple(unexplained(case))
+    cure = evidence.cure
+    return Verdict(
+        findings=findings,
+        detectors=_detectors(case),
+        text=_text(case, findings),
+        cure="; ".join(cure.elements) if cure else None,
+        cure_bytes=cure.nbytes if cure else None,
+        pin_all_bytes=cure.pin_all_bytes if cure else None,
+        report=case.report,
+    )
+
+
+def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Join findings of one class and party, keep the earliest of each, and order them by when they strike."""
+    joined: dict[tuple[str, str], Finding] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for finding in sorted(findings, key=lambda f: (f.run, f.step)):
+        key = (finding.class_, finding.fault)
+        joined.setdefault(key, finding)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(replace(finding, count=counts[key]) for key, finding in joined.items())
+
+
+def _detectors(case: Case) -> dict[str, dict[str, Any]]:
+    evidence, warnings = case.evidence, case.report.warnings
+    audit, origins = evidence.audit, evidence.origins
+    beliefs = len(case.beliefs)
+    too_long = sum(v.kind == "LifetimeTooLong" for v in warnings)
+    not_run = {"status": "not run", "count": None}
+    return {
+        "S": _status(case.report.count - beliefs, ops=case.report.stats.ops, truncated=case.report.truncated),
+        "H": {
+            **not_run,
+            "why": "one stream" if all(len(p.streams) == 1 for p in evidence.document.programs) else "not asked for",
+        },
+        "P": {**not_run, "why": "not asked for"},
+        "D": not_run | {"why": "no run to compare with"}
+        if origins is None
+        else _status(len(origins), diverges=evidence.diverges, first=origin_text(case, origins[0]) if origins else None),
+        "K": not_run | {"why": "no kernels to execute"}
+        if audit is None
+        else _status(
+            sum(row.measured == "unsafe" and row.declared for row in audit),
+            rows=len(audit),
+            unsafe=[
+                f"{row.kind}: result {row.result} over operand {row.operand}"
+                for row in audit
+                if row.measured == "unsafe" and row.declared
+            ],
+        ),
+        "R": _status(
+            sum(v.run is not None and v.run > 0 and not _same_in_first_run(case, v) for v in case.static), runs=len(case.runs)
+        )
+        if len(case.runs) > 1
+        else not_run | {"why": "one run"},
+        "L": _status(beliefs, too_long=too_long)
+        if evidence.document.problems
+        else not_run | {"why": "no belief to compare with"},
+    }
+
+
+def _same_in_first_run(case: Case, v: Violation) -> bool:
+    return any(w.run == 0 and (w.kind, w.op, w.value, w.buffer) == (v.kind, v.op, v.value, v.buffer) for w in case.static)
+
+
+def _status(count: int, **more: Any) -> dict[str, Any]:
+    return {"status": "violations" if count else "clean", "count": count, **more}
+
+
+def _text(case: Case, findings: tuple[Finding, ...]) -> str:
+    legal = _legality(case)
+    if not findings:
+        agreed = "; default and reference agree to the bit" if case.evidence.origins is not None else ""
+        return f"{legal}; nothing wrong was found{agreed}"
+    parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
+    origins = case.evidence.origins
+    if origins:
+        parts.append(f"first wrong tensor: {origin_text(case, origins[0])}")
+    cure = case.evidence.cure
+    if cure is not None:
+        against = f", against {_mib(cure.pin_all_bytes)} for pinning everything" if cure.pin_all_bytes is not None else ""
+        parts.append(f"cure: {'; '.join(cure.elements)}, {_mib(cure.nbytes)}{against}")
+    return "; ".join(parts)
+
+
+def _legality(case: Case) -> str:
+    """Say whether the plan is legal, in one run and over the session."""
+    ops = max((len(run.program.ops) for run in case.runs), default=0)
+    conflicts = case.report.count - len(case.beliefs)
+    if not conflicts:
+        return f"the plan is legal (0 conflicts in {ops} ops)"
+    found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
+    if any(v.run in {0, None} for v in case.static):
+        return f"the plan is not legal ({found} in {len(case.runs)} run{'s'[: len(case.runs) != 1]} of {ops} ops)"
+    return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {len(case.runs)} runs ({found})"
+
+
+def _party(finding: Finding) -> str:
+    return f"{finding.class_}, fault of the {finding.fault}" if finding.fault != "unknown" else "cause unknown"
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:+.2f} MiB"
+
+
+__all__ = ["BELIEF_ROWS", "CLASSES", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]

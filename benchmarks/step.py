@@ -1,0 +1,165 @@
+"""A training step of the engine against the same step in PyTorch, interleaved.
+
+    python benchmarks/step.py [--torch-python PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--out FILE]
+
+Both run in processes of their own that stay up; they take turns, one step each, so that what else the machine does hits both. The figure is
+the median over pairs of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. First both train a small model from
+the same weights: if their losses differ, they do not compute the same, and the benchmark stops. Without torch only our own time is measured, and
+says so.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+FULL = {"layers": 30, "hidden": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "vocab": 49152, "seq": 64,
+        "rope_theta": 1e5, "eps": 1e-5, "rank": 8, "alpha": 16.0}  # fmt: skip
+"""SmolLM2-135M with rank-8 adapters on q and v."""
+SMALL = {**FULL, "layers": 2, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "vocab": 96, "seq": 16}
+"""What both sides train first, from equal weights."""
+AGREE = 1e-4
+"""Largest relative difference of losses in the small model."""
+PRODUCTS = ("mul_mat", "out_prod")
+
+
+class Side:
+    """A process that does a step each time it is asked."""
+
+    def __init__(self, stack: ExitStack, python: str, script: str, job: dict[str, Any]) -> None:
+        """Start it and wait until it is ready; `ready` is what it said, None if it could not start."""
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}  # this checkout, installed or not
+        command = [python, str(HERE / script), str(folder / "job.json")]
+        self._process = stack.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        )
+        stack.callback(self._end)
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        self.ready: dict[str, Any] | None = json.loads(line) if line else None
+
+    def step(self) -> dict[str, float]:
+        """Do one step; return its times and loss."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("step\n")
+        self._process.stdin.flush()
+        answer: dict[str, float] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def _end(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def has_torch(python: str) -> bool:
+    """Return whether that interpreter has torch; loads nothing."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    try:
+        return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def same_model(python: str, threads: int) -> None:
+    """Train the small model on both sides from equal weights; exit with a line where the losses differ."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        job = {"config": SMALL, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1, "threads": threads,
+               "allocator": "ggml", "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
+        sides = [Side(stack, sys.executable, "step_engine.py", job), Side(stack, python, "step_torch.py", job)]
+        ours, theirs = ((side.ready or {}).get("losses", []) for side in sides)
+    if not ours or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True)):
+        sys.exit(f"the two sides do not compute the same: {ours} and {theirs}")
+    print(f"same model: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the benchmark, print it, and return it as plain data."""
+    config = {**FULL, "seq": options.seq, "layers": options.layers}
+    job = {"config": config, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3, "threads": options.threads,
+           "allocator": options.allocator}  # fmt: skip
+    with_torch = has_torch(options.torch_python)
+    if with_torch:
+        same_model(options.torch_python, options.threads)
+    else:
+        print(
+            f"no torch in {Path(options.torch_python).name}: our own time only (--torch-python names an interpreter that has it)"
+        )
+    with ExitStack() as stack:
+        ours = Side(stack, sys.executable, "step_engine.py", job)
+        theirs = Side(stack, options.torch_python, "step_torch.py", job) if with_torch else None
+        if ours.ready is None or (theirs is not None and theirs.ready is None):
+            sys.exit("a side of the benchmark did not start")
+        pairs = [(ours.step(), theirs.step() if theirs else None) for _ in range(options.pairs)]
+    return result(config, options, ours.ready, theirs.ready if theirs else None, pairs)
+
+
+def result(
+    config: dict[str, Any], options: argparse.Namespace, ours: dict[str, Any], theirs: Any, pairs: list[Any]
+) -> dict[str, Any]:
+    """Return medians, ratios and the breakdown by kind as plain data; no name of any machine."""
+    kinds = dict(sorted(ours["kinds"].items(), key=lambda item: -item[1]["seconds"]))
+    total = sum(row["seconds"] for row in kinds.values())
+    found: dict[str, Any] = {
+        "config": config, "threads": options.threads, "allocator": options.allocator, "pairs": len(pairs),
+        "ours": {key: median(a[key] for a, _ in pairs) for key in ("cpu", "wall")} | {"peak_mib": ours["peak_kib"] / 1024},
+        "outside_products": 1 - sum(kinds[name]["seconds"] for name in PRODUCTS) / total,
+        "kinds": kinds, "versions": dict(ours["versions"]),
+    }  # fmt: skip
+    if theirs is not None:
+        found["torch"] = {key: median(b[key] for _, b in pairs) for key in ("cpu", "wall")} | {
+            "peak_mib": theirs["peak_kib"] / 1024
+        }
+        found["ratio"] = {key: median(a[key] / b[key] for a, b in pairs) for key in ("cpu", "wall")}
+        found["ratio"]["peak"] = ours["peak_kib"] / theirs["peak_kib"]
+        found["versions"] |= theirs["versions"]
+    return found
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print a result for people."""
+    for name in ("ours", "torch"):
+        if name in found:
+            side = found[name]
+            print(
+                f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
+            )
+    if "ratio" in found:
+        ratio = found["ratio"]
+        print(
+            f"ratio  cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}   (median of {found['pairs']} pairs)"
+        )
+    print(f"outside matrix products: {found['outside_products'] * 100:.1f} %")
+    for kind, row in found["kinds"].items():
+        print(f"  {kind:24s} {row['ops']:5d} ops {row['seconds'] * 1e3:9.2f} ms")
+
+
+def main() -> None:
+    """Read the options, measure, print, write."""
+    parser = argparse.ArgumentParser(description="A training step of the engine against the same step in PyTorch.")
+    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch (default: this one)")
+    parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument("--seq", type=int, default=FULL["seq"])
+    parser.add_argument("--layers", type=int, default=FULL["layers"])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--allocator", default="ggml")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "step.json")
+    options = parser.parse_args()
+    found = measure(options)
+    show(found)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = options.out.with_suffix(".tmp")
+    temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""One figure a file, one row a figure. Drawing code, and matplotlib with it, is imported when a figure is first asked for.
+
+A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG or SVG of one. To add a figure, write its
+file and give it a row: `FIGURES` for one drawn from a document (it becomes a `--kind`), `RECORD_FIGURES` for one drawn from
+the record of a scenario's run.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from reports.figures.gantt import lifetimes
+    from reports.figures.gradients import gradient_ratio
+    from reports.figures.live import live_bytes
+    from reports.figures.loss import loss_curves
+    from reports.figures.memory import memory_map
+
+__all__ = ["FIGURES", "RECORD_FIGURES", "gradient_ratio", "lifetimes", "live_bytes", "loss_curves", "memory_map"]
+
+FIGURES: Final[dict[str, tuple[str, str]]] = {
+    # kind: (module, function of a document)
+    "map": ("memory", "memory_map"),
+    "lifetimes": ("gantt", "lifetimes"),
+    "live": ("live", "live_bytes"),
+}
+
+RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
+    # name: (module, function of a part of the record)
+    "loss": ("loss", "loss_curves"),
+    "gradients": ("gradients", "gradient_ratio"),
+}
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    for module, function in (*FIGURES.values(), *RECORD_FIGURES.values()):
+        if name == function:
+            found: Callable[..., Any] = getattr(import_module(f"reports.figures.{module}"), function)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,192 @@
+"""What a document shows, as columns ready to be drawn: lifetimes, slots, handovers, live bytes. No matplotlib here.
+
+Time: steps, half-open. Lifetimes and permissible pairs are those of `allocsim.liveness`. A program without ops is shown by its
+problem: the believed lifetimes, sizes and pairs stand in for the derived ones. Space: bytes, half-open, from the start of an
+arena.
+
+A *handover* is what the plan does in place: the recipient's slot starts where the donor's does, and the donor's last step is
+the recipient's first. A *pair* is what the kernels would allow under some plan. Pairs make the bound: at the step of a pair its
+two buffers count once, as the larger.
+
+What this module does not see: whether any of it is right. Conflicts come from a `Report`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from allocsim import liveness
+from allocsim.errors import ModelError
+from allocsim.layout import Int64s
+from allocsim.model import Bools, Document, Plan, Problem, Program
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """A step function of time: `height[k]` from `edges[k]` to `edges[k + 1]`, both int64."""
+
+    edges: Int64s
+    height: Int64s
+
+    @property
+    def peak(self) -> int:
+        """The highest height, 0 where there is none."""
+        return int(self.height.max(initial=0))
+
+    @property
+    def peak_at(self) -> int:
+        """The first step at the peak."""
+        return int(self.edges[int(np.argmax(self.height))]) if len(self.height) else 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """One program, lying as one plan puts it, over one time axis."""
+
+    program: Program
+    plan: Plan | None
+    problem: Problem | None
+    """What the plan was made from, else the document's first problem for this program."""
+    start: Int64s
+    stop: Int64s
+    """Derived lifetimes `[start, stop)` by buffer."""
+    nbytes: Int64s
+    """Size of each buffer."""
+    steps: int
+    """Length of the time axis."""
+    skip: tuple[int, ...] = ()
+    """Steps of the `host.write` ops that the run leaves out."""
+
+    @cached_property
+    def used(self) -> Bools:
+        """Which buffers live at all."""
+        mask: Bools = self.stop > self.start
+        return mask
+
+    @cached_property
+    def placed(self) -> Bools:
+        """Which buffers have a slot in an arena; without a plan, those that a plan would have to give one."""
+        if self.plan is not None:
+            return self.plan.placed
+        mask: Bools = ~self.program.buffers.persistent
+        return mask
+
+    def shown(self, arena: int) -> Int64s:
+        """Return the buffers that have a slot in `arena`, live and are not empty."""
+        if self.plan is None:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero((self.plan.arena == arena) & self.used & (self.nbytes > 0))
+
+    @cached_property
+    def handovers(self) -> Int64s:
+        """(n, 3): step, donor, recipient, in order of the recipient."""
+        if self.plan is None:
+            return np.empty((0, 3), dtype=np.int64)
+        placed = np.flatnonzero((self.plan.arena >= 0) & self.used & (self.nbytes > 0) & ~self.program.buffers.persistent)
+        ends: dict[tuple[int, int, int], int] = {}
+        for buffer in placed.tolist():
+            ends[int(self.plan.arena[buffer]), int(self.plan.offset[buffer]), int(self.stop[buffer]) - 1] = buffer
+        rows = []
+        for buffer in placed.tolist():
+            step = int(self.start[buffer])
+            donor = ends.get((int(self.plan.arena[buffer]), int(self.plan.offset[buffer]), step))
+            if donor is not None and donor != buffer:
+                rows.append((step, donor, buffer))
+        return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+    @cached_property
+    def pairs(self) -> Int64s:
+        """(n, 3): step, donor, recipient that could share one address; at one step each buffer is in one pair at most."""
+        if len(self.program.ops):
+            found = liveness.permissible_pairs(self.program, skip=self.skip).astype(np.int64)
+        else:
+            shares = np.empty((0, 2), dtype=np.int64) if self.problem is None else self.problem.may_share.astype(np.int64)
+            meet = shares[self.stop[shares[:, 0]] - 1 == self.start[shares[:, 1]]]
+            found = np.column_stack([self.start[meet[:, 1]], meet])
+        saved = np.minimum(self.nbytes[found[:, 1]], self.nbytes[found[:, 2]])
+        return _matching(found[np.argsort(-saved, kind="stable")])
+
+    def live_bytes(self, mask: Bools) -> Curve:
+        """Return the bytes of the buffers in `mask` that live, over time, pairs counted once. O(n log n) for n buffers."""
+        chosen = np.flatnonzero(mask & self.used)
+        both = self.pairs[mask[self.pairs[:, 1]] & mask[self.pairs[:, 2]]]
+        shared = np.minimum(self.nbytes[both[:, 1]], self.nbytes[both[:, 2]])
+        when = np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen], both[:, 0], both[:, 0] + 1])
+        change = np.concatenate([[0, 0], self.nbytes[chosen], -self.nbytes[chosen], -shared, shared])
+        edges, place = np.unique(when, return_inverse=True)
+        total = np.zeros(len(edges), dtype=np.int64)
+        np.add.at(total, place, change)
+        return Curve(edges=edges, height=np.cumsum(total)[:-1])
+
+    def reach(self) -> Curve:
+        """Return the highest end of a live slot over time, summed over arenas: what a plan that ended there would need."""
+        chosen = np.flatnonzero(self.placed & self.used)
+        edges = np.unique(np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen]]))
+        total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
+        if self.plan is None:
+            return Curve(edges=edges, height=total)
+        for arena in np.unique(self.plan.arena[chosen]).tolist():
+            top = np.zeros(len(total), dtype=np.int64)
+            here = chosen[self.plan.arena[chosen] == arena]
+            ends = self.plan.offset[here] + self.nbytes[here]
+            by_end = np.argsort(ends, kind="stable")  # later, higher slots paint over lower ones
+            first, last = np.searchsorted(edges, self.start[here]), np.searchsorted(edges, self.stop[here])
+            for index in by_end.tolist():
+                top[first[index] : last[index]] = ends[index]
+            total += top
+        return Curve(edges=edges, height=total)
+
+    @property
+    def source(self) -> str:
+        """Who made the plan, or what is shown if there is none."""
+        return (self.plan.source if self.plan is not None else "") or self.program.name
+
+
+def scenes(document: Document) -> tuple[Scene, ...]:
+    """Return one scene for each run, or where nothing ran one for each program."""
+    if document.runs:
+        found = (scene(document, run) for run in range(len(document.runs)))
+        return tuple(each for each in found if each is not None)
+    return tuple(_scene(program, None, _belief(document, program)) for program in document.programs)
+
+
+def scene(document: Document, run: int) -> Scene | None:
+    """Return the scene of one run; where nothing ran, run 0 is the first program, or None if there is none either.
+
+    Raises ModelError for a run that the document does not have.
+    """
+    runs = document.runs
+    if runs:
+        if not 0 <= run < len(runs):
+            raise ModelError("run", f"{run} does not exist; there are {len(runs)}, counted from 0")
+        plan, program = runs[run].plan, runs[run].program
+        own = plan.problem if plan.problem is not None and plan.problem.program is program else _belief(document, program)
+        return _scene(program, plan, own, runs[run].skip)
+    if run != 0:
+        raise ModelError("run", f"{run} does not exist; the document has no plan and runs nothing")
+    return _scene(document.programs[0], None, _belief(document, document.programs[0])) if document.programs else None
+
+
+def _scene(program: Program, plan: Plan | None, problem: Problem | None, skip: tuple[int, ...] = ()) -> Scene:
+    if len(program.ops) or problem is None:
+        (start, stop), sizes, steps = liveness.lifetimes(program, skip=skip).T, program.buffers.nbytes, len(program.ops)
+    else:
+        start, stop, sizes = problem.start, problem.stop, problem.nbytes
+        steps = int(stop[stop > start].max(initial=0))
+    return Scene(program=program, plan=plan, problem=problem, start=start, stop=stop, nbytes=sizes, steps=steps, skip=skip)
+
+
+def _belief(document: Document, program: Program) -> Problem | None:
+    return next((problem for problem in document.problems if problem.program is program), None)
+
+
+def _matching(pairs: Int64s) -> Int64s:
+    """Return the rows kept when at one step each buffer may stand in one only, the first come first."""
+    taken: set[tuple[int, int]] = set()
+    kept: list[list[int]] = []
+    for step, donor, recipient in pairs.tolist():
+        if (step, donor) not in taken and (step, recipient) not in taken:
+            kept.append([step, donor, recipient])
+            taken.update([(step, donor), (step, recipient)])
+    return np.array(kept, dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,334 @@
+"""Run a scenario: train three ways, ask every detector, find the cure, reach the verdict.
+
+The way data takes: scenario -> training graph -> program -> three plans (default, pinned, reference) -> three training runs ->
+evidence (S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference;
+the cure by delta debugging) -> verdict. The detectors see the program, the plan, the session and the kernels, never the scenario.
+
+* `default`: the planner under test, told only what the host reads; reuse and in place on.
+* `pinned`: the same planner, told that the host reads every node (`pin_leafs`: and every leaf).
+* `reference`: memory of its own for every tensor.
+
+Steps of training count from 1, runs of a session from 0. Results are deterministic for a given seed and number of threads.
+
+What this module does not see: the terminal, files, and figures.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim import cure
+from allocsim.allocators import Constraints, Planner, find, pin_all, pin_nodes
+from allocsim.allocators.planner import Allocator
+from allocsim.checks import check
+from allocsim.errors import ModelError, PlannerError
+from allocsim.evidence import CureRecord, Evidence, KernelRow
+from allocsim.model import Document, Plan, Run, Value
+from allocsim.verdict import Verdict, judge
+from engine.audit import Case, Layout, audit_ops
+from engine.differential import HostRun, compare, origins, same_bits, tap
+from engine.lower import Lowered, lower
+from engine.runtime import Runtime
+from repro import training
+from repro.scenario import Scenario, repaired
+
+Array = NDArray[Any]
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps done, steps in all)."""
+
+MODES: Final = ("default", "pinned", "reference")
+LOCKSTEP_RUNS: Final = 2
+"""Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a scenario is run; None takes what the scenario states."""
+
+    layers: int | None = None
+    seq: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    threads: int = 1
+    pin_leafs: bool = False
+    fixed: bool = False
+    allocator: str = "ggml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """One parameter gradient of one step against the reference."""
+
+    step: int
+    layer: int | None
+    tensor: str
+    ratio: float | None
+    """|g| / |g of the reference|; None where the reference is zero or either is not finite."""
+    cosine: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """One of the three training runs."""
+
+    plan: Plan
+    loss: tuple[float, ...]
+    """After each step."""
+    gradients: tuple[Gradient, ...]
+    first_difference: int | None
+    """The first step whose loss or any gradient is not the reference's to the bit; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything a scenario run produced."""
+
+    scenario: Scenario
+    options: Options
+    evidence: Evidence
+    verdict: Verdict
+    modes: Mapping[str, Mode]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def matches(self) -> bool:
+        """Whether the verdict names exactly the faults the scenario holds."""
+        return self.verdict.causes == frozenset(self.scenario.expected)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of `runs` in `repro run --json`."""
+        first, *rest = self.scenario.expected or ((None, None),)
+        return {
+            "scenario": self.scenario.name,
+            "matches": self.matches,
+            "expected": {"class": first[0], "fault": first[1], "also": [{"class": c, "fault": f} for c, f in rest]},
+            "verdict": self.verdict.as_json(),
+            "detectors": dict(self.verdict.detectors),
+            "modes": {
+                name: {
+                    "loss": list(mode.loss),
+                    "arena_bytes": mode.plan.peak_bytes,
+                    "first_difference": mode.first_difference,
+                    "gradients": [
+                        {"step": g.step, "layer": g.layer, "tensor": g.tensor, "ratio": g.ratio, "cosine": g.cosine}
+                        for g in mode.gradients
+                    ],
+                }
+                for name, mode in self.modes.items()
+            },
+        }
+
+
+def run(scenario: Scenario, options: Options, *, progress: Progress | None = None) -> Result:
+    """Run a scenario and return its evidence and verdict.
+
+    Raises:
+        ModelError: fewer steps than the fault takes to show, or sizes that make no model.
+        UnknownNameError: no such allocator.
+        PlannerError: the allocator cannot plan the program.
+    """
+    report = progress or (lambda _what, _done, _total: None)
+    if options.fixed:
+        scenario = repaired(scenario)
+    bench = _Bench(scenario, options, report)
+    reference = bench.train("reference")
+    modes = {"reference": reference, **{name: bench.train(name, against=reference) for name in ("pinned", "default")}}
+    evidence = bench.evidence(modes["default"])
+    return Result(
+        scenario=scenario,
+        options=options,
+        evidence=evidence,
+        verdict=judge(evidence),
+        modes={name: bench.mode(modes[name], against=reference, default=modes["default"]) for name in MODES},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trained:
+    """A training run before it is summed up: losses and, step by step, every parameter gradient."""
+
+    plan: Plan
+    loss: tuple[float, ...]
+    gradients: tuple[Mapping[int, Array], ...]
+    first_difference: int | None
+
+
+class _Bench:
+    """A scenario set up: one lowered program, its plans, its weights and its host."""
+
+    def __init__(self, scenario: Scenario, options: Options, progress: Progress) -> None:
+        self.scenario, self.options, self.progress = scenario, options, progress
+        setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
+        self.setup = setup
+        self.steps = options.steps if options.steps is not None else scenario.training.steps
+        if self.steps < scenario.least_steps:
+            least = scenario.least_steps
+            raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
+        self.lowered: Lowered = lower(setup.graph, (setup.loss,), kernels=scenario.kernels)
+        self.program = self.lowered.program
+        self.planner = _planner(options.allocator, scenario)
+        pins = pin_all if options.pin_leafs else pin_nodes
+        self.plans = {
+            "default": self.planner.plan(self.program),
+            "pinned": self.planner.plan(self.program, Constraints.of(self.program, pins=pins)),
+            "reference": find("reference").plan(self.program),
+        }
+        self.gradient_values = {self.lowered.value_of[g]: (p, g) for p, g in setup.gradients.items()}
+
+    def host(self, steps: int) -> list[HostRun]:
+        """What the host does in each of the first `steps` steps."""
+        once = self.scenario.write_once
+        return [HostRun(inputs=self.setup.inputs, skip=once if number else ()) for number in range(steps)]
+
+    def runtime(self, plan: Plan) -> Runtime:
+        return Runtime(self.lowered, plan, parameters=self.setup.parameters, threads=self.options.threads)
+
+    def train(self, name: str, *, against: "_Trained | None" = None) -> _Trained:
+        """Train by the plan of a mode."""
+        return self.train_plan(self.plans[name], self.steps, name, against=against)
+
+    def train_plan(self, plan: Plan, steps: int, name: str, *, against: "_Trained | None" = None) -> _Trained:
+        losses: list[float] = []
+        gradients: list[Mapping[int, Array]] = []
+        differs: int | None = None
+        with self.runtime(plan) as runtime:
+            taps = tap(runtime, self.gradient_values)
+            for number, host in enumerate(self.host(steps)):
+                outputs = runtime.run(host.inputs, skip=host.skip, observer=taps)
+                losses.append(float(outputs[self.setup.loss.name][0]))
+                gradients.append(taps.take())
+                self.progress(name, number + 1, steps)
+                if against is not None and differs is None and not _same_step(losses, gradients, against):
+                    differs = number + 1
+        return _Trained(plan=plan, loss=tuple(losses), gradients=tuple(gradients), first_difference=differs)
+
+    def mode(self, trained: _Trained, *, against: _Trained, default: _Trained) -> Mode:
+        """Sum a training run up: gradients of the first, the first differing and the last step, against the reference."""
+        shown = sorted({1, default.first_difference or 1, len(trained.loss)})
+        rows = [
+            Gradient(step=step, layer=parameter.layer, tensor=parameter.name, ratio=ratio, cosine=cosine)
+            for step in shown
+            for value, (parameter, _) in self.gradient_values.items()
+            for ratio, cosine in [compare(trained.gradients[step - 1][value], against.gradients[step - 1][value])]
+        ]
+        return Mode(plan=trained.plan, loss=trained.loss, gradients=tuple(rows), first_difference=trained.first_difference)
+
+    def evidence(self, default: _Trained) -> Evidence:
+        """Ask every detector about the default plan."""
+        session = self.session(default.plan, self.steps)
+        self.progress("kernels", 0, 1)
+        audit = tuple(
+            KernelRow(
+                kind=row.kind,
+                operand=row.operand,
+                result=row.result,
+                declared=row.declared,
+                measured="unsafe" if row.measured == "unsafe" else "safe",
+                max_error=row.max_error if np.isfinite(row.max_error) else None,
+                cases=row.cases,
+            )
+            for row in audit_ops(self.calls())
+            if row.measured != "not applicable"
+        )
+        self.progress("kernels", 1, 1)
+        horizon = min(self.steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
+        with self.runtime(default.plan) as planned, self.runtime(self.plans["reference"]) as reference:
+            found = origins(planned, reference, self.host(horizon))
+        self.progress("lockstep", 1, 1)
+        evidence = Evidence(document=session, audit=audit, origins=found, diverges=default.first_difference is not None)
+        return Evidence(
+            document=session,
+            audit=audit,
+            origins=found,
+            diverges=evidence.diverges,
+            cure=self.cure(evidence, horizon) if found or not judge(evidence).sound else None,
+        )
+
+    def calls(self) -> Iterator[Case]:
+        """The kernel calls of the program, as the audit wants them."""
+        values = self.program.values
+        for op, kernel, tensor in zip(self.program.ops, self.lowered.kernels, self.lowered.tensors, strict=True):
+            if kernel is not None:
+                yield Case(
+                    kind=op.kind,
+                    variant=self.lowered.variants[op.kind],
+                    params=tensor.params,
+                    operands=tuple(_layout(values[v]) for v in op.operands),
+                    results=tuple(_layout(values[v]) for v in op.results),
+                )
+
+    def session(self, plan: Plan, steps: int) -> Document:
+        """The runs of a training by `plan`, as a document."""
+        return Document.of(*(Run.of(plan, skip=self.lowered.skip(*host.skip)) for host in self.host(steps)))
+
+    def cure(self, evidence: Evidence, horizon: int) -> CureRecord | None:
+        """Search the smallest change of the belief that brings the reference back, statically and in numbers."""
+        problem = self.plans["default"].problem
+        if problem is None:
+            return None
+        target = self.train_plan(self.plans["reference"], horizon, "cure: reference")
+
+        def right(plan: Plan) -> bool:
+            if not check(self.session(plan, horizon), limit=1).clean:
+                return False
+            return self.train_plan(plan, horizon, "cure", against=target).first_difference is None
+
+        suspects, others = _suspects(evidence)
+        found = cure.find(problem, self.planner.place, suspects=suspects, others=others, right=right)
+        if found is None:
+            return None
+        before = self.plans["default"].peak_bytes
+        return CureRecord(
+            elements=tuple(element.describe(self.program) for element in found.elements),
+            nbytes=found.plan.peak_bytes - before,
+            pin_all_bytes=self.plans["pinned"].peak_bytes - before,
+            minimal=found.minimal,
+            trials=found.trials,
+        )
+
+
+def _layout(value: Value) -> Layout:
+    return Layout(dtype=value.dtype, shape=value.shape, strides=value.strides)
+
+
+def _suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:
+    """Return the changes that the evidence suggests, and all others that could matter."""
+    document = evidence.document
+    plan = document.runs[0].plan
+    program = plan.program
+    used = {element: None for donor, recipient in cure.used_pairs(plan) for element in cure.pair_class(program, donor, recipient)}
+    unsafe = {(row.kind, row.operand, row.result) for row in evidence.audit or () if row.measured == "unsafe"}
+    suspects: dict[cure.Element, None] = {
+        element: None for element in used if (element.kind, element.operand, element.result) in unsafe
+    }
+    for v in check(document).of_kind("StaleRead"):
+        if v.buffer is None or v.op is None:
+            continue
+        earlier = v.want_run is not None and v.run is not None and v.want_run < v.run
+        suspects[cure.Pin(v.buffer) if earlier else cure.Extend(v.buffer, v.op + 1)] = None
+    return list(suspects), [element for element in used if element not in suspects]
+
+
+def _same_step(losses: Sequence[float], gradients: Sequence[Mapping[int, Array]], against: _Trained) -> bool:
+    number = len(losses) - 1
+    if not np.array_equal(np.float64(losses[number]), np.float64(against.loss[number]), equal_nan=True):
+        return False
+    right = against.gradients[number]
+    return all(same_bits(gradient, right[value]) for value, gradient in gradients[number].items())
+
+
+def _planner(name: str, scenario: Scenario) -> Planner:
+    planner = find(name)
+    if scenario.belief is None:
+        return planner
+    if not isinstance(planner, Allocator):
+        raise PlannerError(f"allocator {name!r} has no belief of its own that {scenario.name} could make wrong")
+    return Allocator(
+        name=planner.name, belief=scenario.belief(planner.belief), placement=planner.placement, source=planner.source
+    )
+
+
+__all__ = ["MODES", "Gradient", "Mode", "Options", "Progress", "Result", "run"]

@@ -1,0 +1,99 @@
+"""What a scenario is: a training run, the defects put into it, and the verdict they must get.
+
+A scenario is data. It names a training set-up and the *defects*, each in one of the three places where memory planning fails:
+
+* `kernels`: kernel variants that break their own alias contract (fault: kernel);
+* `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
+* `write_once`: inputs the host writes before the first run only (fault: caller).
+
+Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be joined (`join`); their defects
+and expected verdicts add up. No detector is ever shown a scenario.
+
+What this module does not see: how anything is run or judged.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from allocsim.allocators import Constraints
+from allocsim.errors import ModelError
+from allocsim.model import Problem, Program
+
+Belief = Callable[[Program, Constraints], Problem]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A transformer with LoRA, its random weights and the rate it is trained at.
+
+    Weights are normal with mean 0; projections get `gain / sqrt(columns)` as standard deviation.
+    """
+
+    layers: int = 30
+    seq: int = 64
+    steps: int = 20
+    rate: float
+    """Learning rate of SGD."""
+    embedding_std: float
+    attention_gain: float
+    """Of the q and k projections: how sharply attention looks."""
+    output_gain: float
+    """Of the projections that write into the residual stream from attention, and of all not named here."""
+    down_gain: float
+    """Of the feed-forward projection back into the residual stream."""
+    lora_a_std: float
+    lora_b_std: float
+    lora_alpha: float
+    """LoRA's contribution is scaled by alpha / rank."""
+    seed_before_labels: bool = False
+    """Whether the caller declares the loss gradient's seed before the labels; it then lies in front of them, where space that
+    the labels leave is taken first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One bug with the verdict it must get."""
+
+    name: str
+    title: str
+    source: str
+    """Where the bug was reported."""
+    story: str
+    """What goes wrong, in a few sentences for a reader of `repro show`."""
+    training: Training
+    expected: tuple[tuple[str, str], ...]
+    """(class, fault) of every defect; empty for a repaired twin."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Op kind -> kernel variant, where it is not the default."""
+    belief: Callable[[Belief], Belief] | None = None
+    write_once: tuple[str, ...] = ()
+    least_steps: int = 1
+    """Training steps it takes for the fault to show."""
+
+
+def repaired(scenario: Scenario) -> Scenario:
+    """Return the twin without any defect; its verdict must be sound."""
+    return replace(scenario, name=f"{scenario.name} (fixed)", expected=(), kernels={}, belief=None, write_once=(), least_steps=1)
+
+
+def join(first: Scenario, second: Scenario) -> Scenario:
+    """Return both scenarios' defects in one run; they must share their training set-up and not meet in one place."""
+    if first.training != second.training:
+        raise ModelError("", f"{first.name} and {second.name} train differently and cannot be joined")
+    if first.name == second.name:
+        raise ModelError("", f"{first.name} is joined with itself")
+    clash = set(first.kernels) & set(second.kernels)
+    if clash or (first.belief is not None and second.belief is not None):
+        place = f"the kernel of {min(clash)}" if clash else "the belief"
+        raise ModelError("", f"{first.name} and {second.name} both change {place}")
+    return replace(
+        first,
+        name=f"{first.name}+{second.name}",
+        title=f"{first.title}; {second.title}",
+        story=f"{first.story} {second.story}",
+        expected=tuple(dict.fromkeys((*first.expected, *second.expected))),
+        kernels={**first.kernels, **second.kernels},
+        belief=first.belief or second.belief,
+        write_once=tuple(dict.fromkeys((*first.write_once, *second.write_once))),
+        least_steps=max(first.least_steps, second.least_steps),
+    )

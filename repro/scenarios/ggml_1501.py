@@ -1,0 +1,29 @@
+"""ggml issue 1501: a LoRA backward pass that does not learn on the CPU, because one kernel is not safe in place."""
+
+from repro.scenario import Scenario, Training
+
+TRAINING = Training(
+    rate=0.1,
+    embedding_std=0.1,
+    attention_gain=2.0,
+    output_gain=1.0,
+    down_gain=0.5,
+    lora_a_std=0.04,
+    lora_b_std=0.05,
+    lora_alpha=32.0,
+    seed_before_labels=True,
+)
+"""Chosen so that one repeated sequence is learnt in 20 steps of SGD, by 4 layers as by 30, through LoRA on q and v alone."""
+
+SCENARIO = Scenario(
+    name="ggml-1501",
+    title="30-layer LoRA backward does not learn; pinning every node cures it",
+    source="https://github.com/ggml-org/ggml/issues/1501",
+    story=(
+        "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. Before ggml 0.15.0 the "
+        "CPU kernel copied x into the result first and then read the gradient, which by then was gone. The plan is legal throughout."
+    ),
+    training=TRAINING,
+    expected=(("C04", "kernel"),),
+    kernels={"rms_norm_back": "two_pass"},
+)

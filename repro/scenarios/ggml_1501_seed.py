@@ -1,0 +1,18 @@
+"""The caller's way to the same symptom: the loss gradient's seed is set once, and its slot is recycled."""
+
+from repro.scenario import Scenario
+from repro.scenarios.ggml_1501 import TRAINING
+
+SCENARIO = Scenario(
+    name="ggml-1501-seed",
+    title="the first step is right, then training goes astray",
+    source="https://github.com/ggml-org/ggml/issues/1501",
+    story=(
+        "The seed of the backward pass is a leaf like any other: after its last reader has run, its slot is free for others. A caller "
+        "who sets it to 1 before the first step only trains on whatever lies there from the second step on."
+    ),
+    training=TRAINING,
+    expected=(("C06", "caller"),),
+    write_once=("loss_grad",),
+    least_steps=2,
+)

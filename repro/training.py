@@ -1,0 +1,78 @@
+"""From a scenario's `Training` to a graph, weights and inputs: SmolLM2-135M's shape with LoRA on q and v.
+
+Everything is seeded: weights and the one repeated sequence. Both LoRA factors are non-zero, so that every gradient is non-zero at
+the first step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import ModelError
+from engine.graph import Graph, Tensor
+from engine.models.llama import SMOLLM2_135M, LlamaConfig, batch, init_parameters, training_graph
+from repro.scenario import Training
+
+Array = NDArray[Any]
+
+TRAINED_ON_SEED = 1
+"""Added to the seed of the weights, so that the sequence is drawn independently of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A training run ready to be lowered."""
+
+    config: LlamaConfig
+    graph: Graph
+    loss: Tensor
+    gradients: Mapping[Tensor, Tensor]
+    """Parameter -> gradient, before the optimiser takes it."""
+    parameters: Mapping[str, Array]
+    inputs: Mapping[str, Array]
+
+
+def set_up(training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0) -> Setup:
+    """Return graph, weights and inputs; `layers` and `seq` replace what the scenario states.
+
+    Raises ModelError for sizes below 1.
+    """
+    layers = layers if layers is not None else training.layers
+    seq = seq if seq is not None else training.seq
+    for name, size in (("layers", layers), ("seq", seq)):
+        if size < 1:
+            raise ModelError(name, f"{size}; at least 1 is needed")
+    config = replace(SMOLLM2_135M, layers=layers, seq=seq, alpha=training.lora_alpha)
+    step = training_graph(config, seed_before_labels=training.seed_before_labels)
+    named = {tensor.name: tensor for tensor in step.graph.leafs}
+    return Setup(
+        config=config,
+        graph=step.graph,
+        loss=step.loss,
+        gradients={named[name]: gradient for name, gradient in step.gradients.items()},
+        parameters=_weights(config, training, seed),
+        inputs=batch(config, seed=seed + TRAINED_ON_SEED),
+    )
+
+
+def _weights(config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:
+    weights = init_parameters(config, seed=seed, embedding_std=training.embedding_std, lora_std=1.0, learning_rate=training.rate)
+    gains = {
+        ".attn_q.weight": training.attention_gain,
+        ".attn_k.weight": training.attention_gain,
+        ".attn_output.weight": training.output_gain,
+        ".ffn_down.weight": training.down_gain,
+        ".lora_a": training.lora_a_std,
+        ".lora_b": training.lora_b_std,
+    }
+    for name, weight in weights.items():
+        for ending, gain in gains.items():
+            if name.endswith(ending):
+                np.multiply(weight, np.float32(gain), out=weight)
+    return weights
+
+
+__all__ = ["Setup", "set_up"]

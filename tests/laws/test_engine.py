@@ -1,0 +1,240 @@
+"""Laws of the engine on generated graphs: meaning, derivatives, and that a sound plan is invisible.
+
+A graph is a list of small recipes (an op and three numbers that choose among the tensors it fits), so that a failing one shrinks to
+the few ops that matter. Graphs have views of views, strided operands, broadcasts, tensors read often and tensors never read.
+"""
+
+from math import prod
+
+import engine_oracle
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocsim.allocators import find
+from allocsim.builder import plan_of
+from allocsim.checks import check
+from allocsim.model import Document, Role, Run
+from engine.autodiff import backward
+from engine.graph import Graph
+from engine.lower import lower
+from engine.ops.rule import repeats_into
+from engine.runtime import Runtime
+
+SHAPES = ((2, 3, 4), (3, 4), (4, 4), (4,), (1, 4), (6, 2), (1, 1), (4, 1, 4))
+
+UNARY = {
+    "silu": {},
+    "scale": {"s": -1.5},
+    "rms_norm": {"eps": 0.5},
+    "soft_max": {"scale": 0.7},
+    "cont": {},
+}
+
+
+def one(kind):
+    return lambda graph, x, i, j: graph.op(kind, x(i), **UNARY[kind])
+
+
+def same_shape(kind):
+    def build(graph, x, i, j):
+        a = x(i)
+        b = x(j, lambda t: t.shape == a.shape)
+        return graph.op(kind, a, b)
+
+    return build
+
+
+def broadcast(kind):
+    def build(graph, x, i, j):
+        a = x(i)
+        return graph.op(kind, a, x(j, lambda t: repeats_into(t.shape, a.shape)))
+
+    return build
+
+
+def product(kind, axis):
+    def build(graph, x, i, j):
+        b = x(i, lambda t: len(t.shape) >= 2)
+        fits = lambda t: len(t.shape) >= 2 and t.shape[axis] == b.shape[axis] and repeats_into(t.shape[:-2], b.shape[:-2])  # noqa: E731
+        return graph.op(kind, x(j, fits), b)
+
+    return build
+
+
+def turned(graph, x, i, j):
+    a = x(i)
+    shift = j % len(a.shape)
+    return graph.op("permute", a, axes=tuple((axis + shift) % len(a.shape) for axis in range(len(a.shape))))
+
+
+def transposed(graph, x, i, j):
+    return graph.op("transpose", x(i, lambda t: len(t.shape) >= 2))
+
+
+def repeated(graph, x, i, j):
+    a = x(i, lambda t: len(t.shape) < 3)
+    return graph.op("repeat", a, shape=(1 + j % 3, *a.shape))
+
+
+def flat(graph, x, i, j):
+    a = x(i, lambda t: t.contiguous)
+    half = next((n for n in (3, 2) if prod(a.shape) % n == 0), 1)
+    return graph.op("reshape", a, shape=(prod(a.shape),) if j % 2 else (half, prod(a.shape) // half))
+
+
+def slab(graph, x, i, j):
+    a = x(i, lambda t: t.contiguous)
+    strides = tuple(prod(a.shape[axis + 1 :]) for axis in range(len(a.shape)))
+    start = j % a.shape[0]
+    return graph.op("view", a, shape=(a.shape[0] - start, *a.shape[1:]), strides=strides, offset=start * strides[0])
+
+
+def folded(graph, x, i, j):
+    a = x(i)
+    return graph.op("repeat_back", a, shape=(1, *a.shape[1:]) if j % 2 else a.shape[-1:])
+
+
+RECIPES = (
+    *(one(kind) for kind in UNARY),
+    same_shape("swiglu"),
+    *(broadcast(kind) for kind in ("add", "sub", "mul")),
+    product("mul_mat", -1),
+    product("out_prod", -2),
+    turned,
+    transposed,
+    flat,
+    slab,
+    folded,
+    repeated,
+)
+
+numbers = st.integers(0, 7)
+recipes = st.lists(st.tuples(st.integers(0, len(RECIPES) - 1), numbers, numbers), min_size=1, max_size=10)
+
+
+def build(steps, dtype, *, differentiable=True):
+    """Return (graph, loss): of eight leafs four are trained; every result that nothing reads counts in the loss.
+
+    With `differentiable`, nothing reads the result of an op that has no derivative.
+    """
+    graph = Graph("generated")
+    tensors = [
+        graph.parameter(f"w{i}", shape, dtype, trainable=True) if i % 2 else graph.input(f"x{i}", shape, dtype)
+        for i, shape in enumerate(SHAPES)
+    ]
+
+    def usable(tensor):
+        return not differentiable or tensor.is_leaf or bool(tensor.rule.derivatives)
+
+    def choose(number, fits=lambda _: True):
+        found = [tensor for tensor in tensors if usable(tensor) and fits(tensor)]
+        return found[-1 - number % len(found)]
+
+    for recipe, i, j in steps:
+        tensors.append(RECIPES[recipe](graph, choose, i, j))
+    read = {source for tensor in tensors for source in tensor.sources}
+    ends = [tensor for tensor in tensors if usable(tensor) and (tensor not in read or tensor.trainable)]
+    parts = [graph.op("sum", graph.op("rms_norm", tensor, eps=1.0)) for tensor in ends]
+    loss = parts[0]
+    for part in parts[1:]:
+        loss = graph.op("add", loss, part)
+    graph.expand(loss, *(tensor for tensor in tensors if not usable(tensor)))
+    return graph, loss
+
+
+def data_for(graph, seed):
+    generator = np.random.default_rng(seed)
+    dtypes = {"f32": np.float32, "f64": np.float64}
+    return {leaf.name: generator.standard_normal(leaf.shape).astype(dtypes[leaf.dtype]) for leaf in graph.leafs}
+
+
+def run(lowered, plan, data):
+    roles = {leaf.name: leaf.role for leaf in lowered.graph.leafs}
+    runtime = Runtime(lowered, plan, parameters={n: a for n, a in data.items() if roles[n] == Role.PARAMETER}, threads=None)
+    return runtime.run({n: a for n, a in data.items() if roles[n] == Role.INPUT})
+
+
+def random_plan(program, seed):
+    """Place buffers in random order at the lowest free offset, from the accesses of the ops and nothing else."""
+    generator = np.random.default_rng(seed)
+    count = len(program.buffers)
+    first, last = np.full(count, len(program.ops)), np.full(count, -1)
+    for op in program.ops:
+        if op.kind != "view":
+            for value in (*op.operands, *op.results):
+                buffer = program.values[value].buffer
+                first[buffer], last[buffer] = min(first[buffer], op.step), max(last[buffer], op.step)
+    offsets, placed = {}, []
+    for buffer in generator.permutation(np.flatnonzero(~program.buffers.persistent)).tolist():
+        nbytes = int(program.buffers.nbytes[buffer])
+        blocks = sorted((o, e) for b, o, e in placed if first[b] <= last[buffer] and first[buffer] <= last[b])
+        offset = 32 * int(generator.integers(0, 3))
+        for start, end in blocks:
+            if start < offset + nbytes and offset < end:
+                offset = -(-end // 32) * 32
+        offsets[buffer] = offset
+        placed.append((buffer, offset, offset + nbytes))
+    return plan_of(program, offsets)
+
+
+@given(steps=recipes, seed=st.integers(0, 99))
+@settings(max_examples=60)
+def test_a_graph_means_what_its_ops_mean(steps, seed):
+    """Loss and gradients in f64 are those of the plain interpretation and of HIPS autograd."""
+    graph, loss = build(steps, "f64")
+    data = data_for(graph, seed)
+    expected_loss = engine_oracle.interpret(graph, data)[loss]
+    expected = engine_oracle.gradients(graph, loss, graph.trainable, data)
+    found = backward(graph, loss)
+    lowered = lower(graph, [loss, *found.values()])
+    out = run(lowered, find("reference").plan(lowered.program), {**data, "loss_grad": np.ones(1)})
+
+    np.testing.assert_allclose(out[loss.name], expected_loss, rtol=1e-9, atol=1e-9)
+    for parameter, gradient in found.items():
+        np.testing.assert_allclose(out[gradient.name], expected[parameter], rtol=1e-8, atol=1e-9)
+
+
+@given(steps=recipes, seed=st.integers(0, 99))
+@settings(max_examples=60)
+def test_a_sound_plan_is_invisible(steps, seed):
+    """Under random sound plans and under ggml's, with its in-place reuse, results in f32 are bit for bit those without reuse."""
+    graph, loss = build(steps, "f32")
+    found = backward(graph, loss)
+    lowered = lower(graph, [loss, *found.values()])
+    data = data_for(graph, seed)
+    expected = run(lowered, find("reference").plan(lowered.program), data)
+    for plan in (find("ggml").plan(lowered.program), random_plan(lowered.program, seed)):
+        out = run(lowered, plan, data)
+
+        assert all(np.array_equal(out[name], expected[name], equal_nan=True) for name in expected), plan
+
+
+@given(steps=recipes, seed=st.integers(0, 99), accumulate=st.booleans())
+@settings(max_examples=40)
+def test_lowered_programs_are_clean(steps, seed, accumulate):
+    """Run twice, with resets or without, the judge finds nothing: not in the program, not in a sound plan, not in ggml's belief."""
+    graph, loss = build(steps, "f32")
+    found = backward(graph, loss, accumulate=accumulate)
+    lowered = lower(graph, [loss, *found.values()])
+    kept = lowered.skip(*(f"acc.{parameter.name}" for parameter in found)) if accumulate else ()
+    for plan in (find("reference").plan(lowered.program), find("ggml").plan(lowered.program), random_plan(lowered.program, seed)):
+        report = check(Document.of(Run.of(plan), Run.of(plan, skip=kept)))
+
+        assert report.violations == ()
+
+
+@given(steps=recipes)
+@settings(max_examples=40)
+def test_every_op_that_runs_comes_after_what_it_reads(steps):
+    """The order is topological, complete and without repeats, in the graph and in its program."""
+    graph, _ = build(steps, "f32", differentiable=False)
+    order = {tensor: place for place, tensor in enumerate((*graph.leafs, *graph.nodes))}
+    lowered = lower(graph)
+
+    assert len(order) == len(graph.leafs) + len(graph.nodes)
+    assert all(order[source] < order[node] for node in graph.nodes for source in node.sources)
+    for node in graph.nodes:
+        op = lowered.program.ops[lowered.step_of[node]]
+        assert op.operands == tuple(lowered.value_of[source] for source in node.sources)
+        assert op.results == (lowered.value_of[node],)

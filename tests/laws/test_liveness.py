@@ -1,0 +1,89 @@
+"""Laws of liveness, against the byte-by-byte oracle and against definitions spelled out."""
+
+from itertools import combinations
+
+import numpy as np
+from columns import difference
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import live_steps, measure, permissible
+from strategies import documents, programs
+
+from allocsim import liveness
+from allocsim.explanation import explain
+from allocsim.interchange import from_networkx, to_networkx
+from allocsim.model import HOST_WRITE, Document, Program
+
+
+@given(programs(defects=True), st.data())
+def test_lifetimes_are_the_steps_in_which_a_buffer_is_live(program: Program, data: st.DataObject) -> None:
+    uploads = np.flatnonzero(program.ops.is_kind(HOST_WRITE)).tolist()
+    skip = data.draw(st.lists(st.sampled_from(uploads), unique=True)) if uploads else []
+    found = liveness.lifetimes(program, skip=skip).tolist()
+    assert [set(range(start, stop)) for start, stop in found] == list(live_steps(program, skip).values())
+
+
+@given(programs(defects=True))
+def test_live_bytes_and_their_peak_are_sums_over_live_buffers(program: Program) -> None:
+    live, size = live_steps(program), program.buffers.nbytes.tolist()
+    spelled = [sum(size[b] for b in live if step in live[b]) for step in range(len(program.ops))]
+    assert liveness.live_bytes(program).tolist() == spelled
+    peak = liveness.peak(program)
+    if peak is None:
+        assert not spelled
+        return
+    assert (peak.nbytes, peak.step) == (max(spelled), spelled.index(max(spelled)))
+    assert set(peak.buffers) == {b for b in live if peak.step in live[b]}
+
+
+@given(programs(defects=True))
+def test_interference_is_living_together_in_one_arena(program: Program) -> None:
+    live, size, arena = live_steps(program), program.buffers.nbytes, program.buffers.arena
+    expected = {(a, b) for a, b in combinations(live, 2) if live[a] & live[b] and size[a] and size[b] and arena[a] == arena[b]}
+    pairs = [tuple(pair) for pair in liveness.interference_pairs(program).tolist()]
+    assert pairs == sorted(expected)
+    graph = liveness.interference_graph(program)
+    assert set(map(frozenset, graph.edges)) == set(map(frozenset, expected))
+    assert len(graph) == len(live)
+
+
+@given(programs(defects=True))
+def test_permissible_pairs_are_those_the_oracle_permits(program: Program) -> None:
+    live = live_steps(program)
+    expected = {
+        (max(live[d]), d, r)
+        for d in live
+        for r in live
+        if d != r and live[d] and live[r] and max(live[d]) == min(live[r]) and permissible(program, d, r)
+        if program.buffers.nbytes[d] and program.buffers.nbytes[r]
+    }
+    found = {tuple(row) for row in liveness.permissible_pairs(program).tolist()}
+    assert {row for row in found if program.buffers.nbytes[row[1]] and program.buffers.nbytes[row[2]]} == expected
+
+
+@given(documents())
+def test_the_lower_bound_is_the_one_the_oracle_measures(document: Document) -> None:
+    runs = [run for run in document.runs if len(run.program.ops)]
+    bounds = [liveness.lower_bound(run.program, counted=run.plan.arena >= 0, skip=run.skip) for run in runs]
+    if len(runs) == len(document.runs):
+        assert max(bounds, default=0) == measure(document).lower_bound_bytes
+
+
+@given(programs(defects=True))
+def test_a_program_comes_back_from_networkx_with_equal_columns(program: Program) -> None:
+    again = from_networkx(to_networkx(program))
+    assert difference(program, again) is None
+
+
+@given(documents())
+def test_every_buffer_can_be_explained_under_every_plan(document: Document) -> None:
+    for plan in document.plans:
+        live = live_steps(plan.program)
+        for buffer in range(len(plan.program.buffers)):
+            found = explain(plan.program, buffer, plan)
+            assert set(range(found.start, found.stop)) == live[buffer]
+            assert found.text.startswith(f"buffer {buffer} ")
+            others = found.before + found.after + found.conflicts
+            assert buffer not in others
+            assert all(not live[other] & live[buffer] for other in found.before + found.after)
+            assert all(live[other] & live[buffer] for other in found.conflicts)
