@@ -54,9 +54,6 @@ class ChildDiedError(EngineError):
         self.signal = signal_number
         self.said = said
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.signal, self.said)
-
 
 class Child:
     """A server process with one libggml mapped. Use as a context manager, or `close` it."""
@@ -117,11 +114,23 @@ class Child:
         if kind == "ok":
             return payload
         if kind == "raised":
-            raise payload
+            raise _error(*payload)
         if kind == "late":
             raise ChildDiedError(f"ggml {self.which!r} did not finish {what} within {payload:g} s")
         code, said = payload
         raise ChildDiedError(f"ggml {self.which!r} died in {what} ({_ended(code)}): {said}", max(-code, 0), said)
+
+
+def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
+    """Return an error as what it is made of: constructors with arguments of their own do not survive pickling."""
+    return type(error), error.args, vars(error)
+
+
+def _error(kind: type[AllocsimError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> AllocsimError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(attributes)
+    return error
 
 
 def _ended(code: int) -> str:
@@ -162,7 +171,7 @@ def _serve(path: str, which: str) -> None:
         library.ops  # noqa: B018 - fill the caches that every fork would fill again
         reply: tuple[str, Any] = ("ok", library.version)
     except AllocsimError as error:
-        reply = ("raised", error)
+        reply = ("raised", _told(error))
     _send(replies, pickle.dumps(reply))
     while reply[0] == "ok":
         try:
@@ -170,11 +179,11 @@ def _serve(path: str, which: str) -> None:
         except EOFError:
             return
         task = partial(getattr(importlib.import_module(module), name), **keywords)
-        _send(replies, pickle.dumps(_in_fork(library, task, arguments, timeout)))
+        _send(replies, _in_fork(library, task, arguments, timeout))
 
 
-def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
-    """Run one task in a fork; return the reply to send."""
+def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> bytes:
+    """Run one task in a fork; return the reply to send, as the fork wrote it where it ended well."""
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as errors:
         process = os.fork()
@@ -190,12 +199,11 @@ def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, .
             os.kill(process, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if late:
-            return "late", timeout
+            return pickle.dumps(("late", timeout))
         if code == 0 and payload:
-            kind, result = pickle.loads(payload)  # noqa: S301 - our own child
-            return kind, result
+            return payload
         errors.seek(0)
-        return "died", (code, _last_line(errors.read()))
+        return pickle.dumps(("died", (code, _last_line(errors.read()))))
 
 
 def _drain(pipe: Any, timeout: float) -> tuple[bytes, bool]:
@@ -218,11 +226,11 @@ def _run(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...],
         try:
             reply: tuple[str, Any] = ("ok", task(library, *arguments))
         except AllocsimError as error:
-            reply = ("raised", error)
+            reply = ("raised", _told(error))
         except Exception as error:  # noqa: BLE001 - told to the parent, which raises it
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__} in the child ({os.path.basename(where.filename)}:{where.lineno}): {error}"  # noqa: PTH119
-            reply = ("raised", EngineError(text))
+            reply = ("raised", _told(EngineError(text)))
         payload = memoryview(pickle.dumps(reply))
         while payload:
             payload = payload[os.write(write_end, payload) :]

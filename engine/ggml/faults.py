@@ -9,11 +9,14 @@ Source: reading and measuring ggml 0.13.1 to 0.26.0; llama.cpp issue 28448, ggml
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allocators import ALLOCATORS, Constraints
+from allocsim.model import Document, Run
+from engine.ggml.capture import document
 from engine.ggml.graph import Context, Workspace
 from engine.ggml.layout import FLAGS, TENSOR, graph_record, pointers, records
 from engine.ggml.library import Library
@@ -34,6 +37,8 @@ class Finding:
     """The number it would read from a right plan."""
     rows: dict[str, Rows] = field(default_factory=dict)
     """Graphs that ran, by name, with their real addresses."""
+    untold: tuple[str, ...] = ()
+    """Tensors flagged OUTPUT after the plan was made: the host reads them, the planner did not know."""
     detail: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -52,6 +57,26 @@ class Fault:
     root_cause: str
     """Class of the catalogue, C01 to C15."""
     task: Callable[[Library], Finding]
+
+
+def evidence(finding: Finding) -> Document | None:
+    """Return what a check needs to find the fault again: the run, with what its planner was told; None where no graph was walked.
+
+    A plan made for another program is a session: the program that ran, with the slots of the plan it was given.
+    """
+    if "run" not in finding.rows:
+        return None
+    ran = document(finding.rows["run"])
+    if "planned" in finding.rows:
+        plan = document(finding.rows["planned"]).plans[0]
+        return Document.of(Run.of(plan, program=ran.programs[0]))
+    if not finding.untold:
+        return ran
+    plan, program = ran.plans[0], ran.programs[0]
+    assert plan.problem is not None
+    told = np.array([name not in finding.untold for name in program.buffers.names]) & plan.problem.pinned
+    believed = ALLOCATORS["ggml"].believe(program, Constraints.of(program, pins=told, own=plan.problem.own))
+    return Document.of(replace(plan, problem=believed))
 
 
 class _Small:
@@ -126,7 +151,7 @@ def late_output(library: Library) -> Finding:
         ws.pin([a])
         ws.allocate(ws.planner(), told.graph)
         told.compute(1.0)
-        return Finding(found=found, wanted=told.read(a), rows={"run": rows})
+        return Finding(found=found, wanted=told.read(a), rows={"run": rows}, untold=("a",))
 
 
 def none_view(library: Library) -> Finding:
@@ -215,7 +240,13 @@ def shared_gradient(library: Library) -> Finding:
     with Workspace(library) as ws:
         found, rows = biased(ws, pinned=False)
         wanted, _ = biased(ws, pinned=True)
-        return Finding(found=found, wanted=wanted, rows={"run": rows}, detail={"relative_error": abs(found - wanted) / wanted})
+        return Finding(
+            found=found,
+            wanted=wanted,
+            rows={"run": rows},
+            untold=("grad for bias",),
+            detail={"relative_error": abs(found - wanted) / wanted},
+        )
 
 
 def opt_accumulates(library: Library) -> Finding:
