@@ -67,6 +67,6 @@ def check(document: Document, *, limit: int = 10_000) -> Report:
         violations=findings.listed("violation"),
         warnings=findings.listed("warning"),
         count=count,
-        truncated=count > COUNT_LIMIT,
+        truncated=findings.bounded or count > COUNT_LIMIT,
         stats=stats(case),
     )

@@ -122,12 +122,19 @@ class Findings:
         self.limit = limit
         self.counts: Counter[str] = Counter()
         self.records: list[Violation] = []
+        self.bounded = False
+        """Whether some count is only a lower bound."""
 
     def report(self, kind: str, make: Callable[[], Violation]) -> None:
         """Count one defect; keep its record if there is room."""
         if self.counts[kind] < self.limit:
             self.records.append(make())
         self.counts[kind] += 1
+
+    def more(self, kind: str, count: int) -> None:
+        """Count at least so many defects beyond those that were looked at one by one: the count is now a lower bound."""
+        self.counts[kind] += count
+        self.bounded = True
 
     def room(self, kind: str) -> int:
         """Return how many records of `kind` may still be kept."""

@@ -90,7 +90,8 @@ class _Book:
         faults.sort(key=lambda fault: fault[0])
         for number, kind, over in faults:
             findings.report(kind, partial(self._record, kind, number, over))
-        findings.counts["AllocOverLive"] += beyond
+        if beyond:
+            findings.more("AllocOverLive", beyond)
 
     def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
         """Return, for each allocation over live bytes, its event and each buffer that is there; and how many are not listed."""

@@ -12,7 +12,7 @@ One record for each (run, pair): `buffer` is the lower index of the two, `other_
 `buffer`; `op` and `step` the first op at which both live.
 
 Complexity: O(buffers log^2 buffers + conflicts listed) once for runs alike. At most `COUNT_LIMIT` conflicts of a run, and as many
-as there are permitted pairs, are listed; all are counted, which may include permitted pairs among those not listed.
+as there are permitted pairs, are listed; if there are more, the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
 """
@@ -33,12 +33,13 @@ from allocsim.model import Plan, Problem, Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Conflicts:
-    """Pairs of buffers in conflict, in order of step; `beyond` are counted but not listed."""
+    """Pairs of buffers in conflict, in order of step; where the list was `cut`, at least `beyond` more are not in it."""
 
     step: Int64s
     buffer: Int64s
     other: Int64s
-    beyond: int
+    beyond: int = 0
+    cut: bool = False
 
 
 def check_placement(case: Case, findings: Findings) -> None:
@@ -51,7 +52,9 @@ def check_placement(case: Case, findings: Findings) -> None:
         listed = min(findings.room("Overlap"), len(found.step))
         for row in range(listed):
             findings.report("Overlap", partial(_record, trial, found, row))
-        findings.counts["Overlap"] += len(found.step) - listed + found.beyond
+        findings.counts["Overlap"] += len(found.step) - listed
+        if found.cut:
+            findings.more("Overlap", found.beyond)
 
 
 def _conflicts(case: Case, trial: Trial) -> _Conflicts:
@@ -71,16 +74,18 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
         steps.append(np.maximum(start[found.left], start[found.right]))
     if not pairs:
         empty = np.empty(0, dtype=np.int64)
-        return _Conflicts(step=empty, buffer=empty, other=empty, beyond=0)
+        return _Conflicts(step=empty, buffer=empty, other=empty)
     pair, step = np.concatenate(pairs), np.concatenate(steps)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
-    # a buffer with gaps lives several times, and meets the other each time
+    # a buffer with gaps lives several times, and may meet the other each time
     keep = np.zeros(len(pair), dtype=np.bool_)
     keep[np.unique(pair, return_index=True)[1]] = True
     keep &= ~np.isin(pair, _unordered(allowed // count, allowed % count, count))
+    gapless = len(np.unique(lives.buffer)) == len(lives.buffer)
+    certain = max(beyond - len(allowed), 0) if gapless else 0
     first, second = pair // count, pair % count
-    return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=beyond)
+    return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
 
 
 def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:
