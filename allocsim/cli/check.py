@@ -38,9 +38,9 @@ def check(
         except OSError as error:
             entries.append({"file": path, "error": os_error_line(error)})
         else:
-            entries.append({"file": path, **_entry(report)})
+            entries.append({"file": path, **report_entry(report)})
             if not as_json:
-                _print(path, report)
+                print_report(path, report)
         if "error" in entries[-1]:
             print_error(entries[-1]["error"])
     if as_json:
@@ -50,7 +50,8 @@ def check(
     return int(not all(entry["clean"] for entry in entries))
 
 
-def _entry(report: Report) -> dict[str, Any]:
+def report_entry(report: Report) -> dict[str, Any]:
+    """Return a report as the JSON object of format.md."""
     return {
         "clean": report.clean,
         "count": report.count,
@@ -70,7 +71,8 @@ def record(violation: Violation) -> dict[str, Any]:
     return fields | names | ({} if in_apart is None else {"in_apart": in_apart})
 
 
-def _print(path: str, report: Report) -> None:
+def print_report(path: str, report: Report) -> None:
+    """Print what was found in one file: a line, and a line for each violation and warning."""
     stats = report.stats
     sizes = f"peak {in_bytes(stats.peak_bytes)}, lower bound {in_bytes(stats.lower_bound_bytes)}"
     verdict = "clean" if report.clean else f"{'over ' if report.truncated else ''}{_count(report.count, 'violation')}"
