@@ -1,0 +1,94 @@
+"""`allocsim capture ggml`: program and plan out of a live real ggml, as a native document, checked on the way.
+
+A graph is built in the library with ggml's own ops, planned by its own allocator, and walked (`engine.ggml`): the transformer of issue
+1501 at a size of choice, or the recipe of a finding that `allocsim fuzz` kept. In a program of your own use
+`engine.ggml.capture.capture(pointer, adopt())` on any planned `ggml_cgraph`.
+
+Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or refused.
+
+What this module does not see: how a graph is walked (`engine.ggml.rows`) and judged (`allocsim.checks`).
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allocsim.checks import check
+from allocsim.cli.check import print_report, report_entry
+from allocsim.cli.output import print_json, print_line, show_path
+from allocsim.document import write
+from allocsim.errors import DocumentError
+from allocsim.model import Document
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+
+class Graph(StrEnum):
+    """How much of a training step is captured."""
+
+    FORWARD = "forward"
+    TRAIN = "train"
+    SGD = "train+sgd"
+
+
+class Mode(StrEnum):
+    """What is flagged as OUTPUT before the plan is made."""
+
+    DEFAULT = "default"
+    PINNED = "pinned"
+    BACKWARD = "backward"
+    GRADIENTS = "gradients"
+
+
+@app.callback()
+def capture() -> None:
+    """Capture a plan out of a live real system."""
+
+
+@app.command()
+def ggml(
+    *,
+    library: Annotated[str, typer.Option("--ggml", help="before, after, or the path of a libggml.")] = "after",
+    recipe: Annotated[Path | None, typer.Option(help="A finding of the fuzzer, instead of the transformer.")] = None,
+    layers: Annotated[int, typer.Option(min=1, max=1000, help="Layers of the transformer.")] = 30,
+    graph: Annotated[Graph, typer.Option(help="How much of a training step.")] = Graph.SGD,
+    mode: Annotated[Mode, typer.Option(help="What is flagged as OUTPUT.")] = Mode.DEFAULT,
+    out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """A planned graph of real ggml as a document: checked, and written or drawn if asked."""
+    document, name = _captured(library, recipe, layers, graph, mode)
+    report = check(document)
+    if out is not None:
+        write(document, out)
+    if plot is not None:
+        import reports  # noqa: PLC0415 - draws only when asked
+
+        reports.plot(document, "map", plot, run=0)
+    if as_json:
+        print_json({"source": document.plans[0].source, "graph": name, **report_entry(report)})
+    else:
+        print_report(f"{document.plans[0].source}, {name}", report)
+        for path in (out, plot):
+            if path is not None:
+                print_line(f"wrote {show_path(path)}")
+    return int(not report.clean)
+
+
+def _captured(library: str, recipe: Path | None, layers: int, graph: Graph, mode: Mode) -> tuple[Document, str]:
+    from engine.ggml import fuzz, tasks  # noqa: PLC0415 - needs no library for --help
+    from engine.ggml.capture import document  # noqa: PLC0415
+    from engine.ggml.probe import open_library  # noqa: PLC0415
+    from engine.ggml.transformer import TINY  # noqa: PLC0415
+
+    with open_library(library) as child:
+        if recipe is None:
+            rows = child.call(tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
+        elif mode in (Mode.DEFAULT, Mode.PINNED):
+            rows = child.call(tasks.plan_rows, fuzz.load(recipe), mode=mode.value)
+        else:
+            raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")
+    return document(rows), rows["meta"]["name"]
