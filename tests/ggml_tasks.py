@@ -5,7 +5,9 @@ import ctypes
 import numpy as np
 
 from engine.ggml import layout, probe
+from engine.ggml.graph import Workspace
 from engine.ggml.rows import walk
+from engine.ggml.transformer import TINY, build, differentiate
 
 
 def probe_with_field_moved(library, field, by):
@@ -34,3 +36,13 @@ def walk_what_is_no_graph(library):
     """Walk 512 bytes of ones."""
     memory = ctypes.create_string_buffer(b"\xff" * 512)
     return walk(library, ctypes.addressof(memory))
+
+
+def walk_two_plans(library):
+    """Plan a forward graph, then its backward graph with another allocator, and walk it without naming the buffers."""
+    with Workspace(library) as ws:
+        model = build(ws, TINY, kind="forward")
+        ws.allocate(ws.planner(), model.graph)
+        differentiate(model)
+        ws.allocate(ws.planner(), model.graph)
+        return walk(library, model.graph)

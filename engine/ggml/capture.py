@@ -29,6 +29,9 @@ from engine.ggml.rows import Rows, walk
 NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/]*)\.so[^/]*$")
 """Files that may have a ggml inside."""
 
+USERS = ("libllama", "libwhisper")
+"""Libraries that use a ggml beside them rather than hold one."""
+
 
 def capture(
     graph: int, library: Library, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None
@@ -60,9 +63,8 @@ def adopt(path: str | Path | None = None) -> Library:
     if path is not None:
         return checked(str(path))
     found = mapped()
-    preferred = [file for file in found if file.name.startswith("libggml-cpu")] or [
-        file for file in found if not file.name.startswith(("libggml-base", "libggml-", "libllama", "libwhisper"))
-    ]
+    beside = tuple(f"libggml{part}" for part in ("-base", ".", "-"))  # parts of one ggml, reached through its libggml-cpu
+    preferred = [file for file in found if file.name.startswith("libggml-cpu") or not file.name.startswith((*beside, *USERS))]
     if len(preferred) == 1:
         return checked(str(preferred[0]))
     if not preferred:

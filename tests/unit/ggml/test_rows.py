@@ -1,15 +1,21 @@
 """Captured rows against the plans kept as data, and against what a graph is known to be."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from ggml_live import BOTH, live
-from ggml_tasks import walk_what_is_no_graph
+from ggml_tasks import walk_two_plans, walk_what_is_no_graph
 
+from allocsim.checks import check
 from allocsim.errors import EngineError
-from engine.ggml.capture import document
-from engine.ggml.recipes import Recipe, leaf, step
+from engine.ggml.capture import adopt, capture, document
+from engine.ggml.faults import forward_then_backward
+from engine.ggml.graph import Workspace
+from engine.ggml.probe import checked
+from engine.ggml.recipes import Recipe, build, leaf, place, step
 from engine.ggml.tasks import plan_rows, transformer_rows
 from engine.ggml.transformer import TINY, Shape
 
@@ -70,3 +76,46 @@ def test_a_capture_is_a_document_with_program_problem_and_plan():
 def test_a_pointer_that_is_no_graph_is_refused():
     with pytest.raises(EngineError, match="is no ggml_cgraph"):
         live("after").call(walk_what_is_no_graph)
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_a_graph_of_this_very_process_is_captured(which):
+    live(which)
+    library = checked(which)
+    recipe = Recipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
+
+    with Workspace(library) as ws:
+        built = build(ws, recipe)
+        place(ws, built)
+        captured = capture(built.graph, library)
+
+    assert captured.plans[0].source == f"ggml {library.version}"
+    assert check(captured).clean
+
+
+def test_a_python_program_with_a_binding_loaded_adopts_its_library():
+    live("after")
+    script = "import xllamacpp; from engine.ggml.capture import adopt; print(adopt().version)"
+
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "0.26.0\n"
+
+
+def test_a_process_with_two_libraries_is_asked_which():
+    live("before")
+    live("after")
+    checked("before")
+    checked("after")
+
+    with pytest.raises(EngineError, match=r"several libggml are mapped .*give the path of one"):
+        adopt()
+
+
+def test_a_graph_in_two_compute_buffers_is_refused_unless_they_are_named():
+    live("after")
+    finding = live("after").call(forward_then_backward)
+
+    assert finding.rows["run"]["meta"]["buffer_size"] > finding.rows["forward"]["meta"]["buffer_size"]
+    with pytest.raises(EngineError, match="2 compute buffers"):
+        live("after").call(walk_two_plans)
