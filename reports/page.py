@@ -131,6 +131,8 @@ def _detectors(detectors: Mapping[str, Any]) -> str:
 
 
 def _brief(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return figures(value)
     if isinstance(value, Mapping):

@@ -49,12 +49,11 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     """Return, for each kind, which buffers have it, and what makes the record of one."""
     trial = trials[0]
     plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
-    beyond = plan.offset > _capacity(trial) - plan.nbytes
     reaching = np.zeros(len(buffers), dtype=np.bool_)
     reaching[trial.accesses.extents.buffer[_reaches_out(trial)]] = True
     used = np.logical_or.reduce([_used(trial) for trial in trials])
     return [
-        ("OutOfBounds", (placed & ((plan.offset < 0) | beyond)) | reaching, _out_of_bounds),
+        ("OutOfBounds", (placed & ((plan.offset < 0) | _beyond(trial))) | reaching, _out_of_bounds),
         ("Undersized", placed & (plan.nbytes < _sizes(trial)), _undersized),
         ("Misaligned", placed & (plan.offset % buffers.alignment != 0), _misaligned),
         ("WrongArena", placed & (plan.arena != buffers.arena), _wrong_arena),
@@ -62,10 +61,12 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     ]
 
 
-def _capacity(trial: Trial) -> Int64s:
-    """Return the capacity of each buffer's arena; unbounded is the most that any offset and size add up to."""
-    limits = [(1 << 63) - 1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas]
-    return np.array(limits, dtype=np.int64)[np.maximum(trial.plan.arena, 0)]
+def _beyond(trial: Trial) -> Bools:
+    """Return which slots end beyond the capacity of their arena; as a difference, since a sum might wrap."""
+    limits = np.array([-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64)
+    capacity = limits[np.maximum(trial.plan.arena, 0)]
+    mask: Bools = (capacity >= 0) & (trial.plan.offset > capacity - trial.plan.nbytes)
+    return mask
 
 
 def _reaches_out(trial: Trial) -> Bools:

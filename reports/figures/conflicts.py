@@ -21,6 +21,9 @@ RELATIONAL = frozenset({"StaleRead", "Race"})
 URGENT = {"StaleRead": 0, "UnsafeInPlace": 1}
 """Kinds by which numbers go wrong, in the order in which they are labelled: before those that only could."""
 
+NAME = 44
+"""Characters of a name in the words about a conflict."""
+
 MOST_RANGES = 64
 """Byte ranges of one violation drawn apart; a strided victim with more is drawn as its hull."""
 
@@ -32,6 +35,8 @@ class Conflict:
     kind: str
     """The violation's kind, or the class a verdict gives."""
     boxes: tuple[tuple[int, int, int, int], ...]
+    buffer: int
+    """The victim's."""
     words: str
     """Kind, victim, writer and reader on one line."""
 
@@ -65,12 +70,16 @@ def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | Non
         return None
     base = int(scene.plan.offset[buffer])
     ranges = victim.get("bytes") or [[0, max(int(scene.nbytes[buffer]), 1)]]
-    words = f"{finding.get('class')}, fault {finding.get('fault')}: victim {short(str(victim.get('value_name') or victim.get('buffer_name')))}"
-    for verb, party in (("overwritten by", writer), ("read by", reader)):
-        if party.get("op") is not None:
-            words += f", {verb} {short(str(party.get('op_name')))} (op {party['op']:,})"
+    lost = short(str(victim.get("value_name") or victim.get("buffer_name")), NAME)
+    words = f"{finding.get('class')}, fault {finding.get('fault')}: victim {lost}"
+    if writer.get("op") is not None:
+        words += f", overwritten by {short(str(writer.get('op_name')), NAME)} (op {writer['op']:,})"
+    if reader.get("op") is not None and reader["op"] == writer.get("op"):
+        words += ", which still reads it"
+    elif reader.get("op") is not None:
+        words += f", read by {short(str(reader.get('op_name')), NAME)} (op {reader['op']:,})"
     box = (min(steps), max(steps) + 1, base + min(low for low, _ in ranges), base + max(high for _, high in ranges))
-    return Conflict(kind=str(finding.get("class")), boxes=(box,), words=words)
+    return Conflict(kind=str(finding.get("class")), boxes=(box,), buffer=buffer, words=words)
 
 
 def _conflict(scene: Scene, arena: int, run: int, violation: Violation) -> Conflict | None:
@@ -85,7 +94,7 @@ def _conflict(scene: Scene, arena: int, run: int, violation: Violation) -> Confl
     if len(ranges) > MOST_RANGES:
         ranges = ((min(low for low, _ in ranges), max(high for _, high in ranges)),)
     boxes = tuple((first, max(last, first + 1), base + low, base + max(high, low + 1)) for low, high in ranges)
-    return Conflict(kind=violation.kind, boxes=boxes, words=_words(scene.program, run, violation))
+    return Conflict(kind=violation.kind, boxes=boxes, buffer=buffer, words=_words(scene.program, run, violation))
 
 
 def _steps(scene: Scene, run: int, violation: Violation, buffer: int) -> tuple[int, int]:
@@ -109,16 +118,16 @@ def _words(program: Program, run: int, violation: Violation) -> str:
     """Say who lost bytes to whom and who read them late."""
     parts = [violation.kind]
     if violation.value is not None and 0 <= violation.value < len(program.values):
-        parts.append(f"victim {short(program.values.names[violation.value])}")
+        parts.append(f"victim {short(program.values.names[violation.value], NAME)}")
     elif violation.buffer is not None:
-        parts.append(f"buffer {short(program.buffers.names[violation.buffer])}")
+        parts.append(f"buffer {short(program.buffers.names[violation.buffer], NAME)}")
     if violation.other_buffer is not None and 0 <= violation.other_buffer < len(program.buffers):
-        parts.append(f"against {short(program.buffers.names[violation.other_buffer])}")
+        parts.append(f"against {short(program.buffers.names[violation.other_buffer], NAME)}")
     if violation.kind in RELATIONAL:
         parts.append(_writer(program, run, violation))
     if violation.op is not None and 0 <= violation.op < len(program.ops):
         verb = "read late by" if violation.kind == "StaleRead" else "at"
-        parts.append(f"{verb} {short(program.ops.names[violation.op])} (op {violation.op:,})")
+        parts.append(f"{verb} {short(program.ops.names[violation.op], NAME)} (op {violation.op:,})")
     return f"{parts[0]}: {', '.join(parts[1:])}" if len(parts) > 1 else parts[0]
 
 
@@ -128,5 +137,5 @@ def _writer(program: Program, run: int, violation: Violation) -> str:
         return "bytes nobody wrote in time" if violation.other_run is None else "content laid before the session"
     if violation.other_run not in (None, run):
         return f"overwritten in run {violation.other_run} (op {other:,})"
-    name = short(program.ops.names[other]) if 0 <= other < len(program.ops) else "?"
+    name = short(program.ops.names[other], NAME) if 0 <= other < len(program.ops) else "?"
     return f"overwritten by {name} (op {other:,})"

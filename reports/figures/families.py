@@ -41,7 +41,7 @@ class Families:
 
 
 def families(scene: Scene, shown: Any, by: str | None = None) -> Families:
-    """Colour all buffers by `by`; None chooses layers where most of the bytes shown have one, else kinds, else roles.
+    """Colour all buffers by `by`; None chooses layers where most of the buffers shown have one, else kinds, else roles.
 
     Raises UnknownNameError for another word.
     """
@@ -50,9 +50,8 @@ def families(scene: Scene, shown: Any, by: str | None = None) -> Families:
             raise UnknownNameError("colouring", by, COLOURINGS)
         return COLOURINGS[by](scene, shown)
     layers = layer_of(scene)
-    weight = _weight(scene)[shown]
     known = layers[shown] != NO_LAYER
-    if len(np.unique(layers[shown][known])) > 1 and weight[known].sum() >= weight.sum() / 2:
+    if len(np.unique(layers[shown][known])) > 1 and known.sum() >= len(known) / 2:
         return _by_layer(scene, shown)
     return _by_kind(scene, shown) if len(scene.program.ops) else _by_role(scene, shown)
 

@@ -1,7 +1,8 @@
 """Lifetimes as bars, one row a buffer: what the program needs (solid) against what a planner believes (a frame round it).
 
 A frame that ends before its bar is a buffer believed dead too early, and the missing steps are red; a frame that goes on behind
-its bar is waste, and hatched. A pinned buffer may go on without being waste; a dot marks it. Rows are the largest buffers, in order of birth. Buffers that nothing
+its bar is waste, and hatched. A pinned buffer may go on without being waste; a dot marks it. Rows are the largest buffers, in order of birth; those believed dead too early come into it whatever
+their size. Buffers that nothing
 touches, and parameters and state (which live throughout), have no row. Where the document holds no belief, the bars stand alone; where it holds no
 ops, the belief is all there is.
 """
@@ -37,7 +38,8 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     Raises ModelError for a run that does not exist.
     """
     shown = scene(document, run)
-    rows = _rows(shown, limit) if shown is not None else np.empty(0, dtype=np.int64)
+    believed = shown.problem if shown is not None and len(shown.program.ops) else None
+    rows = _rows(shown, believed, limit) if shown is not None else np.empty(0, dtype=np.int64)
     if shown is None or not len(rows):
         figure = canvas(9.0, 3.2)
         axes = figure.add_subplot()
@@ -47,7 +49,6 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     named = len(rows) <= LABELLED_ROWS
     figure = canvas(12.0, 1.9 + 0.185 * max(len(rows), 3) if named else 8.0)
     axes = figure.add_subplot()
-    believed = shown.problem if len(shown.program.ops) else None
     colours = families(shown, rows)
     _bars(axes, shown, rows, colours.colours if colours.by != "layer" else None, believed)
     step_axis(axes, max(shown.steps, _end(shown, rows, believed)))
@@ -55,7 +56,7 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     axes.grid(visible=False, axis="y")
     if named:
         labels = [
-            f"{short(shown.program.buffers.names[b], 26) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}" for b in rows.tolist()
+            f"{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}" for b in rows.tolist()
         ]
         axes.set_yticks(range(len(rows)), labels, fontsize=8)
         axes.tick_params(axis="y", length=0)
@@ -69,11 +70,16 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     return figure
 
 
-def _rows(shown: Scene, limit: int | None) -> Int64s:
-    """Return the largest buffers that live and do not live throughout, in order of birth."""
+def _rows(shown: Scene, believed: Problem | None, limit: int | None) -> Int64s:
+    """Return the buffers to show, in order of birth: those that live and do not live throughout.
+
+    Where not all can be shown, up to half the rows are the largest of those believed dead too early, the rest the largest.
+    """
     candidates = np.flatnonzero(shown.used & ~shown.program.buffers.persistent)
     largest = candidates[np.argsort(-shown.nbytes[candidates], kind="stable")]
-    kept = largest if limit is None else largest[: max(limit, 0)]
+    early, _ = _wrong(shown, largest, believed)
+    first = early if limit is None else early[: max(limit, 0) // 2]
+    kept = np.concatenate([first, largest[~np.isin(largest, first)]])[: limit if limit is None else max(limit, 0)]
     order = np.lexsort((kept, shown.stop[kept], shown.start[kept]))
     return kept[order]
 
@@ -164,10 +170,12 @@ def _legend(
 
 
 def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str, list[str]]:
-    everything = _rows(shown, None)
+    everything = _rows(shown, believed, None)
     part = len(rows) < len(everything)
-    whose = f"the {len(rows):,} largest of {count(len(everything), 'buffer')}" if part else count(len(rows), "buffer")
     early, late = _wrong(shown, everything, believed)
+    which = f"{len(rows):,} of {count(len(everything), 'buffer')}, the largest and those believed dead too early,"
+    largest = f"the {len(rows):,} largest of {count(len(everything), 'buffer')}"
+    whose = (which if len(early) else largest) if part else count(len(rows), "buffer")
     if believed is None:
         life = shown.stop[rows] - shown.start[rows]
         finding = (
@@ -186,10 +194,10 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
         pinned = int(believed.pinned[everything].sum())
         longer = f", or pinned to stay longer ({pinned:,})" if pinned else ""
         finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are those the ops need{longer}"
-    hidden = [int((rows == b).any()) for b in early.tolist()]
+    seen = int(np.isin(early, rows).sum())
     details = [f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"]
-    if len(early) and sum(hidden) < len(early):
-        details.append(f"{len(early) - sum(hidden):,} of the buffers believed dead too early are smaller than those shown")
+    if seen < len(early):
+        details.append(f"{len(early) - seen:,} more believed dead too early are not shown")
     if len(rows) > 1:
         details[0] += ", in order of birth"
     return finding, details

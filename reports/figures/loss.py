@@ -95,7 +95,7 @@ def _axes(axes: Axes, values: Any, steps: int) -> None:
         return
     pad = (high - low) * 0.06 or abs(high) * 0.06 or 1.0
     near_zero = low >= 0 and low < high * 0.5
-    axes.set_ylim(0 if near_zero else low - pad, high + pad)
+    axes.set_ylim(-pad / 2 if near_zero else low - pad, high + pad)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
     axes.set_ylabel("loss")

@@ -6,6 +6,7 @@ numbered above the axes, and said in words below them. The dashed line is the bo
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -41,6 +42,9 @@ from reports.words import count, nbytes, over, short
 
 LABELLED: Final = 6
 """Conflicts that get a number and a line of words."""
+
+LINE: Final = 145
+"""Characters of a line of words below the map."""
 
 NAMED_BUFFERS: Final = 40
 """Up to this many rectangles carry their buffer's name, where it fits."""
@@ -183,9 +187,7 @@ def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int) -> None:
         rasterized=len(boxes) > RASTER_ABOVE, zorder=5, gid="conflicts", clip_on=False,
     )  # fmt: skip
     axes.add_collection(collection, autolim=False)
-    first = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))[
-        :LABELLED
-    ]  # stable: first come, first labelled
+    first = _labelled(drawn)
     middles = [(conflict.boxes[0][0] + conflict.boxes[0][1]) / 2 / max(steps, 1) for conflict in first]
     for number, (conflict, middle, place) in enumerate(
         zip(first, middles, spread(middles, 0.026, 0.0, 1.0), strict=True), start=1
@@ -197,13 +199,26 @@ def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int) -> None:
             arrowprops={"arrowstyle": "-", "color": RED, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 0},
             annotation_clip=False, zorder=6,
         )  # fmt: skip
-    words = [f"{number}  {conflict.words}" for number, conflict in enumerate(first, start=1)]
+    words = [
+        line
+        for number, conflict in enumerate(first, start=1)
+        for line in wrap(f"{number}  {conflict.words}", LINE, subsequent_indent="     ")
+    ]
     if len(drawn) > len(first):
         words.append(f"and {len(drawn) - len(first):,} more")
     axes.annotate(
         "\n".join(words), (0, 0), (0, -42), xycoords="axes fraction", textcoords="offset points", ha="left", va="top",
         fontsize=8.5, color=RED, linespacing=1.4, annotation_clip=False,
     )  # fmt: skip
+
+
+def _labelled(drawn: Sequence[Conflict]) -> list[Conflict]:
+    """Return the conflicts to number: for each victim the gravest, first come first; an overlap is no news beside its stale read."""
+    ranked = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
+    by_victim: dict[int, Conflict] = {}
+    for conflict in ranked:
+        by_victim.setdefault(conflict.buffer, conflict)
+    return list(by_victim.values())[:LABELLED]
 
 
 def _lines(axes: Axes, top: int, live: Curve) -> None:

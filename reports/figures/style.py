@@ -110,10 +110,14 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: float = 0.0) -> None:
-    """Write the finding in bold above the axes with the details in grey below it; `room` points stay free above the axes."""
+    """Write the finding in bold above the axes with the details in grey below it; `room` points stay free above the axes.
+
+    To be called last: lines are as long as the axes are wide once everything beside them has its place.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width = figure.get_figwidth() - 1.9  # inches, less the widest margin
+    figure.draw_without_rendering()
+    width = axes.get_window_extent().width / figure.dpi  # inches
     lines = [line for detail in details for line in wrap(detail, max(int(width * 14.5), 20))]
     below = room + 7
     if lines:
@@ -122,7 +126,7 @@ def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: floa
             fontsize=9, color=FAINT, va="bottom", linespacing=1.25, annotation_clip=False,
         )  # fmt: skip
     axes.set_title(
-        "\n".join(wrap(finding, max(int(width * 10.6), 16))),
+        "\n".join(wrap(finding, max(int(width * 10.2), 16))),
         loc="left", fontsize=12, fontweight="bold", pad=below + 3 + 13.5 * len(lines), linespacing=1.2,
     )  # fmt: skip
 

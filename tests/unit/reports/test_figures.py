@@ -227,6 +227,21 @@ def test_a_plan_that_runs_twice_is_one_line(legal: Document) -> None:
     assert texts(live_bytes(Document.of(Run.of(plan), Run.of(plan)))).count("exactly the bound") == 2  # title and label
 
 
+def test_a_victim_is_numbered_once(stale_read: Document) -> None:
+    said = texts(memory_map(stale_read, report=check(stale_read)))
+    assert [line[:4] for line in said.splitlines() if re.match(r"\d  ", line)] == ["1  S"]
+    assert "and 1 more" in said
+
+
+def test_a_small_buffer_believed_dead_too_early_is_among_the_rows(broken: Document) -> None:
+    problem = broken.problems[0]
+    stop = liveness.lifetimes(problem.program)[:, 1]
+    early = np.flatnonzero((problem.stop < stop) & ~problem.program.buffers.persistent)
+    figure = lifetimes(broken, limit=10)
+    assert len(shapes(figure, "derived")) == 10
+    assert 5 <= len(shapes(figure, "missed")) <= len(early)
+
+
 def test_a_believed_death_before_the_last_use_is_red_in_the_lifetimes(stale_read: Document) -> None:
     figure = lifetimes(stale_read)
     missed = [corners[:, 0].tolist() for corners in shapes(figure, "missed")]

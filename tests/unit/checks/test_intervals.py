@@ -1,0 +1,76 @@
+"""Joins, conflicts and segments against their definitions, on generated ranges."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocsim.checks.intervals import TOP, Ranges, conflicts, end_of, join
+from allocsim.checks.segments import FLOOR, NEVER, Segments, merged, shared
+
+RANGE = st.tuples(st.integers(0, 12), st.integers(1, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+COLUMN = st.lists(st.tuples(st.integers(0, 2), RANGE), max_size=12)
+RECTANGLES = st.lists(st.tuples(RANGE, RANGE), max_size=14)
+
+
+def meet(a, b):
+    return max(a[0], b[0]) < min(a[1], b[1])
+
+
+def ranges(rows):
+    keys, bounds = [key for key, _ in rows], np.array([r for _, r in rows], dtype=np.int64).reshape(-1, 2)
+    return Ranges(key=np.array(keys, dtype=np.int64), low=bounds[:, 0], high=bounds[:, 1])
+
+
+@given(COLUMN, COLUMN, st.integers(0, 8))
+def test_join_is_every_pair_of_one_key_that_meets_once(left, right, cap):
+    expected = {(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a[0] == b[0] and meet(a[1], b[1])}
+    found = join(ranges(left), ranges(right), cap=1 << 20)
+    assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
+    assert found.total == len(expected)
+    cut = join(ranges(left), ranges(right), cap=cap)
+    assert (len(cut.left), cut.total) == (min(cap, len(expected)), len(expected))
+
+
+@given(RECTANGLES, st.integers(0, 8))
+def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_start_on_the_left(rectangles, cap):
+    expected = {
+        min((a[0][0], i, j), (b[0][0], j, i))[1:]
+        for i, a in enumerate(rectangles)
+        for j, b in enumerate(rectangles[:i])
+        if meet(a[0], b[0]) and meet(a[1], b[1])
+    }
+    columns = np.array(rectangles, dtype=np.int64).reshape(-1, 4).T
+    found = conflicts(*columns, cap=1 << 20)
+    assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
+    cut = conflicts(*columns, cap=cap)
+    assert (len(cut.left), cut.total) == (min(cap, len(expected)), len(expected))
+
+
+@given(st.lists(st.lists(RANGE, min_size=1, max_size=5).map(sorted).map(merged), max_size=12), RANGE)
+def test_segments_remember_the_last_writer_of_every_byte(writes, asked):
+    memory, bytes_ = Segments(), {}
+    for owner, runs in enumerate(writes):
+        memory.write_runs(list(runs), owner)
+        bytes_.update(dict.fromkeys((byte for low, high in runs for byte in range(low, high)), owner))
+    low, high = asked
+    pieces = memory.pieces(low, high)
+    assert [owner for a, b, owner in pieces for _ in range(a, b)] == [bytes_.get(byte, NEVER) for byte in range(low, high)]
+    assert pieces[0][0] == low
+    assert pieces[-1][1] == high
+    assert memory.starts == sorted(set(memory.starts))
+    assert memory.starts[0] == FLOOR
+    assert len(memory.starts) == len(memory.owners) <= 2 * sum(map(len, writes)) + 1
+
+
+@given(st.lists(RANGE, max_size=6).map(sorted).map(merged), st.lists(RANGE, max_size=6).map(sorted).map(merged))
+def test_shared_bytes_are_those_in_both(a, b):
+    def bytes_of(runs):
+        return {byte for low, high in runs for byte in range(low, high)}
+
+    assert bytes_of(shared(list(a), list(b))) == bytes_of(a) & bytes_of(b)
+
+
+def test_ends_saturate_instead_of_wrapping():
+    base = np.array([1 << 62, -(1 << 62), 5], dtype=np.int64)
+    length = np.array([1 << 62, 1 << 62, 7], dtype=np.int64)
+    assert end_of(base, length).tolist() == [TOP, 0, 12]

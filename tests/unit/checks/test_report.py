@@ -1,0 +1,188 @@
+"""The report: order, limit, counts and sizes; and what the judge stands on."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import allocsim.checks
+from allocsim.builder import plan_of
+from allocsim.checks import CHECKS, KINDS, Report, Stats, Violation, check
+from allocsim.errors import ModelError
+from allocsim.model import Document, Problem, Role, Run
+
+
+@pytest.fixture
+def messy(tiny):
+    """Several defects of several kinds at several steps."""
+    b = tiny()
+    never = b.temp("never")
+    x = b.uploaded("x")
+    y = b.run((x, never), "y")
+    b.op("late", (x, y), (b.temp("z"),))
+    program = b.build()
+    problem = Problem.of(program, start=[0] * 4, stop=[1] * 4, nbytes=[1] * 4)
+    plan = plan_of(program, [3, 0, 0, "own"], problem=problem)
+    return Document.of(Run.of(plan), Run.of(plan))
+
+
+def place(v):
+    return (-1 if v.run is None else v.run, -1 if v.step is None else v.step, list(KINDS).index(v.kind))
+
+
+def test_records_come_in_order_of_run_step_and_kind_nulls_first(messy):
+    report = check(messy)
+    assert [place(v) for v in report.violations] == sorted(place(v) for v in report.violations)
+    assert {v.run for v in report.violations} == {None, 0, 1}
+    assert len({v.kind for v in report.violations}) >= 5
+
+
+@pytest.mark.parametrize("limit", range(12))
+def test_the_limit_cuts_the_list_and_not_the_count(messy, limit):
+    whole, cut = check(messy), check(messy, limit=limit)
+    assert cut.violations == whole.violations[:limit]
+    assert cut.warnings == whole.warnings[:limit]
+    assert (cut.count, cut.truncated, cut.clean) == (whole.count, False, False)
+    assert whole.count == len(whole.violations)
+
+
+def test_a_negative_limit_is_misuse(messy):
+    with pytest.raises(ModelError, match="limit: -1 is negative"):
+        check(messy, limit=-1)
+
+
+def test_warnings_do_not_make_a_document_unclean(tiny):
+    b = tiny()
+    b.run((b.uploaded("x"),), "y", in_place=None)
+    report = b.judge([0, 0])
+    assert (report.clean, report.count, len(report.warnings)) == (True, 0, 1)
+
+
+def test_every_record_has_a_message_of_one_line_and_names_for_its_indices(messy):
+    report = check(messy)
+    for v in (*report.violations, *report.warnings):
+        assert v.message
+        assert "\n" not in v.message
+        for key in ("op", "value", "buffer", "other_op", "other_buffer", "want_op"):
+            assert (getattr(v, key) is not None) == (f"{key}_name" in v.names), (v.kind, key)
+
+
+def test_an_empty_document_is_clean():
+    report = check(Document(programs=()))
+    assert report == Report(
+        violations=(),
+        warnings=(),
+        count=0,
+        truncated=False,
+        stats=Stats(ops=0, buffers=0, peak_bytes=0, lower_bound_bytes=0),
+    )
+
+
+def test_the_vocabulary_can_be_had_from_the_package():
+    assert Violation(kind="StaleRead").severity == "violation"
+    assert set(CHECKS) == {"slots", "beliefs", "events", "dataflow", "writes", "placement"}
+
+
+def test_a_layout_of_too_many_runs_is_named(tiny):
+    b = tiny()
+    buffer = b.buffer("x", 1 << 40)
+    wide = b.value("wide", buffer, "u8", (1 << 23,), strides=(2,))
+    b.op("k", (wide,), (b.temp("y"),))
+    with pytest.raises(ModelError, match=r"values\[0\]: the layout falls into 8388608 byte runs"):
+        b.judge([0, 1 << 41])
+
+
+# sizes -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_peak_is_the_highest_end_summed_over_arenas_of_the_largest_plan(tiny):
+    b = tiny(arenas=2)
+    b.uploaded("x")
+    b.upload(b.temp("y", arena=1))
+    program = b.build()
+    assert check(Document.of(plan_of(program, [8, 0]), plan_of(program, [0, 100]))).stats.peak_bytes == 116
+
+
+def bound(b, slots, **plan):
+    return b.judge(slots, **plan).stats.lower_bound_bytes
+
+
+def test_the_bound_counts_live_buffers_with_a_slot(tiny):
+    b = tiny()
+    x, y = b.uploaded("x"), b.temp("w", 8, role=Role.PARAMETER)
+    b.run((x, y), "z", 4)
+    assert bound(b, [0, 64, 128]) == 8 + 32 + 16
+    assert bound(b, [0, "own", 128]) == 8 + 16
+
+
+def test_buffers_that_could_be_handed_over_count_once_as_the_larger(tiny):
+    b = tiny()
+    x = b.uploaded("x", 4)
+    y = b.temp("y", 2)
+    small = b.value("small", 0, "f32", (2,))
+    b.op("k", (small,), (y,), in_place=((0, 0),))
+    b.download(y)
+    del x
+    assert bound(b, [0, 64]) == 16
+
+
+def test_each_buffer_is_in_one_pair_and_the_best_pairing_is_taken(tiny):
+    """Pairing the large with the large saves 4 + 0; crosswise 2 + 2 of 4-byte elements; the best is what counts."""
+
+    def program(pairs):
+        b = tiny()
+        big, mid = b.uploaded("big", 4), b.uploaded("mid", 3)
+        one, two = b.temp("one", 4), b.temp("two", 3)
+        seen = {}
+        for buffer, name in ((0, "big"), (1, "mid"), (2, "one"), (3, "two")):
+            seen[name] = b.value(f"{name}.low", buffer, "f32", (2,))
+        del big, mid, one, two
+        b.op("k", (seen["big"], seen["mid"]), (seen["one"], seen["two"]), in_place=pairs)
+        return bound(b, [0, 16, 32, 48])
+
+    everything = 4 * (4 + 3 + 4 + 3)
+    assert program(()) == everything
+    assert program(((0, 0),)) == everything - 16
+    assert program(((0, 0), (1, 0))) == everything - 16
+    assert program(((0, 0), (1, 1))) == everything - 16 - 12
+    assert program(((0, 1), (1, 0))) == everything - 12 - 12
+    assert program(((0, 0), (0, 1), (1, 0))) == everything - 12 - 12
+    assert program(((0, 0), (0, 1), (1, 0), (1, 1))) == everything - 16 - 12
+
+
+def test_sums_of_sizes_do_not_wrap(tiny):
+    b = tiny()
+    huge = [b.value(f"v{i}", b.buffer(f"b{i}", 1 << 62), "u8", (1,)) for i in range(5)]
+    b.upload(*huge)
+    assert bound(b, [0] * 5) == 5 << 62
+
+
+def test_without_ops_the_bound_is_of_the_belief(tiny):
+    b = tiny()
+    b.temp("a")
+    b.temp("b")
+    problem = Problem.of(b.build(), start=[0, 3], stop=[4, 9], nbytes=[8, 16], may_share=[(0, 1)])
+    assert check(Document.of(plan_of(problem.program, [0, 0], problem=problem))).stats.lower_bound_bytes == 16
+
+
+# what it stands on -----------------------------------------------------------------------------------------------------------
+
+ALLOWED = {"allocsim.model", "allocsim.layout", "allocsim.errors", "numpy", "numpy.typing"}
+
+
+def test_the_judge_imports_numpy_the_model_and_itself_alone():
+    for path in Path(allocsim.checks.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            for name in names:
+                fine = name in ALLOWED or name.startswith("allocsim.checks") or name.split(".")[0] in sys.stdlib_module_names
+                assert fine, f"{path.name} imports {name}"
+
+
+def test_judging_compiles_nothing():
+    code = "import sys, allocsim.checks; sys.exit('numba' in sys.modules or 'networkx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
