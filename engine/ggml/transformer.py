@@ -57,7 +57,8 @@ class Model:
     """A built graph and the tensors a caller needs by name."""
 
     workspace: Workspace
-    shape: Shape
+    shape: Shape | None
+    """None for a graph that was not built from a shape (`engine.ggml.lowering`)."""
     graph: int
     forward_nodes: int
     loss: int
