@@ -29,7 +29,7 @@ Complexity: O(accesses log segments), plus the segments and byte runs of values 
 What this module does not see: kernels (an op is opaque) and orders other than that of the list.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import partial
 
@@ -201,13 +201,8 @@ class _Memory:
                 else:
                     clean = wanted not in UNCLEAR and not made and persistent[identity]
                 if clean and space >= 0:
-                    memory = spaces[space]
-                    starts = memory.starts
-                    at = bisect_right(starts, base + low)
-                    clean = (
-                        memory.owners[at - 1] == wanted
-                        and (at == len(starts) or starts[at] >= base + high)
-                        and (wanted >= first or self._base_of(wanted) == base)
+                    clean = spaces[space].holds(base + low, base + high, wanted) and (
+                        wanted >= first or self._base_of(wanted) == base
                     )
                 if not clean:
                     self._compare(position, step, findings)
@@ -219,17 +214,11 @@ class _Memory:
                 self._write_part(position, value, identity, number)
             if space < 0:
                 continue
-            memory = spaces[space]
-            if not dense:
-                runs = self.trials[position].accesses.extents.runs(value)
-                memory.write_runs([(base + a, base + b) for a, b in runs], number)
-                continue
-            starts, start, end = memory.starts, base + low, base + high
-            at = bisect_left(starts, start)
-            if at + 1 < len(starts) and starts[at] == start and starts[at + 1] == end:
-                memory.owners[at] = number  # the same bytes as some write before: no cut moves
+            if dense:
+                spaces[space].write(base + low, base + high, number)
             else:
-                memory.write(start, end, number)
+                runs = self.trials[position].accesses.extents.runs(value)
+                spaces[space].write_runs([(base + a, base + b) for a, b in runs], number)
 
     def _write_part(self, position: int, value: int, identity: int, number: int) -> None:
         """Apart: write a value that does not fill its buffer."""

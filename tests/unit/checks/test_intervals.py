@@ -1,9 +1,11 @@
 """Joins, conflicts and segments against their definitions, on generated ranges."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocsim.checks import segments
 from allocsim.checks.intervals import TOP, Ranges, conflicts, end_of, join
 from allocsim.checks.segments import FLOOR, NEVER, Segments, merged, shared
 
@@ -46,20 +48,36 @@ def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_star
     assert (len(cut.left), cut.total) == (min(cap, len(expected)), len(expected))
 
 
-@given(st.lists(st.lists(RANGE, min_size=1, max_size=5).map(sorted).map(merged), max_size=12), RANGE)
-def test_segments_remember_the_last_writer_of_every_byte(writes, asked):
+def remembered(writes, asked):
+    """Compare segments with a dict of bytes after the same writes."""
     memory, bytes_ = Segments(), {}
     for owner, runs in enumerate(writes):
         memory.write_runs(list(runs), owner)
         bytes_.update(dict.fromkeys((byte for low, high in runs for byte in range(low, high)), owner))
     low, high = asked
     pieces = memory.pieces(low, high)
-    assert [owner for a, b, owner in pieces for _ in range(a, b)] == [bytes_.get(byte, NEVER) for byte in range(low, high)]
-    assert pieces[0][0] == low
+    expected = [bytes_.get(byte, NEVER) for byte in range(low, high)]
+    assert [owner for a, b, owner in pieces for _ in range(a, b)] == expected
+    assert [a for a, _, _ in pieces] == [low, *(b for _, b, _ in pieces[:-1])]
     assert pieces[-1][1] == high
-    assert memory.starts == sorted(set(memory.starts))
-    assert memory.starts[0] == FLOOR
-    assert len(memory.starts) == len(memory.owners) <= 2 * sum(map(len, writes)) + 1
+    assert len(memory.pieces(FLOOR, 1 << 70)) <= 2 * sum(map(len, writes)) + 1
+    for owner in {*expected, len(writes)}:
+        assert memory.holds(low, high, owner) == (len(pieces) == 1 and expected[0] == owner)
+
+
+WRITES = st.lists(st.lists(RANGE, min_size=1, max_size=5).map(sorted).map(merged), max_size=16)
+
+
+@given(WRITES, RANGE)
+def test_segments_remember_the_last_writer_of_every_byte(writes, asked):
+    remembered(writes, asked)
+
+
+@given(WRITES, RANGE)
+def test_segments_remember_across_chunks(writes, asked):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "CHUNK", 2)
+        remembered(writes, asked)
 
 
 @given(st.lists(RANGE, max_size=6).map(sorted).map(merged), st.lists(RANGE, max_size=6).map(sorted).map(merged))
