@@ -37,7 +37,7 @@ from allocsim.allocators.constraints import Constraints
 from allocsim.builder import ProgramBuilder
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, Graph, Tensor, parse
-from allocsim.layout import LIMIT
+from allocsim.layout import LIMIT, same_layout
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Role
 
 NOT_READ: Final = {"CPY": (1,)}
@@ -243,7 +243,7 @@ class _Import:
         """Whether ggml declares that the kernel may write its result over this source."""
         tensor, other = self.graph.tensors[index], self.graph.tensors[source]
         if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
-            return self.layout[operand] == self.layout[self.value[index]]
+            return _same_bytes(self.layout[operand], self.layout[self.value[index]])
         return tensor.op.lower() in self.listed and (tensor.type, tensor.ne, tensor.nb) == (other.type, other.ne, other.nb)
 
     def _destination(self, root: int, result: int) -> int:
@@ -257,6 +257,12 @@ class _Import:
         if (root, layout) not in self.alias:
             self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
         return self.alias[root, layout]
+
+
+def _same_bytes(one: Layout, other: Layout) -> bool:
+    """Whether two layouts of a buffer have each element at the same bytes; the stride of a dimension of length 1 says nothing."""
+    (dtype, shape, strides, offset), (other_dtype, other_shape, other_strides, other_offset) = one, other
+    return (dtype, offset) == (other_dtype, other_offset) and same_layout((shape, strides, 1), (other_shape, other_strides, 1))
 
 
 def _layout(tensor: Tensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:

@@ -69,3 +69,14 @@ def test_a_finding_is_kept_as_a_file_that_can_be_checked_and_run_again(tmp_path)
 
     assert fuzz.load(path) == TWO_PASS
     assert len(dumps.loads(path.read_bytes()).plans) == 1
+
+
+def test_a_view_whose_unit_dimension_has_another_stride_is_still_the_same_bytes():
+    steps = (
+        leaf("f32", 33, 3),
+        step("view_2d", "%0", 31, 1, 132, 268),
+        step("reshape_2d", "%1", 31, 1),
+        step("add_inplace", "%2", "%1"),
+    )
+
+    assert fuzz.judge(live("after"), Recipe(steps=steps, expand=(3,), outputs=(3,))) is None
