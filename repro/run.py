@@ -14,7 +14,7 @@ What this module does not see: the terminal, files, and figures.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +28,9 @@ from allocsim.errors import ModelError, PlannerError
 from allocsim.evidence import CureRecord, Evidence, KernelRow
 from allocsim.model import Document, Plan, Run, Value
 from allocsim.verdict import Verdict, judge
-from engine.audit import Case, Layout, audit_ops
+from engine.audit import Case, Layout, audit_ops, default_cases
 from engine.differential import HostRun, compare, origins, same_bits, tap
+from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
 from engine.runtime import Runtime
 from repro import training
@@ -230,7 +231,7 @@ class _Bench:
                 max_error=row.max_error if np.isfinite(row.max_error) else None,
                 cases=row.cases,
             )
-            for row in audit_ops(self.calls())
+            for row in audit_ops((*self.calls(), *self.standing_cases()))
             if row.measured != "not applicable"
         )
         self.progress("kernels", 1, 1)
@@ -259,6 +260,11 @@ class _Bench:
                     operands=tuple(_layout(values[v]) for v in op.operands),
                     results=tuple(_layout(values[v]) for v in op.results),
                 )
+
+    def standing_cases(self) -> Iterator[Case]:
+        """The audit's own sizes and dtypes for the kernels of the program: what is unsafe at one size may not show at another."""
+        used = {kind: KERNELS[kind] for kind in self.lowered.variants}
+        return (replace(case, variant=self.lowered.variants[case.kind]) for case in default_cases(used))
 
     def session(self, plan: Plan, steps: int) -> Document:
         """The runs of a training by `plan`, as a document."""
