@@ -1,1 +1,36 @@
-"""Real bugs as scenarios, each with the verdict it must get."""
+"""Real bugs as scenarios, each with the verdict it must get.
+
+    result = repro.run_scenario(repro.find("ggml-1501"), repro.Options(layers=4))
+    result.matches, result.verdict.text, result.as_json()
+
+`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`; `run_scenario` is
+`repro.run.run`. Names are imported when first used.
+"""
+
+from importlib import import_module
+from typing import Any, Final
+
+_HOMES: Final = {
+    "Options": ("repro.run", "Options"),
+    "Result": ("repro.run", "Result"),
+    "Scenario": ("repro.scenario", "Scenario"),
+    "Training": ("repro.scenario", "Training"),
+    "every": ("repro.scenarios", "every"),
+    "find": ("repro.scenarios", "find"),
+    "join": ("repro.scenario", "join"),
+    "repaired": ("repro.scenario", "repaired"),
+    "run_scenario": ("repro.run", "run"),
+}
+
+__all__ = ["Options", "Result", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]  # noqa: F822  # below
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
