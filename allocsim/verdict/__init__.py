@@ -23,20 +23,14 @@ from allocsim.evidence import Evidence
 from allocsim.verdict.case import Case
 from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, unexplained
 from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
-from allocsim.verdict.rows import BELIEF_ROWS, ROWS, Row
+from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict for this evidence."""
     case = Case(evidence)
-    findings = _join(
-        (
-            *plan_findings(case),
-            *kernel_findings(case),
-            *belief_findings(case),
-        )
-    )
-    findings = findings or tuple(unexplained(case))
+    found = [*plan_findings(case), *kernel_findings(case), *belief_findings(case)]
+    findings = _join((*found, *unexplained(case, found)))
     cure = evidence.cure
     return Verdict(
         findings=findings,
@@ -53,7 +47,7 @@ def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Join findings of one class and party, keep the earliest of each, and order them by when they strike."""
     joined: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
-    for finding in sorted(findings, key=lambda f: (f.run, f.step)):
+    for finding in sorted(findings, key=lambda f: (f.run, f.step, f.class_, f.fault)):
         key = (finding.class_, finding.fault)
         joined.setdefault(key, finding)
         counts[key] = counts.get(key, 0) + 1
@@ -142,4 +136,4 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:+.2f} MiB"
 
 
-__all__ = ["BELIEF_ROWS", "CLASSES", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]
+__all__ = ["BELIEF_ROWS", "CLASSES", "MEASURED_ROWS", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]
