@@ -21,14 +21,24 @@ TELLING: Final = ("StaleRead", "UnsafeInPlace", "ResultsOverlap")
 
 
 def plan_findings(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each violation of the plan; an overlap whose harm another record shows is not told twice."""
-    shown = {(v.run, frozenset((v.buffer, v.other_buffer))) for v in case.static if v.kind in TELLING}
-    for v in (*case.static, *case.history):
-        if v.kind == "Overlap" and (v.run, frozenset((v.buffer, v.other_buffer))) in shown:
-            continue
+    """Yield a finding for each violation of the plan; an overlap is not told beside the harm that came of it.
+
+    That is: a record of `TELLING` about the same two buffers, or a stale read of one of them for the same cause.
+    """
+    told: set[tuple[int | None, frozenset[int | None]]] = set()
+    harmed: set[tuple[int | None, int | None, tuple[str, str]]] = set()
+    for v in sorted((*case.static, *case.history), key=lambda v: v.kind == "Overlap"):
         row = next((row for row in ROWS if v.kind in row.kinds and row.applies(case, v)), None)
-        if row is not None:
-            yield _finding(case, v, row)
+        if row is None:
+            continue
+        pair, cause = frozenset((v.buffer, v.other_buffer)), (row.class_, row.fault)
+        if v.kind == "Overlap" and ((v.run, pair) in told or any((v.run, buffer, cause) in harmed for buffer in pair)):
+            continue
+        if v.kind in TELLING:
+            told.add((v.run, pair))
+        if v.kind == "StaleRead":
+            harmed.add((v.run, v.buffer, cause))
+        yield _finding(case, v, row)
 
 
 def belief_findings(case: Case) -> Iterator[Finding]:

@@ -107,7 +107,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         kinds=STALE,
-        evidence="the host reads it, and the planner was told, or no belief is known",
+        evidence="the host reads it, and the planner was told",
         class_="C05",
         fault="plan",
         applies=facts.every(facts.host_reads, facts.told),
@@ -128,14 +128,14 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         kinds=STALE,
-        evidence="the belief, where known, ends before a reader through a view, or the last use it misses is a view's",
+        evidence="the last use was computed too early; the reader, or the last use missed, is a view's",
         class_="C02",
         fault="plan",
         applies=facts.every(facts.believed_over, facts.lost_view),
     ),
     Row(
         kinds=STALE,
-        evidence="the belief, where known, ends before a reader of the buffer's own value",
+        evidence="the last use was computed too early; the reader reads the buffer's own value",
         class_="C01",
         fault="plan",
         applies=facts.believed_over,

@@ -211,7 +211,7 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the host reads it, and the planner was told, or no belief is known",
+        row="the host reads it, and the planner was told",
         document=late(text=OUTPUT),
         class_="C05",
         fault="plan",
@@ -240,7 +240,7 @@ CASES = (
         belief="the belief ends i at step 2; op 3 (back) still reads it",
     ),
     Planted(
-        row="the belief, where known, ends before a reader through a view, or the last use it misses is a view's",
+        row="the last use was computed too early; the reader, or the last use missed, is a view's",
         document=late(text=VIEWED, a=(1, 2)),
         class_="C02",
         fault="plan",
@@ -250,7 +250,7 @@ CASES = (
         belief=GONE.format(4, "h"),
     ),
     Planted(
-        row="the belief, where known, ends before a reader of the buffer's own value",
+        row="the last use was computed too early; the reader reads the buffer's own value",
         document=late(a=(1, 2)),
         class_="C01",
         fault="plan",
