@@ -42,7 +42,20 @@ _HOMES: Final = {
 }
 """Where each public name lives."""
 
-__all__ = ["KERNELS", "OPS", "Graph", "Kernel", "Lowered", "Rule", "Runtime", "Tensor", "backward", "gradcheck", "no_grad", "tensor"]
+__all__ = [
+    "KERNELS",
+    "OPS",
+    "Graph",
+    "Kernel",
+    "Lowered",
+    "Rule",
+    "Runtime",
+    "Tensor",
+    "backward",
+    "gradcheck",
+    "no_grad",
+    "tensor",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -60,7 +60,8 @@ class Node:
         self.array = array
         self.storage = storage
         self.version = storage.version
-        self.rebased = storage.rebased
+        self.rebased: int | None = storage.rebased
+        """Changes that gradients flow through when it was made; None of what is detached and wants to know of none."""
         self.dtype = DTYPES[array.dtype]
         self.kind = kind
         self.sources = sources
@@ -136,7 +137,10 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
         for source, flowing in zip(sources, flows, strict=False):
             if source.needs_grad and flowing:
                 return Node(array, storage, kind=kind, sources=sources, params=filled, needs_grad=True)
-    return Node(array, storage)
+    node = Node(array, storage)
+    if bind is None and sources[0].rebased is None:
+        node.rebased = None
+    return node
 
 
 def constant(array: Array, storage: Storage | None = None) -> Node:

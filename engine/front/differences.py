@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.tensor import Tensor, no_grad, tensor
+from engine.front.tensors import Tensor, no_grad, tensor
 from engine.kernels.binding import Array
 
 
@@ -71,7 +71,10 @@ def gradcheck(
     for argument, leaf in enumerate(leaves):
         found = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
         for index in np.ndindex(leaf.shape):
-            derivative, difference = float(found[index]), _difference(function, leaves, argument, index, step, weights)
+            derivative, difference = (
+                float(found[index]),
+                _difference(lambda *x: _weighted(function(*x), weights), leaves, (argument, index), step),
+            )
             error = abs(derivative - difference) / (atol + rtol * abs(difference))
             excess = error if np.isfinite(error) else np.inf
             if worst is None or excess > worst.excess:
@@ -90,15 +93,18 @@ def gradcheck(
     return worst
 
 
-def _difference(
-    function: Callable[..., Tensor], leaves: list[Tensor], argument: int, index: tuple[int, ...], step: float, weights: Array
-) -> float:
+def _weighted(out: Tensor, weights: Array) -> float:
+    return float(np.sum(out.data * weights))
+
+
+def _difference(function: Callable[..., float], leaves: list[Tensor], entry: tuple[int, tuple[int, ...]], step: float) -> float:
     arrays = [leaf.numpy() for leaf in leaves]
+    argument, index = entry
     centre = float(arrays[argument][index])
     ends = []
     with no_grad():
         for sign in (1.0, -1.0):
             arrays[argument][index] = place = centre + sign * step * max(1.0, abs(centre))
-            ends.append((place, float(np.sum(function(*map(tensor, arrays)).data * weights))))
+            ends.append((place, function(*map(tensor, arrays))))
     (high, above), (low, below) = ends
     return (above - below) / (high - low)

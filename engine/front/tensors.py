@@ -24,10 +24,10 @@ that was overwritten since, and naming it costs nothing otherwise. Changing a vi
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import isfinite, log, prod
+from math import log, prod
 from typing import Any, Self
 
 import numpy as np
@@ -161,14 +161,16 @@ class Tensor:
 
     def detach(self) -> "Tensor":
         """Return the same bytes without history; changes in place are seen by both."""
-        return Tensor(constant(self._node.array, self._node.storage), self.shape)
+        twin = constant(self._node.array, self._node.storage)
+        twin.rebased = None
+        return Tensor(twin, self.shape)
 
     def _present(self) -> Node:
         """Return the node of what the bytes hold now."""
         node = self._node
         if node.version == node.storage.version:
             return node
-        if node.needs_grad and node.rebased != node.storage.rebased:
+        if node.rebased is not None and node.rebased != node.storage.rebased:
             raise EngineError(
                 f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, after it was made; take it again"
             )
@@ -177,6 +179,7 @@ class Tensor:
         else:
             self._node = Node(node.array, node.storage, needs_grad=node.needs_grad, name=node.name)
             self._node.leaf_of = node.leaf_of
+            self._node.rebased = node.rebased
         return self._node
 
     # operators
@@ -215,12 +218,12 @@ class Tensor:
     def __pow__(self, exponent: Any) -> "Tensor":
         if isinstance(exponent, (int, float)):
             return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=float(exponent))
-        return (self.log() * exponent).exp()
+        return _binary("mul", self.log(), exponent).exp()
 
     def __rpow__(self, base: Any) -> "Tensor":
         if isinstance(base, (int, float)) and base > 0:
             return (self * log(base)).exp()
-        return _operand(base, self) ** self
+        return _operand(base, self).__pow__(self)
 
     def __matmul__(self, other: Any) -> "Tensor":
         return _product(self, _operand(other, self))
@@ -376,7 +379,9 @@ class Tensor:
             raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
         made = result._node  # noqa: SLF001 - of this class
         if made.needs_grad and self.is_leaf and self.requires_grad:
-            raise EngineError(f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()")
+            raise EngineError(
+                f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
+            )
         shared = self._node
         if made.needs_grad and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
             raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
