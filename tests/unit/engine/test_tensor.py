@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 from autograd import grad
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
@@ -27,17 +27,17 @@ def grads(*tensors):
 
 
 def test_the_affine_square_gives_49_and_its_gradients_and_a_second_backward_doubles_them():
-    W, x, b = leaves(2.0, 3.0, 1.0)
-    y = (W * x + b) ** 2
+    w, x, b = leaves(2.0, 3.0, 1.0)
+    y = (w * x + b) ** 2
     y.backward()
     assert y.item() == 49
-    assert [t.grad.item() for t in (W, x, b)] == [42, 28, 14]
+    assert [t.grad.item() for t in (w, x, b)] == [42, 28, 14]
     y.backward()
-    assert [t.grad.item() for t in (W, x, b)] == [84, 56, 28]
-    for t in (W, x, b):
+    assert [t.grad.item() for t in (w, x, b)] == [84, 56, 28]
+    for t in (w, x, b):
         t.zero_grad()
     y.backward()
-    assert [t.grad.item() for t in (W, x, b)] == [42, 28, 14]
+    assert [t.grad.item() for t in (w, x, b)] == [42, 28, 14]
 
 
 def test_ggml_s_example_has_the_derivative_12():
@@ -74,11 +74,11 @@ def test_micrograd_s_sanity_check_gives_pytorch_s_values():
 
 
 def test_a_linear_layer_has_the_two_matrix_products_as_its_gradient(rng):
-    X, W, dY = rng.standard_normal((5, 3)), rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
-    x, w = leaves(X, W)
-    (x @ w).backward(dY)
-    np.testing.assert_allclose(x.grad, dY @ W.T, rtol=1e-12)
-    np.testing.assert_allclose(w.grad, X.T @ dY, rtol=1e-12)
+    xs, ws, upstream = rng.standard_normal((5, 3)), rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
+    x, w = leaves(xs, ws)
+    (x @ w).backward(upstream)
+    np.testing.assert_allclose(x.grad, upstream @ ws.T, rtol=1e-12)
+    np.testing.assert_allclose(w.grad, xs.T @ upstream, rtol=1e-12)
 
 
 def test_micrograd_s_kind_of_classifier_learns():
@@ -88,13 +88,13 @@ def test_micrograd_s_kind_of_classifier_learns():
     side = np.arange(60) % 2
     points = np.stack([np.where(side, 1 - np.cos(angle), np.cos(angle)), np.where(side, 0.5 - np.sin(angle), np.sin(angle))], 1)
     labels = tensor(2.0 * side - 1).reshape(60, 1)
-    W, b, V, c = leaves(rng.normal(size=(2, 16)), np.zeros(16), rng.normal(size=(16, 1)) / 4, np.zeros(1))
+    w, b, v, c = leaves(rng.normal(size=(2, 16)), np.zeros(16), rng.normal(size=(16, 1)) / 4, np.zeros(1))
     for _ in range(150):
-        scores = (tensor(points) @ W + b).relu() @ V + c
+        scores = (tensor(points) @ w + b).relu() @ v + c
         loss = (1 - labels * scores).relu().mean()
         loss.backward()
         with no_grad():
-            for p in (W, b, V, c):
+            for p in (w, b, v, c):
                 p.sub_(p.grad * 1.0)
                 p.zero_grad()
     assert np.mean((scores.numpy() > 0) == (labels.numpy() > 0)) > 0.95
@@ -137,16 +137,21 @@ def meet(a, b):
     return True
 
 
-def evaluate(recipe, values, column):
-    """Apply each step to the newest value (and one before it, where their shapes broadcast); return the sum of squares of all."""
+def values_of(recipe, values, column):
+    """Apply each step to the newest value (and one before it, where their shapes broadcast); return the leaf used and all results."""
     made = list(values)
     for name, pick in recipe:
         if name in UNARY:
             made.append(UNARY[name][column](made[-1]))
         elif meet(made[-1].shape, (other := made[pick % len(made)]).shape):
             made.append(BINARY[name][column](made[-1], other))
+    return made[len(values) - 1 :]
+
+
+def evaluate(recipe, values, column):
+    """Return the sum of squares of all results."""
     total = 0.0
-    for value in made[len(values) - 1 :]:
+    for value in values_of(recipe, values, column):
         square = value * value
         total = total + (square.sum() if column == 0 else anp.sum(square))
     return total
@@ -161,6 +166,8 @@ def test_generated_expressions_have_autograd_s_values_and_gradients(recipe, shap
     """Whatever is typed: value and every gradient agree with HIPS autograd in float64."""
     rng = np.random.default_rng(seed)
     arrays = [rng.uniform(-1.5, 1.5, shape) for shape in shapes]
+    with np.errstate(over="ignore"):
+        assume(max(np.abs(value).max() for value in values_of(recipe, arrays, 1)) < 100)  # the oracle's tanh overflows beyond
     tensors = leaves(*arrays)
     y = evaluate(recipe, tensors, 0)
     y.backward()
@@ -281,9 +288,10 @@ def test_a_value_used_twice_and_a_leaf_behind_two_paths_collect_all():
 
 def test_no_grad_records_nothing_and_ends_also_by_an_error():
     (x,) = leaves(2.0)
-    with pytest.raises(ZeroDivisionError), no_grad():
+    with no_grad():
         assert not (x * x).requires_grad
-        raise ZeroDivisionError
+    with pytest.raises(EngineError), no_grad():
+        x.reshape(7)
     assert (x * x).requires_grad
 
 
@@ -398,11 +406,11 @@ def test_a_view_of_what_got_another_history_is_refused():
 def test_what_cannot_be_differentiated_in_place_is_refused():
     (x,) = leaves([1.0, 2.0])
     y = x * 1
-    with pytest.raises(EngineError, match="add_ of .*leaf that wants a gradient"):
+    with pytest.raises(EngineError, match=r"add_ of .*leaf that wants a gradient"):
         x.add_(1.0)
-    with pytest.raises(EngineError, match="zero_ of .* has no derivative"):
+    with pytest.raises(EngineError, match=r"zero_ of .* has no derivative"):
         y.zero_()
-    with pytest.raises(EngineError, match="copy_ of .* has no derivative"):
+    with pytest.raises(EngineError, match=r"copy_ of .* has no derivative"):
         tensor([0.0, 0.0]).copy_(x)
     with pytest.raises(EngineError, match="view cannot be changed"):
         (x * 1).reshape(2, 1).mul_(2.0)
