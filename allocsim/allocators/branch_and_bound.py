@@ -255,7 +255,8 @@ class _Tables:
         offs[0, :count] = bases[0, :count] = list(self._floors())
         control = np.array([0, nodes, focus, height], dtype=np.int64)
         answer = np.zeros(count, dtype=np.int64)
-        found = kernel.search(
+        search: Any = kernel.search  # the scratch tables are five arguments
+        found = search(
             0, count, *self.scratch, self.first, self.last, self.pieces, self.piece_starts, self.meet, self.size, self.alignment,
             self.walls, self.wall_starts, self.rank(order), self.loads, control, answer,
         )  # fmt: skip

@@ -30,8 +30,9 @@ class Buddy:
         """Order of each block that is taken, by offset; of those met inside, by the offset handed out."""
         self.block_of: dict[int, int] = {}
         self.end = 0
-        for order in range(62, self.smallest - 1, -1) if capacity is not None else ():
-            if self.end + (1 << order) <= min(capacity, LIMIT):
+        limit = 0 if capacity is None else min(capacity, LIMIT)
+        for order in range(62, self.smallest - 1, -1):
+            if self.end + (1 << order) <= limit:
                 self._put(order, self.end)
                 self.end += 1 << order
 

@@ -6,8 +6,9 @@ back. A request takes the smallest free block of its kind that holds it, the low
 is at least 512 bytes (small) or more than 1 MiB (large), else it stays with the block. A block freed is merged with its free
 neighbours of the same segment.
 
-A segment that would leave the arena's capacity is cut to what is left, and where that is too little the request is refused; PyTorch would
-first give whole free segments back. Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
+In an arena of less than 20 MiB all these numbers are halved until a large segment fits, or the smallest block is one byte. A segment that
+would leave the capacity is cut to what is left, and where that is too little the request is refused; PyTorch would first give whole free
+segments back. Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
 
 Sound; whole segments make its peak the memory reserved, so there is no promise against `reference`. `plan.meta["caching"]["reserved"]` has the
 bytes of segments by arena. O(blocks) a call. Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
@@ -47,8 +48,11 @@ class Caching:
     """Blocks in order of address; those of one segment cover it."""
 
     def __init__(self, capacity: int | None, alignment: int) -> None:
-        del alignment  # blocks are multiples of 512 and larger alignments are met inside
+        del alignment  # larger alignments than a block's are met inside
         self.stop = LIMIT if capacity is None else min(capacity, LIMIT)
+        self.scale = 0
+        while self.stop < LARGE_SEGMENT >> self.scale and MIN_BLOCK >> self.scale > 1:
+            self.scale += 1
         self.blocks: list[Block] = []
         self.walls: list[tuple[int, int]] = []
         self.end = 0
@@ -57,8 +61,9 @@ class Caching:
 
     def alloc(self, nbytes: int, alignment: int) -> int | None:
         """Return the start of free bytes, in a new segment where no block is large enough."""
-        size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
-        small = size <= SMALL
+        unit, most = MIN_BLOCK >> self.scale, SMALL >> self.scale
+        size = -(-nbytes // unit) * unit
+        small = size <= most
         step = alignment
         fitting = [block for block in self.blocks if block.free and block.small == small and _room(block, step) >= nbytes]
         fitting = [block for block in fitting if _room(block, step) >= size or block.stop == self.stop]
@@ -70,7 +75,7 @@ class Caching:
         offset = -(-block.start // step) * step
         block.free = False
         rest = block.stop - (offset + size)
-        if rest >= MIN_BLOCK if small else rest > SMALL:
+        if rest >= unit if small else rest > most:
             tail = replace(block, start=offset + size, free=True)
             block.stop = offset + size
             self.blocks.insert(self.blocks.index(block) + 1, tail)
@@ -95,8 +100,11 @@ class Caching:
 
     def _segment(self, nbytes: int, size: int, step: int, *, small: bool) -> Block | None:
         """Open a segment behind the last one; None where the arena has no room for the request."""
-        want = SMALL_SEGMENT if small else LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
-        want += 0 if MIN_BLOCK % step == 0 else step - 1
+        scale, unit = self.scale, ROUND_LARGE >> self.scale
+        want = (
+            SMALL_SEGMENT >> scale if small else LARGE_SEGMENT >> scale if size < MIN_LARGE >> scale else -(-size // unit) * unit
+        )
+        want += 0 if MIN_BLOCK % step == 0 and not scale else step - 1
         start, want = self._clear(self.end, want)
         if start + want > self.stop:
             want = self.stop - start

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numba
 
+_njit: Any = numba.njit  # its overloads know no tuples of signatures
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -16,9 +18,9 @@ def compiled(*signature: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         try:
-            dispatcher: Function = numba.njit(*signature, cache=True)(function)
+            dispatcher: Function = _njit(*signature, cache=True)(function)
         except RuntimeError:  # numba found no folder to write to
-            dispatcher = numba.njit(*signature)(function)
+            dispatcher = _njit(*signature)(function)
         return dispatcher
 
     return decorate

@@ -8,6 +8,8 @@ Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Pisarchyk and
 Inference", arXiv:2001.03288 (greedy by breadth, offset calculation).
 """
 
+from typing import Any
+
 import numpy as np
 
 from allocsim.allocators.fitting import place_in_order
@@ -25,7 +27,7 @@ def by_breadth(placed: Footprints, rows: Int64s) -> Int64s:
     return rows[np.lexsort((rows, -nbytes, step, -breadth))]
 
 
-def broadest(start: Int64s, stop: Int64s, nbytes: Int64s) -> tuple[Int64s, Int64s]:
+def broadest(start: Int64s, stop: Int64s, nbytes: Int64s) -> tuple[Any, Int64s]:
     """Return, for each of n rectangles, the most bytes that live at a step of its life, and the first such step. O(n log n).
 
     Lives have steps. Only where a rectangle starts can breadth rise, so only those steps are looked at.

@@ -42,7 +42,7 @@ def fit(  # noqa: PLR0917 - compiled
             if turn == 0:
                 at = fixed[row]
                 if at < 0 or at > limit - nbytes[row]:
-                    return offset, row
+                    return offset, int(row)
             else:
                 born, dead, size, step = start[row], stop[row], nbytes[row], alignment[row]
                 floor = np.int64(0)
@@ -65,14 +65,14 @@ def fit(  # noqa: PLR0917 - compiled
                 if at < 0:
                     at = (floor + step - 1) // step * step
                     if at > limit - size:
-                        return offset, row
+                        return offset, int(row)
             offset[row] = at
             place = np.searchsorted(low[:placed], at, side="right")
             line[place + 1 : placed + 1] = line[place:placed].copy()
             low[place + 1 : placed + 1] = low[place:placed].copy()
             line[place], low[place] = row, at
             placed += 1
-    return offset, np.int64(-1)
+    return offset, -1
 
 
 @compiled()
@@ -91,7 +91,7 @@ def skyline(  # noqa: PLR0917 - compiled
     for row in obstacles:
         offset[row] = fixed[row]
         if fixed[row] < 0 or fixed[row] > limit - nbytes[row]:
-            return offset, row
+            return offset, int(row)
     for row in order:
         if fixed[row] == FREE:
             after[tail] = row
@@ -138,10 +138,10 @@ def skyline(  # noqa: PLR0917 - compiled
                 if meets and offset[other] < at + size and offset[other] + nbytes[other] > at:
                     at = (offset[other] + nbytes[other] + step - 1) // step * step
                     if at > limit - size:
-                        return offset, row
+                        return offset, int(row)
                     moved = True
         if at > limit - size:
-            return offset, row
+            return offset, int(row)
         offset[row] = at
         first, last = start[row], stop[row]
         if last < right:
@@ -152,4 +152,4 @@ def skyline(  # noqa: PLR0917 - compiled
         if first > left:
             ends[left], before[first] = first, left
         ends[first], height[first] = last, at + size
-    return offset, np.int64(-1)
+    return offset, -1

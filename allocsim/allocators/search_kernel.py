@@ -50,12 +50,12 @@ INFINITE = 1 << 62
 @compiled()
 def _settled(item: int, low: int, size: Int64s, alignment: Int64s, walls: Int64s, wall_starts: Int64s) -> int:  # noqa: PLR0917 - compiled
     """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the item meets."""
-    step = alignment[item]
+    step: int = alignment[item]
     at = (low + step - 1) // step * step
     for wall in range(wall_starts[item], wall_starts[item + 1]):  # sorted by their bottoms
         if walls[wall, 1] > at and walls[wall, 0] < at + size[item]:
             at = (walls[wall, 1] + step - 1) // step * step
-    return at
+    return int(at)
 
 
 TABLE, COLUMN = "i8[:,::1],", "i8[::1],"
