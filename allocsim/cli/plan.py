@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from allocsim.allocators import PINS, Constraints, Planner, find, pin_values, plan_program
+from allocsim.allocators import PINS, Constraints, Planner, bounds, find, pin_values, plan_program
 from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
@@ -90,6 +90,13 @@ def _problems(plans: list[Plan]) -> tuple[Any, ...]:
     return tuple(made.problem for made in plans if made.problem is not None)
 
 
+def _bound(made: Plan) -> int:
+    """Return bytes no plan goes below; of a program without ops, by its problem."""
+    if made.problem is not None and not len(made.program.ops):
+        return bounds.lower_bound(made.problem)
+    return lower_bound(made.program, counted=made.placed)
+
+
 def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
@@ -97,7 +104,7 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
             "allocator": allocator,
             "buffers": len(made.program.buffers),
             "peak_bytes": made.peak_bytes,
-            "lower_bound_bytes": lower_bound(made.program, counted=made.placed),
+            "lower_bound_bytes": _bound(made),
         }
         for made in plans
     ]
