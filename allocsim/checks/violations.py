@@ -66,6 +66,10 @@ class Violation:
     """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name` where they apply."""
     in_apart: bool | None = None
     """`Race` only: whether it also exists with every buffer in memory of its own."""
+    hazards: tuple[str, ...] | None = None
+    """`Race` only: `write after read`, `read after write`, `write after write`, as the list has them."""
+    schedule: tuple[int, ...] | None = None
+    """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op` on; earlier ones before, the others after."""
 
     @property
     def severity(self) -> str:

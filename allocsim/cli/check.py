@@ -66,9 +66,9 @@ def record(violation: Violation) -> dict[str, Any]:
     """Return a violation as the JSON object of format.md: indices, null where they do not apply, with the names beside them."""
     fields: dict[str, Any] = asdict(violation)
     names: dict[str, Any] = fields.pop("names")
-    in_apart = fields.pop("in_apart")
+    race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}
     fields["bytes"] = [list(run) for run in violation.bytes]
-    return fields | names | ({} if in_apart is None else {"in_apart": in_apart})
+    return fields | names | (race if violation.kind == "Race" else {})
 
 
 def print_report(path: str, report: Report) -> None:
