@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from facts import apart, bytes_of, planned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from facts import apart, bytes_of, planned
 from oracle import judge_races
 from orders import is_legal, legal_orders, observe
 
