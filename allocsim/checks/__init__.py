@@ -71,4 +71,5 @@ def check(document: Document, *, limit: int = 10_000) -> Report:
         count=count,
         truncated=findings.bounded or count > COUNT_LIMIT,
         stats=stats(case),
+        counts={kind: number for kind, number in findings.counts.items() if number},
     )

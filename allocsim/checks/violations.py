@@ -5,6 +5,7 @@ act on it, with the names beside them for people. `step` is the place of the op 
 `bytes` are half-open ranges within the buffer named by `buffer`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -102,6 +103,8 @@ class Report:
     truncated: bool
     """Whether `count` is only a lower bound."""
     stats: Stats
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many there are of each kind found, warnings included, as exact as `count`."""
 
     @property
     def clean(self) -> bool:

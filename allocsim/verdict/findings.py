@@ -55,16 +55,16 @@ def _finding(case: Case, v: Violation, row: Row) -> Finding:
     program = case.program(v)
     reader = case.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
     victim = case.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
-    writer = _writer(case, v)
+    parties = _racing(case, v) if v.kind == "Race" else (victim, _writer(case, v), reader)
     return Finding(
         class_=row.class_,
         fault=row.fault,
-        text=f"{row.evidence}: {_late_read(reader, writer, victim) if v.kind == 'StaleRead' else v.message}{row.remedy}",
+        text=f"{row.evidence}: {_late_read(reader, parties[1], victim) if v.kind == 'StaleRead' else v.message}{row.remedy}",
         run=v.run if v.run is not None else -1,
         step=v.step if v.step is not None else -1,
-        victim=victim,
-        writer=writer,
-        reader=reader,
+        victim=parties[0],
+        writer=parties[1],
+        reader=parties[2],
         belief=_failed_belief(case, v),
     )
 
@@ -77,6 +77,16 @@ def _writer(case: Case, v: Violation) -> Witness | None:
         return Witness(buffer=case.other_buffer(v), buffer_name=v.names.get("other_buffer_name"))
     other_run = v.other_run if v.other_run is not None else v.run
     return case.witness(other_run, v.other_op, buffer=v.other_buffer, program=case.program(v))
+
+
+def _racing(case: Case, v: Violation) -> tuple[Witness, Witness, Witness | None]:
+    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the list loses and nobody reads."""
+    later = case.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=case.program(v))
+    earlier = case.witness(v.run, v.other_op, buffer=v.other_buffer, program=case.program(v))
+    hazards = v.hazards or ("read after write",)
+    if "read after write" in hazards:
+        return later, earlier, later
+    return earlier, later, earlier if "write after read" in hazards else None
 
 
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
