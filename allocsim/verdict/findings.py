@@ -101,8 +101,8 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
 def _failed_belief(case: Case, v: Violation) -> str | None:
     """Say which belief failed, comparing what was believed of the victim with what the program does."""
     problem, program = case.problem(v), case.program(v)
-    if problem is None or v.buffer is None:
-        return None
+    if problem is None or v.buffer is None or v.kind == "Race":
+        return _believed_order(case, v) if v.kind == "Race" else None
     name, start, stop = program.buffers.names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if earlier_run(case, v):
         return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
@@ -115,6 +115,14 @@ def _failed_belief(case: Case, v: Violation) -> str | None:
     if v.kind == "StaleRead" and believed_over(case, v):
         return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
     return v.message if v.kind in BELIEF_KINDS else None
+
+
+def _believed_order(case: Case, v: Violation) -> str | None:
+    """Say what reuse took for granted where streams do not keep to it; nothing of a race that no plan made."""
+    if v.in_apart:
+        return None
+    names = case.program(v).ops.names
+    return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"
 
 
 def kernel_findings(case: Case) -> Iterator[Finding]:
