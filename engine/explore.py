@@ -240,24 +240,44 @@ def _difference(program: Program, step: int, right: Sequence[Array], wrong: Sequ
 
 
 def describe(program: Program, difference: Difference) -> str:
-    """Return two lines for people: what runs before what, and the number that is wrong for it."""
-    ops, values = program.ops, program.values
-    place = {step: number for number, step in enumerate(difference.order)}
-    early = [step for step in range(len(ops)) if place[step] < place[difference.op] and step > difference.op]
-    late = [step for step in range(len(ops)) if place[step] > place[difference.op] and step < difference.op]
-    moved = "; ".join(f"{word} {_named(program, steps)}" for word, steps in (("after", early), ("before", late)) if steps)
+    """Return one line for people: what runs before what, and the number that is wrong for it."""
+    names, values = program.ops.names, program.values.names
+    why, race = difference.why, difference.race
+    if race is not None and race.op is not None and race.other_op is not None:
+        why = f"op {race.op} {names[race.op]!r} before op {race.other_op} {names[race.other_op]!r}"
     at = f"[{', '.join(map(str, difference.index))}]" if difference.index else ""
-    by = "not finite" if difference.max_error is None else f"by up to {difference.max_error:.3g} of its largest"
+    by = "not all finite" if difference.max_error is None else f"by up to {difference.max_error:.3g} of the largest"
     return (
-        f"another legal order ({difference.why}): op {difference.op} {ops.names[difference.op]!r} runs {moved or 'elsewhere'}\n"
-        f"  it reads {values.names[difference.value]!r}{at} = {difference.found:.9g} instead of {difference.wanted:.9g};"
-        f" {difference.elements} elements differ, {by}"
+        f"in another legal order ({why}), op {difference.op} {names[difference.op]!r} reads {values[difference.value]!r}{at} ="
+        f" {difference.found:.9g} instead of {difference.wanted:.9g}; {difference.elements} elements differ, {by}"
     )
 
 
-def _named(program: Program, steps: Sequence[int]) -> str:
-    shown = ", ".join(f"op {step} {program.ops.names[step]!r}" for step in steps[:3])
-    return f"{shown} and {len(steps) - 3} more" if len(steps) > 3 else shown
+def as_json(exploration: Exploration) -> dict[str, Any]:
+    """Return an exploration as a JSON object: what was run, and for each order that shows something the first op that reads other bits."""
+    return {
+        "orders": exploration.orders,
+        "races": exploration.races,
+        "differences": [
+            {
+                "why": each.why,
+                "order": list(each.order),
+                "op": each.op,
+                "operand": each.operand,
+                "value": each.value,
+                "index": list(each.index),
+                "wanted": _number(each.wanted),
+                "found": _number(each.found),
+                "elements": each.elements,
+                "max_error": each.max_error,
+            }
+            for each in exploration.differences
+        ],
+    }
 
 
-__all__ = ["Difference", "Exploration", "Uploads", "describe", "explore", "full_order", "orders_to_try"]
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+__all__ = ["Difference", "Exploration", "Uploads", "as_json", "describe", "explore", "full_order", "orders_to_try"]
