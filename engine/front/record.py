@@ -114,6 +114,10 @@ _ROWS: Final[Mapping[str, tuple[Rule, Bind | None, tuple[bool, ...]]]] = {
 }
 """Kind -> (rule, binding of its default kernel, whether a gradient can flow through each argument)."""
 
+KNOWN_LAYOUTS: Final = 4096
+_layouts: Final[dict[Any, Layout]] = {}
+"""What shape rules said of ops without parameters: asking again takes as long as a kernel on a scalar."""
+
 
 def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool = True) -> Node:
     """Compute an op now and return its node; it keeps history only if `track` and a source needs a gradient.
@@ -122,10 +126,15 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     """
     rule, bind, flows = _ROWS[kind]
     filled = {} if params is None else params
-    try:
-        layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), filled)
-    except EngineError as error:
-        raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
+    known = None if filled or bind is None else (kind, *[(source.array.shape, source.dtype) for source in sources])
+    layout = _layouts.get(known) if known else None
+    if layout is None:
+        try:
+            layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), filled)
+        except EngineError as error:
+            raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
+        if known and len(_layouts) < KNOWN_LAYOUTS:
+            _layouts[known] = layout
     if bind is None:
         array, storage = _VIEWS[kind](sources[0].array, layout, filled), sources[0].storage
     else:
