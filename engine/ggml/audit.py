@@ -4,7 +4,8 @@ Contract
 --------
 * ggml's planner may lay the result of every op of its in-place list over *any* source of the same layout (type, ne, nb) that this op reads
   last. `audit` runs each such kernel twice on equal operands, once with the result in memory of its own and once exactly over the
-  source, and compares bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference.
+  source, and compares bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
+  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN that the other has not).
 * `reachable` is decided by the real allocator: the smallest graph that could make it choose the alias is that one op over leafs, where
   the sources before the victim are kept out of its reach (memory of their own); `graph` says what was tried.
 * Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with what ggml said.
@@ -239,7 +240,8 @@ def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
         error = np.abs(apart.astype(np.float64) - over.astype(np.float64))
     error[np.isnan(apart) & np.isnan(over)] = 0
     error[apart == over] = 0  # equal infinities
-    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0))
+    scale = float(np.abs(apart.astype(np.float64))[np.isfinite(apart)].max(initial=0.0)) or 1.0
+    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
 
 
 def _words(case: Case) -> str:

@@ -48,6 +48,23 @@ def document(rows: Rows, source: str = "capture") -> Document:
     return dumps.loads(msgspec.json.encode(rows), source)
 
 
+def ops_of_nodes(rows: Rows) -> list[int | None]:
+    """Return for each node the op of the document made of these rows; None for an op-NONE node that became none."""
+    tensors = [*rows["leafs"], *rows["nodes"]]
+    step = sum(row["op"] == dumps.NONE and row["view_src"] is None and not row["external"] for row in tensors)
+    found: list[int | None] = []
+    for row in rows["nodes"]:
+        counted = row["op"] != dumps.NONE or bool(row["src"])
+        found.append(step if counted else None)
+        step += counted
+    return found
+
+
+def position_of_slot(op: str, slot: int) -> int:
+    """Return the operand position of a source slot: what a kernel does not read is no operand."""
+    return slot - sum(unread < slot for unread in dumps.NOT_READ.get(op, ()))
+
+
 def mapped() -> list[Path]:
     """Return the files this process has mapped that may have a ggml inside, in order of address."""
     lines = Path("/proc/self/maps").read_text().splitlines()
