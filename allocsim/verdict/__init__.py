@@ -81,19 +81,21 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
                 if row.measured == "unsafe" and row.declared
             ],
         ),
-        "R": _status(
-            sum(v.run is not None and v.run > 0 and not _same_in_first_run(case, v) for v in case.static), runs=len(case.runs)
-        )
-        if len(case.runs) > 1
-        else not_run | {"why": "one run"},
+        "R": _status(_only_later(case), runs=len(case.runs)) if len(case.runs) > 1 else not_run | {"why": "one run"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},
     }
 
 
-def _same_in_first_run(case: Case, v: Violation) -> bool:
-    return any(w.run == 0 and (w.kind, w.op, w.value, w.buffer) == (v.kind, v.op, v.value, v.buffer) for w in case.static)
+def _only_later(case: Case) -> int:
+    """Count the violations of later runs that the first run, of the same program, does not show."""
+
+    def place(v: Violation) -> tuple[object, ...]:
+        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
+
+    first = {place(v) for v in case.static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in case.static)
 
 
 def _status(count: int, **more: Any) -> dict[str, Any]:
