@@ -137,13 +137,13 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`."""
-        first, *rest = self.expected or ((None, None),)
+        class_, fault = self.expected[0] if self.expected else (None, None)
         return {
             "scenario": self.scenario.name,
             "runtime": "ggml",
             "library": {"name": self.which, "version": self.version},
             "matches": self.matches,
-            "expected": {"class": first[0], "fault": first[1], "also": [{"class": c, "fault": f} for c, f in rest]},
+            "expected": {"class": class_, "fault": fault},
             "verdict": self.verdict.as_json(),
             "detectors": dict(self.verdict.detectors),
             "partial_pins": self.partial.as_json(),
@@ -169,11 +169,17 @@ def run(scenario: Scenario, options: Options, which: str, *, progress: Progress 
 
     Raises EngineError where the library is missing or refused, ModelError for sizes that make no model or a scenario ggml cannot show.
     """
-    if scenario.on_ggml is None:
-        raise ModelError("", f"{scenario.name} cannot be run on real ggml: its defect lies in this project's own planner or host")
+    known = require(scenario)
     report = progress or (lambda _what, _done, _total: None)
     with open_library(which) as child:
-        return _Bench(scenario, options, child, report).result(scenario.on_ggml)
+        return _Bench(scenario, options, child, report).result(known)
+
+
+def require(scenario: Scenario) -> OnGgml:
+    """Return what a scenario must show on real ggml; raise ModelError where it cannot be run there."""
+    if scenario.on_ggml is None:
+        raise ModelError("", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making")
+    return scenario.on_ggml
 
 
 def before(version: str, other: str) -> bool:
@@ -420,4 +426,4 @@ def _claims(known: OnGgml, version: str, modes: Mapping[str, Mode], partial: Ver
     return tuple(claims)
 
 
-__all__ = ["MODES", "SMALL", "Claim", "Mode", "Options", "Result", "Smoke", "run", "smokes"]
+__all__ = ["MODES", "SMALL", "Claim", "Mode", "Options", "Result", "Smoke", "require", "run", "smokes"]

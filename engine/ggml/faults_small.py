@@ -124,13 +124,10 @@ def none_view(library: Library) -> Finding:
         ws.allocate(ws.planner(), g.graph)
         g.compute(3.0)
         found, rows = g.read(late), walk(library, g.graph)
-        apart, late = viewed(ws, counted=False)
-        ws.apart(apart.ctx)
-        apart.compute(3.0)
-        wanted = apart.read(late)
-        g, late = viewed(ws, counted=True)
-        ws.allocate(ws.planner(), g.graph)
-        return Finding(found=found, wanted=wanted, rows={RUN: rows, RIGHT: walk(library, g.graph)})
+        right, late = viewed(ws, counted=True)
+        ws.allocate(ws.planner(), right.graph)
+        right.compute(3.0)
+        return Finding(found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)})
 
 
 def output_on_view(library: Library) -> Finding:
