@@ -14,7 +14,6 @@ Steps of training count from 1, runs of a session from 0. Every run is a task in
 process. What this module does not see: the terminal, files and figures.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -195,7 +194,7 @@ def smokes(child: Child) -> tuple[Smoke, ...]:
         try:
             ran = child.call(smoke, name)
         except ChildDiedError as died:
-            said = re.sub(r"^\S*/ggml/src/", "", died.said) if died.said else str(died)
+            said = died.said or str(died)
             found.append(Smoke(name=name, agrees=None, said=f"{reason} (it says: {said})"))
         else:
             agrees = ran["default"] == ran["apart"]

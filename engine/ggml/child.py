@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import re
 import select
 import signal
 import struct
@@ -141,7 +142,7 @@ def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(QUIET_LINES)]
     asserted = [line for line in telling if "GGML_ASSERT" in line or "fatal error" in line]
-    return (asserted or telling or ["it said nothing"])[-1]
+    return re.sub(r"\S*/ggml/src/", "", (asserted or telling or ["it said nothing"])[-1])  # where it was built says nothing
 
 
 def _send(stream: BinaryIO, payload: bytes) -> None:
