@@ -14,7 +14,6 @@ from typing import Any
 from allocsim.evidence import Evidence
 from allocsim.verdict import Verdict, judge
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.finding import Finding
 from engine.ggml.library import Library
 from engine.ggml.probe import open_library
 from repro.scenario import GgmlFault
@@ -74,7 +73,7 @@ def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> Result:
     """Run a fault on the library `which`; raises EngineError where that is missing or refused."""
     with open_library(which) as child:
         version: str = child.call(_version)
-        finding: Finding = child.call(FAULTS[scenario.fault].task)
+        finding = child.call(FAULTS[scenario.fault].task)
     seen = Evidence(document=repaired(finding) if fixed else evidence(finding), diverges=finding.wrong and not fixed)
     return Result(
         scenario=scenario,

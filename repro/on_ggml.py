@@ -177,7 +177,9 @@ def run(scenario: Scenario, options: Options, which: str, *, progress: Progress 
 def require(scenario: Scenario) -> OnGgml:
     """Return what a scenario must show on real ggml; raise ModelError where it cannot be run there."""
     if scenario.on_ggml is None:
-        raise ModelError("", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making")
+        raise ModelError(
+            "", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making"
+        )
     return scenario.on_ggml
 
 

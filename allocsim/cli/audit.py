@@ -39,12 +39,16 @@ class Measured:
 
 
 def audit(
-    target: Annotated[str | None, typer.Argument(metavar="[MODULE:KERNELS]", help="A table of kernels; default the engine's.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[MODULE:KERNELS]", help="A table of kernels; default the engine's.")
+    ] = None,
     *,
     ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml: audit its kernels.")] = None,
     variants: Annotated[bool, typer.Option("--variants", help="All variants of a kernel, not the default one alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")
+    ] = None,
 ) -> int:
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is refused."""
     if ggml is not None and (target is not None or variants):
@@ -129,7 +133,7 @@ def _load(target: str) -> tuple[Mapping[str, Any], list[Any] | None]:
         raise EngineError(f"{target}: module {error.name!r} does not exist") from None
     except AllocsimError:
         raise
-    except Exception as error:  # a stranger's module may raise anything
+    except Exception as error:  # noqa: BLE001  # a stranger's module may raise anything
         raise EngineError(f"{target}: importing {module_name} failed: {type(error).__name__}: {error}") from None
     if not hasattr(module, name):
         raise UnknownNameError(f"name in {module_name}", name, [word for word in vars(module) if not word.startswith("_")])

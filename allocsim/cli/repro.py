@@ -57,7 +57,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 @app.command("list")
 def list_scenarios(*, as_json: AsJson = False) -> int:
     """List the scenarios with the verdict each must get."""
-    every = (*scenarios.every(), *scenarios.every_on_ggml())
+    every: list[Scenario | GgmlFault] = [*scenarios.every(), *scenarios.every_on_ggml()]
     if as_json:
         print_json({"scenarios": [_entry(scenario) for scenario in every]})
         return 0
@@ -104,7 +104,8 @@ def run_scenarios(
     if bool(names) == run_all:
         raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
     chosen = [scenarios.find_any(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML)]
-    jobs, entries = [], []
+    jobs: list[Job] = []
+    skipped: list[dict[str, Any]] = []
     if runtime is Runtime.ENGINE:
         options = Options(
             layers=layers,
@@ -125,11 +126,11 @@ def run_scenarios(
             layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=run_all,
             refused={"--allocator": allocator != "ggml", "--pin-leafs": pin_leafs} if runtime is Runtime.GGML else {},
         )  # fmt: skip
-        more, entries = repro_ggml.jobs(left, ggml, asked)
+        more, skipped = repro_ggml.jobs(left, ggml, asked)
         jobs += more
     elif ggml is not None or full:
         raise typer.BadParameter("--ggml and --full go with --runtime ggml and with faults of ggml")
-    return _run_all(jobs, entries, out, as_json=as_json)
+    return _run_all(jobs, skipped, out, as_json=as_json)
 
 
 def engine_job(scenario: Scenario, options: Options) -> Job:
@@ -161,7 +162,9 @@ def _run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *
 
 def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Leave out what all folders have in common: one run lies in the folder asked for itself."""
-    levels = [level for level in range(max(map(len, folders), default=0)) if len({folder[level : level + 1] for folder in folders}) > 1]
+    levels = [
+        level for level in range(max(map(len, folders), default=0)) if len({folder[level : level + 1] for folder in folders}) > 1
+    ]
     return [tuple(folder[level] for level in levels if level < len(folder)) for folder in folders]
 
 

@@ -55,7 +55,7 @@ def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked)
     else:
         _check_usage(chosen, asked)
     libraries = list(WHEELS) if ggml is None else [ggml]
-    reasons = {which: _reason(which) if asked.every else _there(which) for which in libraries}
+    reasons = {which: _reason(which, all_of_it=asked.every) for which in libraries}
     ready = [which for which in libraries if reasons[which] is None]
     made = [_job(scenario, which, asked) for scenario in chosen for which in ready]
     skipped = [
@@ -80,12 +80,11 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: Asked) -> None:
         on_ggml.require(scenario)
 
 
-def _there(which: str) -> None:
-    find(which)
-
-
-def _reason(which: str) -> str | None:
-    """Say why a library cannot be used; None if it can."""
+def _reason(which: str, *, all_of_it: bool) -> str | None:
+    """Say why a library cannot be used; None if it can. Without `all_of_it` only look for it, and raise what is wrong."""
+    if not all_of_it:
+        find(which)
+        return None
     try:
         open_library(which).close()
     except EngineError as error:
@@ -109,7 +108,11 @@ def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
 
 
 def _numbers(result: ggml_faults.Result) -> list[Section]:
-    rows = [("found", f"{result.found:.6g}"), ("wanted", f"{result.wanted:.6g}"), *((key, value) for key, value in result.detail.items())]
+    rows = [
+        ("found", f"{result.found:.6g}"),
+        ("wanted", f"{result.wanted:.6g}"),
+        *((key, value) for key, value in result.detail.items()),
+    ]
     return [("what the host read", ("", "number"), rows)]
 
 

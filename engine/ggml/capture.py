@@ -21,6 +21,7 @@ import msgspec
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
+from allocsim.formats.ggml_dump import NONE
 from allocsim.model import Document
 from engine.ggml.library import Library
 from engine.ggml.probe import checked
@@ -51,10 +52,10 @@ def document(rows: Rows, source: str = "capture") -> Document:
 def ops_of_nodes(rows: Rows) -> list[int | None]:
     """Return for each node the op of the document made of these rows; None for an op-NONE node that became none."""
     tensors = [*rows["leafs"], *rows["nodes"]]
-    step = sum(row["op"] == dumps.NONE and row["view_src"] is None and not row["external"] for row in tensors)
+    step = sum(row["op"] == NONE and row["view_src"] is None and not row["external"] for row in tensors)
     found: list[int | None] = []
     for row in rows["nodes"]:
-        counted = row["op"] != dumps.NONE or bool(row["src"])
+        counted = row["op"] != NONE or bool(row["src"])
         found.append(step if counted else None)
         step += counted
     return found

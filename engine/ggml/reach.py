@@ -15,9 +15,9 @@ rule, so "never" holds at any size. Every graph is built and planned by the libr
 What this module does not see: whether the alias is safe (`engine.ggml.audit`), and programs that place tensors by hand.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from engine.ggml.cases import Case
 from engine.ggml.graph import Context, Workspace
@@ -62,7 +62,9 @@ def reach(library: Library, case: Case, victim: int, *, every: bool = False) -> 
                 break
     if hits:
         return Reach(ways=tuple(way for way, _, _ in hits), tried=tried, words=hits[0][1], rows=hits[0][2])
-    said = f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph enters its rule"
+    said = (
+        f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph enters its rule"
+    )
     return Reach(ways=(), tried=tried, words=said, rows=first)
 
 
@@ -125,17 +127,14 @@ def _plan(library: Library, case: Case, victim: int, kind: str, reason: str) -> 
         ws.allocate(ws.planner(), graph)
         taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
         rows = walk(library, graph, meta={"name": f"{case.op} over operand {victim}"})
-    return taken, _words(case, victim, rivals, kind, reason, len(rows["nodes"])), rows
+    roles = {victim: kind, **dict.fromkeys(rivals, reason)}
+    return taken, _words(case, roles, len(rows["nodes"])), rows
 
 
 def _viewed(ctx: Context, made: int, ne: tuple[int, ...], name: str) -> int:
     return ctx.op(f"reshape_{len(ne)}d", made, *ne, name=name)
 
 
-def _words(case: Case, victim: int, rivals: Sequence[int], kind: str, reason: str, nodes: int) -> str:
-    def told(position: int, operand: Any) -> str:
-        where = reason if position in rivals else kind if position == victim else LEAF
-        return f"{operand.dtype}{list(operand.ne)} {where}"
-
-    inside = ", ".join(told(position, operand) for position, operand in enumerate(case.operands))
+def _words(case: Case, roles: Mapping[int, str], nodes: int) -> str:
+    inside = ", ".join(f"{operand.dtype}{list(operand.ne)} {roles.get(n, LEAF)}" for n, operand in enumerate(case.operands))
     return f"{nodes} node{'s'[: nodes != 1]}: {case.op}({inside})"

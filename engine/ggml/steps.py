@@ -102,8 +102,9 @@ def origins(
         for run in range(runs):
             for side in sides:
                 feed(side.model, arrays)
-            found.extend(_lockstep(run, node, *sides) for node in range(len(sides[0].nodes)))  # type: ignore[arg-type]
-        return [departure for departure in found if departure is not None]
+            steps = (_lockstep(run, node, *sides) for node in range(len(sides[0].nodes)))
+            found.extend(departure for departure in steps if departure is not None)
+        return found
 
 
 def pinned_donors(model: Model, deny: Iterable[Unsafe]) -> list[int]:
@@ -113,7 +114,10 @@ def pinned_donors(model: Model, deny: Iterable[Unsafe]) -> list[int]:
     table = records(nodes) if nodes else ()
     return list(
         dict.fromkeys(
-            int(row["src"][slot]) for row in table for op, slot in wanted if library.op_names[int(row["op"])] == op and row["src"][slot]
+            int(row["src"][slot])
+            for row in table
+            for op, slot in wanted
+            if library.op_names[int(row["op"])] == op and row["src"][slot]
         )
     )
 
@@ -129,7 +133,6 @@ class _Side:
         sources = list(dict.fromkeys(int(s) for row in self.table["src"] for s in row if s))
         self.views = dict(zip(sources, (_elements(ws.library, row) for row in records(sources)), strict=True))
         self.results = [_elements(ws.library, row) for row in self.table]
-        ctx = ws.context(tensors=1, graph_size=0)
         room = ws.library.ggml_graph_overhead_custom(1, False) * (len(self.nodes) + 1)
         ctx = ws.context(tensors=1 + room // ws.library.ggml_tensor_overhead())
         self.skipped = [ws.library.op_names[int(row["op"])] in UNEXECUTED for row in self.table]
@@ -175,7 +178,7 @@ def _elements(library: Library, row: Any) -> NDArray[Any]:
     dtype = np.dtype(ELEMENTS[kind])
     shape, strides = tuple(int(n) for n in row["ne"][::-1]), tuple(int(n) for n in row["nb"][::-1])
     span = dtype.itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_uint8 * span).from_address(int(row["data"]))
+    memory = np.frombuffer((ctypes.c_uint8 * span).from_address(int(row["data"])), dtype=np.uint8)
     return np.ndarray(shape, dtype=dtype, buffer=memory, strides=strides)
 
 

@@ -33,7 +33,9 @@ def find(name: str) -> Scenario:
     parts = [part.strip() for part in name.split("+")]
     for part in parts:
         if part in ON_GGML:
-            raise ModelError("", f"{part} is a fault of real ggml; it cannot be joined with another scenario or run on the engine")
+            raise ModelError(
+                "", f"{part} is a fault of real ggml; it cannot be joined with another scenario or run on the engine"
+            )
         if part not in MODULES:
             raise UnknownNameError("scenario", part, {**MODULES, **ON_GGML})
     found: Scenario = import_module(f"repro.scenarios.{MODULES[parts[0]]}").SCENARIO

@@ -161,7 +161,11 @@ CASES = (
     Planted(
         row="the host reads it, and the planner was not told",
         document=late(
-            "a=0 b=0 c=64", "x = host.write; a = f x; b = g! a; c = h b; host.read a; host.read c", share="a>b", a=(1, 3), pinned="c"
+            "a=0 b=0 c=64",
+            "x = host.write; a = f x; b = g! a; c = h b; host.read a; host.read c",
+            share="a>b",
+            a=(1, 3),
+            pinned="c",
         ),
         class_="C05",
         fault="caller",
