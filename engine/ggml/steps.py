@@ -178,7 +178,7 @@ def _elements(library: Library, row: Any) -> NDArray[Any]:
     dtype = np.dtype(ELEMENTS[kind])
     shape, strides = tuple(int(n) for n in row["ne"][::-1]), tuple(int(n) for n in row["nb"][::-1])
     span = dtype.itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    memory = np.frombuffer((ctypes.c_uint8 * span).from_address(int(row["data"])), dtype=np.uint8)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * span).from_address(int(row["data"])))
     return np.ndarray(shape, dtype=dtype, buffer=memory, strides=strides)
 
 
