@@ -103,7 +103,16 @@ class Scenario:
 
 def repaired(scenario: Scenario) -> Scenario:
     """Return the twin without any defect; its verdict must be sound."""
-    return replace(scenario, name=f"{scenario.name} (fixed)", expected=(), kernels={}, belief=None, write_once=(), least_steps=1)
+    return replace(
+        scenario,
+        name=f"{scenario.name} (fixed)",
+        expected=(),
+        kernels={},
+        belief=None,
+        write_once=(),
+        least_steps=1,
+        on_ggml=None,
+    )
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
