@@ -14,6 +14,7 @@ What this module does not see: why an element was suspected, and what the kernel
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class Extend:
 
 
 Element = Deny | Pin | Extend
+Change = TypeVar("Change")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ def apply(problem: Problem, elements: Iterable[Element]) -> Problem:
     return replace(problem, pinned=pinned, stop=stop, may_share=problem.may_share[keep] if denied else problem.may_share)
 
 
-def minimise(elements: Sequence[Element], cures: Callable[[tuple[Element, ...]], bool]) -> tuple[Element, ...]:
+def minimise(elements: Sequence[Change], cures: Callable[[tuple[Change, ...]], bool]) -> tuple[Change, ...]:
     """Return a 1-minimal subset of `elements` for which `cures` holds, given that it holds for all of them.
 
     Deterministic; at most O(n^2) calls, O(k log n) where few (k) elements matter.

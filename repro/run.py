@@ -84,6 +84,11 @@ class Mode:
     first_difference: int | None
     """The first step whose loss or any gradient is not the reference's to the bit; None: there is none."""
 
+    @property
+    def arena_bytes(self) -> int:
+        """Size of the plan."""
+        return self.plan.peak_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -95,6 +100,16 @@ class Result:
     verdict: Verdict
     modes: Mapping[str, Mode]
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The heading of what is printed."""
+        return f"{self.scenario.name}: {self.scenario.title}"
+
+    @property
+    def expected(self) -> tuple[tuple[str, str], ...]:
+        """(class, fault) of what the verdict must name."""
+        return self.scenario.expected
 
     @property
     def matches(self) -> bool:

@@ -9,6 +9,8 @@ A scenario is data. It names a training set-up and the *defects*, each in one of
 Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be joined (`join`); their defects
 and expected verdicts add up. No detector is ever shown a scenario.
 
+`GgmlFault` is the other kind of scenario: a small graph on real ggml, which has the fault by itself.
+
 What this module does not see: how anything is run or judged.
 """
 
@@ -51,6 +53,31 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnGgml:
+    """What the same scenario must show on real ggml, by the version of the library (`repro.on_ggml`)."""
+
+    fixed: str
+    """The first version whose kernels are right under the default plan."""
+    partial_pins_fixed: str
+    """The first version whose kernels are right where only the backward nodes are pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgmlFault:
+    """A fault that real ggml has, run on the library itself (`repro.on_ggml`)."""
+
+    name: str
+    title: str
+    source: str
+    story: str
+    fault: str
+    """A row of `engine.ggml.faults.FAULTS`."""
+    expected: tuple[tuple[str, str], ...]
+    """(class, fault)."""
+    runtime: str = "ggml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One bug with the verdict it must get."""
 
@@ -69,11 +96,23 @@ class Scenario:
     write_once: tuple[str, ...] = ()
     least_steps: int = 1
     """Training steps it takes for the fault to show."""
+    on_ggml: OnGgml | None = None
+    """Where it can be run on real ggml too: what it must show there."""
+    runtime: str = "engine"
 
 
 def repaired(scenario: Scenario) -> Scenario:
     """Return the twin without any defect; its verdict must be sound."""
-    return replace(scenario, name=f"{scenario.name} (fixed)", expected=(), kernels={}, belief=None, write_once=(), least_steps=1)
+    return replace(
+        scenario,
+        name=f"{scenario.name} (fixed)",
+        expected=(),
+        kernels={},
+        belief=None,
+        write_once=(),
+        least_steps=1,
+        on_ggml=None,
+    )
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
@@ -96,4 +135,5 @@ def join(first: Scenario, second: Scenario) -> Scenario:
         belief=first.belief or second.belief,
         write_once=tuple(dict.fromkeys((*first.write_once, *second.write_once))),
         least_steps=max(first.least_steps, second.least_steps),
+        on_ggml=None,
     )

@@ -41,8 +41,10 @@ class Setup:
     inputs: Mapping[str, Array]
 
 
-def set_up(training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0) -> Setup:
-    """Return graph, weights and inputs; `layers` and `seq` replace what the scenario states.
+def set_up(
+    training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0, base: LlamaConfig = SMOLLM2_135M
+) -> Setup:
+    """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states.
 
     Raises ModelError for sizes that make no model.
     """
@@ -51,7 +53,7 @@ def set_up(training: Training, *, layers: int | None = None, seq: int | None = N
     for name, size, most in (("layers", layers, MOST_LAYERS), ("seq", seq, MOST_POSITIONS)):
         if not 1 <= size <= most:
             raise ModelError(name, f"{size} is not between 1 and {most}")
-    config = replace(SMOLLM2_135M, layers=layers, seq=seq, alpha=training.lora_alpha)
+    config = replace(base, layers=layers, seq=seq, alpha=training.lora_alpha)
     step = training_graph(config, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}
     return Setup(

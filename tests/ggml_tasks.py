@@ -1,12 +1,15 @@
 """Tasks for a child process that only tests need: wrong beliefs about structs, memory that is no graph."""
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 
 from engine.ggml import layout, probe
 from engine.ggml.graph import Workspace
-from engine.ggml.rows import walk
+from engine.ggml.recipes import build as build_recipe
+from engine.ggml.recipes import fill, place
+from engine.ggml.rows import observe, walk, walk_nodes
 from engine.ggml.transformer import TINY, build, differentiate
 
 
@@ -46,3 +49,19 @@ def walk_two_plans(library):
         differentiate(model)
         ws.allocate(ws.planner(), model.graph)
         return walk(library, model.graph)
+
+
+def mapped_files(library):
+    """Return what the kernel says is mapped in this process."""
+    return Path("/proc/self/maps").read_text()
+
+
+def observed_and_walked(library, recipe):
+    """Run a recipe through a scheduler; return its rows as seen while it ran, and as walked from its graph."""
+    with Workspace(library) as ws:
+        built = build_recipe(ws, recipe)
+        scheduler = place(ws, built, planner="sched")
+        fill(ws, built)
+        with observe(library, scheduler) as nodes:
+            ws.compute_scheduled(scheduler, built.graph)
+        return walk_nodes(library, nodes), walk(library, built.graph)

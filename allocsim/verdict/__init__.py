@@ -67,7 +67,7 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
         if streams > 1
         else not_run | {"why": "one stream"},
         "P": {**not_run, "why": "not asked for"},
-        "D": not_run | {"why": "no run to compare with"}
+        "D": _without_lockstep(evidence.diverges)
         if origins is None
         else _status(len(origins), diverges=evidence.diverges, first=origin_text(case, origins[0]) if origins else None),
         "K": not_run | {"why": "no kernels to execute"}
@@ -96,6 +96,12 @@ def _only_later(case: Case) -> int:
 
     first = {place(v) for v in case.static if v.run == 0}
     return sum(bool(v.run) and place(v) not in first for v in case.static)
+
+
+def _without_lockstep(diverges: bool | None) -> dict[str, Any]:  # noqa: FBT001 - a fact of the evidence
+    if diverges is None:
+        return {"status": "not run", "count": None, "why": "no run to compare with"}
+    return _status(int(diverges), diverges=diverges, why="what the host read was compared, not each op")
 
 
 def _status(count: int, **more: Any) -> dict[str, Any]:

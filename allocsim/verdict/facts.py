@@ -142,6 +142,16 @@ def told(case: Case, v: Violation) -> bool:
     return problem is None or (v.buffer is not None and bool(problem.pinned[v.buffer]))
 
 
+def untold_host_read(case: Case, v: Violation) -> bool:
+    """The host reads what this run made, and the planner was not told: what it then gave away it could give away."""
+    return host_reads(case, v) and not told(case, v) and not earlier_run(case, v)
+
+
+def found_is_older(_case: Case, v: Violation) -> bool:
+    """The bytes found were written in an earlier run."""
+    return v.other_run is not None and v.run is not None and v.other_run < v.run
+
+
 def believed_over(case: Case, v: Violation) -> bool:
     """The belief ends the victim before the reader, or lets its bytes go in between; or no belief is known."""
     problem = case.problem(v)

@@ -62,6 +62,13 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(kinds=("UnsafeInPlace",), evidence="the pair used is not declared, or not exact", class_="C03", fault="plan"),
     Row(
+        kinds=STALE,
+        evidence="the host reads it, and the planner was not told",
+        class_="C05",
+        fault="caller",
+        applies=facts.untold_host_read,
+    ),
+    Row(
         kinds=TAKEN,
         evidence="victim or writer is an input handed over to an output, or that output",
         class_="C11",
@@ -110,13 +117,6 @@ ROWS: Final[tuple[Row, ...]] = (
         evidence="the host reads it, and the planner was told",
         class_="C05",
         fault="plan",
-        applies=facts.every(facts.host_reads, facts.told),
-    ),
-    Row(
-        kinds=STALE,
-        evidence="the host reads it, and the planner was not told",
-        class_="C05",
-        fault="caller",
         applies=facts.host_reads,
     ),
     Row(
@@ -191,6 +191,14 @@ ROWS: Final[tuple[Row, ...]] = (
         class_="C14",
         fault="caller",
         applies=facts.not_skipped,
+    ),
+    Row(
+        kinds=("OverwrittenRead",),
+        evidence="an upload was left out, and an op of an earlier run wrote what is read in its place",
+        class_="C14",
+        fault="caller",
+        applies=facts.found_is_older,
+        remedy="; let the host write it before every run",
     ),
     Row(kinds=("OverwrittenRead",), evidence="wrong under every plan", class_="program", fault="caller"),
 )

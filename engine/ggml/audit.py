@@ -4,16 +4,16 @@ Contract
 --------
 * ggml's planner may lay the result of every op of its in-place list over *any* source of the same layout (type, ne, nb) that this op reads
   last. `audit` runs each such kernel twice on equal operands, once with the result in memory of its own and once exactly over the
-  source, and compares bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference.
-* `reachable` is decided by the real allocator: the smallest graph that could make it choose the alias is that one op over leafs, where
-  the sources before the victim are kept out of its reach (memory of their own); `graph` says what was tried.
+  source, and compares bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
+  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN that the other has not).
+* `reachable` is decided by the real allocator on every kind of graph that can make a difference (`engine.ggml.reach`); `graph` is the
+  smallest in which it chooses the alias, or the statement that it never does, `ways` all kinds that lead to it.
 * Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with what ggml said.
 
 Numbers are those of this machine's kernels. What this module does not see: partial overlaps (ggml's planner never makes one in place),
 fused kernels, and other backends.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,8 +25,9 @@ from allocsim.errors import EngineError
 from engine.ggml.cases import Case, cases, draw
 from engine.ggml.child import Child, ChildDiedError
 from engine.ggml.graph import Context, Workspace
-from engine.ggml.layout import records
 from engine.ggml.library import Library
+from engine.ggml.reach import Reach, reach, same_layout
+from engine.ggml.rows import Rows
 
 THREADS: Final = (1, 2)
 SEED: Final = 1501
@@ -45,8 +46,7 @@ class Row:
     unsafe: int = 0
     smallest: str = ""
     """The smallest case that differs, in words."""
-    reachable: bool = False
-    graph: str = ""
+    reach: Reach | None = None
 
     def public(self, *, declared: bool) -> dict[str, Any]:
         """Return the row as the command prints it."""
@@ -59,8 +59,9 @@ class Row:
             "cases": self.cases,
             "unsafe_cases": self.unsafe,
             "smallest": self.smallest,
-            "reachable": self.reachable,
-            "graph": self.graph,
+            "reachable": bool(self.reach and self.reach.ways),
+            "graph": self.reach.words if self.reach else "",
+            "ways": list(self.reach.ways) if self.reach else [],
         }
 
 
@@ -74,6 +75,8 @@ class Audit:
     """Groups that aborted: op, types, what ggml said."""
     unaudited: list[str] = field(default_factory=list)
     """Ops of the in-place list without a case."""
+    graphs: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    """(op, source) of each unsafe row -> the planned graph that its `graph` describes."""
 
     @property
     def unsafe(self) -> list[dict[str, Any]]:
@@ -97,11 +100,14 @@ def audit(child: Child, *, ops: Iterable[str] | None = None, threads: Sequence[i
             try:
                 found = child.call(measure, op, group, tuple(threads), seed)
             except ChildDiedError as error:
-                result.refused.append({"op": op, "types": group, "said": re.sub(r"^\S*ggml/src/", "", error.said)})
+                result.refused.append({"op": op, "types": group, "said": error.said})
                 continue
             for row in found:
                 _merge(rows.setdefault(row.source, Row(op=op, source=row.source)), row)
-        result.rows.extend(rows[source].public(declared=True) for source in sorted(rows))
+        for source, row in sorted(rows.items()):
+            result.rows.append(row.public(declared=True))
+            if row.unsafe and row.reach is not None and row.reach.rows is not None:
+                result.graphs[op, source] = row.reach.rows
     return result
 
 
@@ -113,8 +119,8 @@ def groups(library: Library) -> dict[str, Any]:
 
 def _merge(into: Row, row: Row) -> None:
     """Add one group's findings; the words of an unsafe case win over those of a safe one."""
-    if (row.unsafe and not into.unsafe) or not into.graph:
-        into.smallest, into.reachable, into.graph = row.smallest, row.reachable, row.graph
+    if (row.unsafe and not into.unsafe) or into.reach is None:
+        into.smallest, into.reach = row.smallest, row.reach
     into.cases += row.cases
     into.unsafe += row.unsafe
     into.max_error = max(into.max_error, row.max_error)
@@ -132,8 +138,8 @@ def measure(library: Library, op: str, types: str, threads: tuple[int, ...], see
                 row = rows.setdefault(slot, Row(op=op, source=slot))
                 over, _ = _run(library, case, arrays, position, count)
                 differs = apart.tobytes() != over.tobytes()
-                if not row.graph or (differs and not row.unsafe):
-                    row.reachable, row.graph = reach(library, case, position)
+                if row.reach is None or (differs and not row.unsafe):
+                    row.reach = reach(library, case, position, every=differs)
                     row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}" if differs else ""
                 row.cases += 1
                 row.unsafe += differs
@@ -183,63 +189,13 @@ def _operands(ctx: Context, case: Case) -> list[int]:
     return [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
 
 
-def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
-    """Return (position among the operands, source slot of the op) of those whose type, ne and nb are the result's.
-
-    That is what gallocr asks before it takes one. The slot may differ from the position where an optional source is left out.
-    """
-    table = records([*operands, result])
-    last = table[-1]
-    slots = last["src"].tolist()
-    return [
-        (position, slots.index(operands[position]))
-        for position, row in enumerate(table[:-1])
-        if row["type"] == last["type"] and (row["ne"] == last["ne"]).all() and (row["nb"] == last["nb"]).all()
-    ]
-
-
-def reach(library: Library, case: Case, victim: int) -> tuple[bool, str]:
-    """Return whether the real gallocr lays the result over that operand in a graph of this one op, and that graph in words.
-
-    All operands are leafs of the compute buffer but the earlier ones of equal layout, which would be taken first: those get memory of
-    their own. It is the smallest graph there is, and gallocr's rule asks nothing more of a larger one: "no" means never.
-    """
-    with Workspace(library) as ws:
-        ctx, static = ws.context(tensors=16, graph_size=16), ws.context(tensors=16)
-        rivals = [position for position, _ in _layout_of(library, case) if position < victim]
-        operands = [
-            (static if n in rivals else ctx).tensor(operand.dtype, *operand.ne) for n, operand in enumerate(case.operands)
-        ]
-        result = case.build(ctx, operands)
-        if rivals:
-            ws.apart(static)
-        graph = ctx.graph(size=16)
-        library.ggml_build_forward_expand(graph, result)
-        ws.allocate(ws.planner(), graph)
-        taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
-    words = f"{case.op}({', '.join(_place(case, n, rivals) for n in range(len(case.operands)))})"
-    return taken, f"1 node: {words}" if taken else f"never: in {words} the allocator puts the result apart"
-
-
-def _place(case: Case, position: int, rivals: Sequence[int]) -> str:
-    operand = case.operands[position]
-    where = "memory of its own" if position in rivals else "leaf"
-    return f"{operand.dtype}{list(operand.ne)} {where}"
-
-
-def _layout_of(library: Library, case: Case) -> list[tuple[int, int]]:
-    with Workspace(library) as ws:
-        ctx = ws.context(tensors=16)
-        operands = _operands(ctx, case)
-        return same_layout(operands, case.build(ctx, operands))
-
-
 def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
     with np.errstate(all="ignore"):
         error = np.abs(apart.astype(np.float64) - over.astype(np.float64))
     error[np.isnan(apart) & np.isnan(over)] = 0
     error[apart == over] = 0  # equal infinities
-    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0))
+    scale = float(np.abs(apart.astype(np.float64))[np.isfinite(apart)].max(initial=0.0)) or 1.0
+    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
 
 
 def _words(case: Case) -> str:

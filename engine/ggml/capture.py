@@ -21,6 +21,7 @@ import msgspec
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
+from allocsim.formats.ggml_dump import NONE
 from allocsim.model import Document
 from engine.ggml.library import Library
 from engine.ggml.probe import checked
@@ -46,6 +47,23 @@ def capture(
 def document(rows: Rows, source: str = "capture") -> Document:
     """Return the document of rows as `walk` gives them, or as a dump holds them."""
     return dumps.loads(msgspec.json.encode(rows), source)
+
+
+def ops_of_nodes(rows: Rows) -> list[int | None]:
+    """Return for each node the op of the document made of these rows; None for an op-NONE node that became none."""
+    tensors = [*rows["leafs"], *rows["nodes"]]
+    step = sum(row["op"] == NONE and row["view_src"] is None and not row["external"] for row in tensors)
+    found: list[int | None] = []
+    for row in rows["nodes"]:
+        counted = row["op"] != NONE or bool(row["src"])
+        found.append(step if counted else None)
+        step += counted
+    return found
+
+
+def position_of_slot(op: str, slot: int) -> int:
+    """Return the operand position of a source slot: what a kernel does not read is no operand."""
+    return slot - sum(unread < slot for unread in dumps.NOT_READ.get(op, ()))
 
 
 def mapped() -> list[Path]:

@@ -7,6 +7,7 @@ Contract
 * `task` is a module-level function; it, its arguments and its result travel pickled between these two processes of one program.
 * A task that raises AllocsimError raises it here; any other exception becomes an EngineError that names it. A task that dies raises
   `ChildDiedError`, whose message holds the signal and the last line the process wrote; one that outlives `timeout` is ended and says so.
+* Where the system has no `libgomp.so.1`, the copy inside another package is used, found through the search path of the child alone.
 * The server is forked before any compute, so that no thread of OpenMP is lost in a fork. It ends when its `Child` is closed or gone.
 
 What this module does not see: what a task does. Cost: about 0.3 s to start a server, 5 ms for a call.
@@ -16,6 +17,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import re
 import select
 import signal
 import struct
@@ -26,6 +28,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
@@ -41,6 +44,12 @@ ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "PASSIVE",  # else idle threads spin on a busy machine
 }
+
+OPENMP: Final = "libgomp.so.1"
+"""What xllamacpp needs from the system."""
+
+OPENMP_ELSEWHERE: Final = ("pywhispercpp.libs/libgomp*.so*", "torch/lib/libgomp*.so*", "scikit_learn.libs/libgomp*.so*")
+"""Where other packages keep a copy of it."""
 
 QUIET_LINES: Final = ("dot -Tpng",)
 """What ggml prints without being asked; never the reason of a death."""
@@ -60,20 +69,43 @@ class Child:
 
     def __init__(self, which: str) -> None:
         self.which = which
-        path = find(which)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
-            [sys.executable, "-m", "engine.ggml.child", str(path), which],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        )
+        self._path = find(which)
+        self._openmp: tempfile.TemporaryDirectory[str] | None = None
+        self._start()
         try:
             self._receive("load")
+        except EngineError as error:
+            self._end()
+            if OPENMP not in str(error) or not self._borrow_openmp():
+                raise
+            self._start()
+            self._receive_or_close("load")
         except BaseException:
             self.close()
             raise
+
+    def _start(self) -> None:
+        more = {} if self._openmp is None else {"LD_LIBRARY_PATH": self._openmp.name}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
+            [sys.executable, "-m", "engine.ggml.child", str(self._path), self.which],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **ENVIRONMENT, **more, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        )
+
+    def _receive_or_close(self, what: str) -> None:
+        try:
+            self._receive(what)
+        except BaseException:
+            self.close()
+            raise
+
+    def _borrow_openmp(self) -> bool:
+        """Link the OpenMP of another package under the name the library asks for; False where there is none."""
+        self._openmp = tempfile.TemporaryDirectory(prefix="allocsim.")
+        return link_openmp(Path(self._openmp.name))
 
     def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT, **keywords: Any) -> Any:
         """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result; see the module for what it raises."""
@@ -83,6 +115,11 @@ class Child:
 
     def close(self) -> None:
         """End the server. Safe to call twice."""
+        self._end()
+        if self._openmp is not None:
+            self._openmp.cleanup()
+
+    def _end(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -121,6 +158,16 @@ class Child:
         raise ChildDiedError(f"ggml {self.which!r} died in {what} ({_ended(code)}): {said}", max(-code, 0), said)
 
 
+def link_openmp(folder: Path) -> bool:
+    """Link `OPENMP` in a folder to the copy that another package brings along; False where none does."""
+    for entry in sys.path:
+        for pattern in OPENMP_ELSEWHERE:
+            for found in sorted(Path(entry or ".").glob(pattern)):
+                (folder / OPENMP).symlink_to(found.resolve())
+                return True
+    return False
+
+
 def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
     """Return an error as what it is made of: constructors with arguments of their own do not survive pickling."""
     return type(error), error.args, vars(error)
@@ -141,7 +188,7 @@ def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(QUIET_LINES)]
     asserted = [line for line in telling if "GGML_ASSERT" in line or "fatal error" in line]
-    return (asserted or telling or ["it said nothing"])[-1]
+    return re.sub(r"\S*/ggml/src/", "", (asserted or telling or ["it said nothing"])[-1])  # where it was built says nothing
 
 
 def _send(stream: BinaryIO, payload: bytes) -> None:

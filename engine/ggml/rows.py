@@ -9,11 +9,14 @@ Contract
 * The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough. Several
   are laid end to end, in the order given, in one address space.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
+* `observe` gives the nodes of a scheduler's run where nobody hands out its graph; `walk_nodes` makes rows of them.
 
 O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that made it.
 """
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +35,9 @@ BUFFER_ALIGNMENT: Final = 4096
 MAX_NODES: Final = 1 << 24
 """Nodes beyond which a pointer is taken for no graph."""
 
+EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+"""`ggml_backend_sched_eval_callback`: tensor, whether it only asks, user data."""
+
 Rows = dict[str, Any]
 
 
@@ -40,7 +46,20 @@ def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, 
 
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute memory is in several buffers.
     """
-    nodes, leafs = _members(library, graph)
+    return walk_nodes(library, *_members(library, graph), buffers=buffers, meta=meta)
+
+
+def walk_nodes(
+    library: Library, nodes: list[int], leafs: list[int] | None = None, *,
+    buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
+) -> Rows:  # fmt: skip
+    """Return the rows of nodes in execution order, as seen while they ran (`observe`), without their graph.
+
+    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not always the order in which a planner
+    places them: such rows say what ran and where, and are no evidence of how it was planned.
+    """
+    if leafs is None:
+        leafs = _sources_outside(records(nodes), nodes)
     addresses = leafs + nodes
     table = records(addresses)
     extra = _roots_outside(table, addresses)
@@ -77,6 +96,31 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
     if not (0 <= count <= MAX_NODES and 0 <= leaf_count <= MAX_NODES and library.ggml_graph_n_nodes(graph) == count):
         raise EngineError(f"{graph:#x} is no ggml_cgraph: it would have {count} nodes and {leaf_count} leafs")
     return pointers(library.ggml_graph_nodes(graph), count), pointers(int(head["leafs"]), leaf_count)
+
+
+@contextmanager
+def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
+    """Give the list of nodes that a scheduler computes inside the block, in order; it asks for none of them to be computed alone.
+
+    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph pointer is needed.
+    """
+    seen: list[int] = []
+
+    def asked(tensor: int, ask: bool, _: int | None) -> bool:  # noqa: FBT001 - ggml's signature
+        seen.append(tensor)
+        return not ask
+
+    callback = EVAL_CALLBACK(asked)
+    library.ggml_backend_sched_set_eval_callback(scheduler, ctypes.cast(callback, ctypes.c_void_p).value, None)
+    try:
+        yield seen
+    finally:
+        library.ggml_backend_sched_set_eval_callback(scheduler, None, None)
+
+
+def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
+    known = set(nodes)
+    return [source for source in dict.fromkeys(table["src"].ravel().tolist()) if source and source not in known]
 
 
 def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:

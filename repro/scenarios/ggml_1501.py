@@ -1,6 +1,6 @@
 """ggml issue 1501: a LoRA backward pass that does not learn on the CPU, because one kernel is not safe in place."""
 
-from repro.scenario import Scenario, Training
+from repro.scenario import OnGgml, Scenario, Training
 
 TRAINING = Training(
     rate=0.1,
@@ -26,4 +26,5 @@ SCENARIO = Scenario(
     training=TRAINING,
     expected=(("C04", "kernel"),),
     kernels={"rms_norm_back": "two_pass"},
+    on_ggml=OnGgml(fixed="0.15.0", partial_pins_fixed="0.26.0"),
 )

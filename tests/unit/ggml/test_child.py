@@ -2,9 +2,10 @@
 
 import pytest
 from ggml_live import live
+from ggml_tasks import mapped_files
 
 from allocsim.errors import EngineError
-from engine.ggml.child import ChildDiedError
+from engine.ggml.child import OPENMP, Child, ChildDiedError, link_openmp
 from engine.ggml.recipes import Recipe, leaf, run, step
 from engine.ggml.tasks import elements, versions
 
@@ -36,8 +37,6 @@ def test_a_task_that_outlives_its_time_is_ended():
 
 
 def test_closing_twice_is_harmless():
-    from engine.ggml.child import Child  # noqa: PLC0415
-
     live("before")
     child = Child("before")
 
@@ -50,3 +49,21 @@ def test_runs_are_the_same_in_every_process():
 
     assert first[2].tobytes() == second[2].tobytes()
     assert run.__module__ == "engine.ggml.recipes"
+
+
+def test_where_the_system_has_no_openmp_that_of_another_package_is_linked_and_used(tmp_path, monkeypatch):
+    live("before")
+    live("after")
+    assert link_openmp(tmp_path)
+    borrowed = (tmp_path / OPENMP).resolve().name
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    with Child("after") as child:
+        assert borrowed in child.call(mapped_files)
+        assert child.call(elements, LEGAL)[2].shape == (1, 1, 1, 1)
+
+
+def test_no_openmp_anywhere_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+
+    assert not link_openmp(tmp_path)

@@ -4,8 +4,13 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.checks import check
+from allocsim.errors import EngineError
+from allocsim.evidence import Evidence
+from allocsim.verdict import judge
 from engine.ggml.capture import document
-from engine.ggml.faults import FAULTS, evidence
+from engine.ggml.faults import FAULTS, evidence, repaired
+from engine.ggml.finding import Finding, first_ops
+from repro import scenarios
 
 FOUND_BY_THE_JUDGE = {
     "stale-plan": {"Overlap", "StaleRead"},
@@ -14,6 +19,7 @@ FOUND_BY_THE_JUDGE = {
     "output-on-view": {"MissingPin", "Overlap", "StaleRead"},
     "shared-gradient": {"MissingPin", "Overlap", "StaleRead"},
     "forward-then-backward": {"Overlap", "StaleRead"},
+    "opt-accumulators": {"HistoryRead", "OverwrittenRead"},
 }
 
 
@@ -26,11 +32,40 @@ def test_the_fault_gives_a_wrong_number(which, name):
 
 
 @pytest.mark.parametrize("which", BOTH)
-@pytest.mark.parametrize("name", FOUND_BY_THE_JUDGE)
+@pytest.mark.parametrize("name", FAULTS)
 def test_the_judge_finds_the_fault_without_ggml(which, name):
     captured = evidence(live(which).call(FAULTS[name].task))
+    report = check(captured)
 
-    assert {violation.kind for violation in check(captured).violations} >= FOUND_BY_THE_JUDGE[name]
+    assert {record.kind for record in (*report.violations, *report.warnings)} >= FOUND_BY_THE_JUDGE[name]
+
+
+@pytest.mark.parametrize("which", BOTH)
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_verdict_names_class_and_party_and_clears_what_is_done_right(which, name):
+    finding, row = live(which).call(FAULTS[name].task), FAULTS[name]
+
+    assert judge(Evidence(document=evidence(finding), diverges=True)).causes == {(row.root_cause, row.party)}
+    assert judge(Evidence(document=repaired(finding), diverges=False)).sound
+
+
+def test_the_scenarios_say_what_the_table_says():
+    said = {scenario.fault: scenario.expected for scenario in scenarios.every_on_ggml()}
+
+    assert said == {name: ((row.root_cause, row.party),) for name, row in FAULTS.items()}
+
+
+def test_a_finding_without_a_graph_is_no_evidence():
+    with pytest.raises(EngineError, match="no graph called 'run'; it has none"):
+        evidence(Finding(found=1, wanted=2))
+
+
+def test_a_program_cut_short_keeps_its_buffers_and_values():
+    program = document(live("after").call(FAULTS["late-output"].task).rows["run"]).programs[0]
+    short = first_ops(program, 2)
+
+    assert [op.kind for op in short.ops] == [op.kind for op in program.ops][:2]
+    assert (len(short.buffers), len(short.values)) == (len(program.buffers), len(program.values))
 
 
 @pytest.mark.parametrize("which", BOTH)

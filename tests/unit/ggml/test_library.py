@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from ggml_live import BOTH, live
+from ggml_live import BOTH, here, live
 from ggml_tasks import probe_with_field_moved, probe_with_graph_field_moved
 
 from allocsim.errors import EngineError, UnknownNameError
@@ -12,9 +12,7 @@ from engine.ggml import declarations, library, probe
 
 @pytest.mark.parametrize("which", BOTH)
 def test_every_declared_function_that_is_not_optional_is_exported(which):
-    live(which)
-
-    loaded = library.load(which)
+    loaded = here(which)
 
     assert [name for name in declarations.SIGNATURES if name not in declarations.OPTIONAL and not loaded.has(name)] == []
 
@@ -34,16 +32,13 @@ def test_versions_and_in_place_lists_are_told_apart(which, version, clamp_listed
 
 
 def test_op_numbers_are_looked_up_in_the_library():
-    live("before")
-    live("after")
-
-    assert library.load("before").ops["UNARY"] == 86
-    assert library.load("after").ops["UNARY"] == 91
+    assert here("before").ops["UNARY"] == 86
+    assert here("after").ops["UNARY"] == 91
 
 
 def test_two_libraries_live_in_one_process():
-    live("before")
-    live("after")
+    here("before")
+    here("after")
 
     assert [probe.checked(which).version for which in ("before", "after", "before")] == ["0.13.1", "0.26.0", "0.13.1"]
 
@@ -86,10 +81,10 @@ def test_a_wheel_that_is_missing_names_the_extra(monkeypatch):
 
 
 def test_a_function_outside_the_declarations_is_not_callable():
-    live("after")
+    loaded = here("after")
 
     with pytest.raises(AttributeError):
-        library.load("after").ggml_print_backtrace  # noqa: B018
+        loaded.ggml_print_backtrace  # noqa: B018
 
 
 @pytest.mark.parametrize("which", BOTH)

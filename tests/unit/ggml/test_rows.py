@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from ggml_live import BOTH, live
-from ggml_tasks import walk_two_plans, walk_what_is_no_graph
+from ggml_tasks import observed_and_walked, walk_two_plans, walk_what_is_no_graph
 
 from allocsim.checks import check
 from allocsim.errors import EngineError
-from engine.ggml.capture import adopt, capture, document
+from allocsim.formats.ggml_dump import ROOTS_KEPT
+from engine.ggml.capture import adopt, capture, document, ops_of_nodes, position_of_slot
 from engine.ggml.faults import forward_then_backward
 from engine.ggml.graph import Workspace
 from engine.ggml.probe import checked
@@ -19,7 +20,7 @@ from engine.ggml.recipes import Recipe, build, leaf, place, step
 from engine.ggml.tasks import plan_rows, transformer_rows
 from engine.ggml.transformer import TINY, Shape
 
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "ggml"
+DATA = Path(__file__).parents[2] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}
 MODES = {"none": "default", "all": "pinned", "bwd": "backward", "paramgrads": "gradients"}
 NAMES = (
@@ -31,10 +32,7 @@ NAMES = (
 @pytest.mark.parametrize("which", BOTH)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kept_plan_comes_out_of_the_library_row_for_row(which, name):
-    path = DATA / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here; it is part of the shared data")
-    kept = json.loads(path.read_text())
+    kept = json.loads((DATA / f"{name}.json").read_text())
     meta = kept["meta"]
     shape = Shape(layers=meta["layers"], fused_gate=meta["ffn"] == "swiglu")
 
@@ -116,6 +114,38 @@ def test_a_graph_in_two_compute_buffers_is_refused_unless_they_are_named():
     live("after")
     finding = live("after").call(forward_then_backward)
 
-    assert finding.rows["run"]["meta"]["buffer_size"] > finding.rows["forward"]["meta"]["buffer_size"]
+    assert (
+        finding.rows["run"]["meta"]["buffer_size"]
+        > live("after").call(transformer_rows, TINY, kind="forward")["meta"]["buffer_size"]
+    )
     with pytest.raises(EngineError, match="2 compute buffers"):
         live("after").call(walk_two_plans)
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_the_nodes_a_scheduler_runs_are_those_of_its_graph(which):
+    recipe = Recipe(
+        steps=(leaf("f32", 8), step("sqr", "%0"), step("reshape_2d", "%1", 4, 2), step("neg", "%2")), expand=(3,), outputs=(3,)
+    )
+
+    seen, walked = live(which).call(observed_and_walked, recipe)
+
+    assert seen["nodes"] == walked["nodes"]
+    assert seen["leafs"] == walked["leafs"]
+    assert check(document(seen)).clean
+
+
+def test_an_op_of_the_document_is_found_for_each_node():
+    rows = live("after").call(transformer_rows, TINY, kind="train+sgd")
+    program = document(rows).programs[0]
+    steps = ops_of_nodes(rows)
+
+    for node, step_ in zip(rows["nodes"], steps, strict=True):
+        if step_ is None:
+            assert node["op"] == "NONE"
+        else:
+            assert program.ops[step_].kind == ("view" if node["op"] in ROOTS_KEPT else node["op"].lower())
+
+
+def test_a_source_that_no_kernel_reads_is_no_operand():
+    assert [position_of_slot("CPY", 0), position_of_slot("ADD", 1)] == [0, 1]

@@ -65,6 +65,13 @@ def race(*, in_apart):
     )
 
 
+def accumulated():
+    """An accumulator that the host zeroes before the first run only."""
+    made = program("g = host.write; x = host.write; s:g = add! g x; host.read s")
+    one = plan(made, "g=own x=0", belief(made))
+    return Document.of(Run.of(one), Run.of(one, skip=(0,)))
+
+
 def two_states():
     made = program("y = f p q; host.read y", roles={"p": Role.STATE, "q": Role.STATE})
     return Document.of(Run.of(plan(made, "p=0 q=0 y=64")))
@@ -150,6 +157,21 @@ CASES = (
         victim="x",
         writer="f",
         belief="the belief takes op 1 to be safe in place; its kernel does not declare that pair",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late(
+            "a=0 b=0 c=64",
+            "x = host.write; a = f x; b = g! a; c = h b; host.read a; host.read c",
+            share="a>b",
+            a=(1, 3),
+            pinned="c",
+        ),
+        class_="C05",
+        fault="caller",
+        victim="a",
+        writer="g",
+        reader="host.read",
     ),
     Planted(
         row="victim or writer is an input handed over to an output, or that output",
@@ -315,6 +337,15 @@ CASES = (
         class_="C14",
         fault="caller",
         reader="f",
+    ),
+    Planted(
+        row="an upload was left out, and an op of an earlier run wrote what is read in its place",
+        document=accumulated(),
+        class_="C14",
+        fault="caller",
+        victim="g",
+        writer="add",
+        reader="add",
     ),
     Planted(
         row="wrong under every plan",

@@ -1,0 +1,133 @@
+"""`allocsim repro run` on real ggml: which libraries, and what is printed of them.
+
+Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario named by hand whose library is not there is
+refused before any work; with `--all` it is skipped with the reason.
+
+What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from allocsim.cli.repro import Job, Section
+from allocsim.errors import EngineError
+from engine.ggml.library import WHEELS, find
+from engine.ggml.probe import open_library
+from repro import ggml_faults, on_ggml
+from repro.run import Progress
+from repro.scenario import GgmlFault, Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of `repro run`."""
+
+    layers: int | None
+    seq: int | None
+    steps: int | None
+    seed: int
+    threads: int
+    full: bool
+    fixed: bool
+    every: bool
+    """`--all`: skip what cannot be run instead of refusing it."""
+    refused: Mapping[str, bool]
+    """Options that mean nothing on real ggml, and whether they were given."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether a size was asked for."""
+        return self.full or any(size is not None for size in (self.layers, self.seq, self.steps))
+
+
+def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked) -> tuple[list[Job], list[dict[str, Any]]]:
+    """Return what is to be run, and an entry for each run that is skipped.
+
+    Raises EngineError for a library that is not there and typer's usage errors for options that do not go together.
+    """
+    if asked.every:
+        chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
+    else:
+        _check_usage(chosen, asked)
+    libraries = list(WHEELS) if ggml is None else [ggml]
+    reasons = {which: _reason(which, all_of_it=asked.every) for which in libraries}
+    ready = [which for which in libraries if reasons[which] is None]
+    made = [_job(scenario, which, asked) for scenario in chosen for which in ready]
+    skipped = [
+        {"scenario": scenario.name, "library": {"name": which}, "skipped": reason}
+        for scenario in chosen
+        for which, reason in reasons.items()
+        if reason is not None
+    ]
+    return made, skipped
+
+
+def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: Asked) -> None:
+    trained = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
+    for option, given in asked.refused.items():
+        if given:
+            raise typer.BadParameter(f"{option} is the engine's; real ggml has its own planner and pins nodes")
+    if trained and asked.fixed:
+        raise typer.BadParameter("--fixed is the engine's; on real ggml the repaired twin is a newer library (--ggml after)")
+    if asked.sized and not trained and any(isinstance(scenario, GgmlFault) for scenario in chosen):
+        raise typer.BadParameter("a fault of ggml has one size; --layers, --seq, --steps and --full do not change it")
+    for scenario in trained:
+        on_ggml.require(scenario)
+
+
+def _reason(which: str, *, all_of_it: bool) -> str | None:
+    """Say why a library cannot be used; None if it can. Without `all_of_it` only look for it, and raise what is wrong."""
+    if not all_of_it:
+        find(which)
+        return None
+    try:
+        open_library(which).close()
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
+    folder = (scenario.name, which if which in WHEELS else Path(which).name)
+    if isinstance(scenario, GgmlFault):
+        run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)
+        return Job(name=scenario.name, folder=folder, go=lambda _progress: run(), more=_numbers)
+    options = on_ggml.Options(
+        layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
+    )
+
+    def go(progress: Progress) -> on_ggml.Result:
+        return on_ggml.run(scenario, options, which, progress=progress)
+
+    return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)
+
+
+def _numbers(result: ggml_faults.Result) -> list[Section]:
+    rows = [
+        ("found", f"{result.found:.6g}"),
+        ("wanted", f"{result.wanted:.6g}"),
+        *((key, value) for key, value in result.detail.items()),
+    ]
+    return [("what the host read", ("", "number"), rows)]
+
+
+def _claims(result: on_ggml.Result) -> list[Section]:
+    claims = [
+        (claim.text, _yes(claim.found), "as expected" if claim.holds else f"expected {_yes(claim.expected)}")
+        for claim in result.claims
+    ]
+    smokes = [(smoke.name, "not run" if smoke.agrees is None else _yes(smoke.agrees), smoke.said) for smoke in result.smokes]
+    return [
+        (f"what ggml {result.version} must show", ("claim", "found", ""), claims),
+        ("only backward nodes pinned", ("", "verdict"), [("", result.partial.text)]),
+        ("the report's smokes: default and reference agree", ("smoke", "agree", "why it cannot see the bug"), smokes),
+    ]
+
+
+def _yes(fact: bool) -> str:  # noqa: FBT001 - a word for a fact
+    return "yes" if fact else "no"

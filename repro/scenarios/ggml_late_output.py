@@ -1,0 +1,15 @@
+"""OUTPUT set too late: the host reads a tensor the planner was not told of."""
+
+from repro.scenario import GgmlFault
+
+SCENARIO = GgmlFault(
+    name="ggml-late-output",
+    title="ggml_set_output after the plan is made changes nothing",
+    source="https://github.com/ggml-org/ggml/issues/1151",
+    story=(
+        "The flag OUTPUT is read when a plan is made. Set between reserve and allocation it is silently ignored, since nothing "
+        "else about the graph has changed; the host then reads what a later op left."
+    ),
+    fault="late-output",
+    expected=(("C05", "caller"),),
+)

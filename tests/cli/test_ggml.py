@@ -1,0 +1,239 @@
+"""`repro run` on real ggml, `audit` and `fuzz ggml`: what is printed, how it ends, one clear line where a library is missing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ggml_live import BOTH, live
+
+from allocsim.cli import main
+from engine.ggml import library
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--layers", "2", "--seq", "8")
+
+
+def allocsim(*arguments, **options):
+    """Run the command; no traceback is ever acceptable."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "allocsim.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture
+def both():
+    for which in BOTH:
+        live(which)
+
+
+@pytest.fixture
+def no_wheels(monkeypatch):
+    monkeypatch.setattr(library, "WHEELS", {which: (f"no-such-wheel-{which}", "*.so") for which in BOTH})
+
+
+@pytest.mark.usefixtures("both")
+def test_issue_1501_on_both_libraries_is_as_expected_and_kept(tmp_path):
+    done = allocsim("repro", "run", "ggml-1501", "--runtime", "ggml", *SMALL, "--json", "--out", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    before, after = json.loads(done.stdout)["runs"]
+
+    assert [run["library"] for run in (before, after)] == [
+        {"name": "before", "version": "0.13.1"}, {"name": "after", "version": "0.26.0"},
+    ]  # fmt: skip
+    assert [run["expected"] for run in (before, after)] == [{"class": "C04", "fault": "kernel"}, {"class": None, "fault": None}]
+    assert (before["verdict"]["class"], before["verdict"]["fault"]) == ("C04", "kernel")
+    assert before["verdict"]["cure"].startswith("flag source 0 of every RMS_NORM_BACK as OUTPUT")
+    assert (before["verdict"]["cure_bytes"], before["detectors"]["S"]["status"]) == (0, "clean")
+    assert "soft_max_back" in before["partial_pins"]["text"]
+    for run in (before, after):
+        assert run["matches"]
+        assert set(run["modes"]) == {"default", "pinned", "backward", "reference"}
+        assert all(len(mode["loss"]) == 20 for mode in run["modes"].values())
+        assert {smoke["name"]: smoke["agrees"] for smoke in run["smokes"]} == {
+            "rms_norm": True, "rope": True, "soft_max": True, "view": True, "concat": None,
+        }  # fmt: skip
+    assert {mode["first_difference"] for mode in after["modes"].values()} == {None}
+    ratios = [row["ratio"] for row in before["modes"]["default"]["gradients"] if row["step"] == 1]
+    assert all(ratio < 0.9 for ratio in ratios)
+    for which, status in (("before", 1), ("after", 0)):
+        assert allocsim("verdict", tmp_path / which).returncode == status
+        assert json.loads((tmp_path / which / "report.json").read_text())["library"]["name"] == which
+
+
+def test_a_run_prints_claims_smokes_and_the_verdict():
+    live("before")
+    done = allocsim("repro", "run", "ggml-1501", "--runtime", "ggml", "--ggml", "before", *SMALL, "--steps", "2")
+
+    assert done.returncode == 0
+    for said in (
+        "loss by step",
+        "gradients of step 1",
+        "what ggml 0.13.1 must show",
+        "only backward nodes pinned",
+        "smokes",
+        "C04",
+    ):
+        assert said in done.stdout
+    assert done.stdout.endswith("as expected\n")
+
+
+@pytest.mark.usefixtures("both")
+def test_the_seven_faults_get_their_verdicts_and_their_twins_come_out_clean(capsys):
+    names = ["ggml-stale-plan", "ggml-late-output", "ggml-none-view", "ggml-output-on-view", "ggml-shared-gradient"]
+    names += ["ggml-opt-accumulators", "ggml-forward-backward"]
+    for options, status in (((), "violations"), (("--fixed",), "clean")):
+        assert main(["repro", "run", *names, *options, "--json"]) == 0
+        runs = json.loads(capsys.readouterr().out)["runs"]
+        assert len(runs) == 14
+        assert all(run["matches"] and run["detectors"]["D"]["status"] == status for run in runs)
+
+
+def test_a_fault_prints_the_numbers_the_host_read():
+    live("after")
+    done = allocsim("repro", "run", "ggml-late-output", "--ggml", "after")
+
+    assert done.returncode == 0
+    assert "found   30" in done.stdout
+    assert "wanted  2" in done.stdout
+
+
+@pytest.mark.usefixtures("no_wheels")
+def test_without_the_wheels_a_named_scenario_is_one_line_and_all_skips_with_the_reason(capsys, monkeypatch):
+    monkeypatch.setattr("allocsim.cli.repro_ggml.WHEELS", library.WHEELS)
+    for arguments in (("ggml-none-view",), ("ggml-1501", "--runtime", "ggml")):
+        assert main(["repro", "run", *arguments]) == 2
+        said = capsys.readouterr()
+        assert said.err.endswith("not installed; pip install 'allocsim[ggml]'\n")
+        assert (said.err.count("\n"), said.out) == (1, "")
+    assert main(["repro", "run", "--all", "--runtime", "ggml", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["runs"] == []
+    assert len(printed["skipped"]) == 2 * 8
+    assert all("not installed" in entry["skipped"] for entry in printed["skipped"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ggml-1501-seed", "--runtime", "ggml"), "cannot be run on real ggml"),
+        (("ggml-1501+ggml-1501-seed", "--runtime", "ggml"), "cannot be run on real ggml"),
+        (("ggml-stale-plan+ggml-1501",), "is a fault of real ggml"),
+        (("ggml-1501", "--runtime", "ggml", "--fixed"), "--fixed is the engine's"),
+        (("ggml-1501", "--runtime", "ggml", "--pin-leafs"), "--pin-leafs is the engine's"),
+        (("ggml-1501", "--runtime", "ggml", "--allocator", "reference"), "--allocator is the engine's"),
+        (("ggml-1501", "--ggml", "before"), "go with --runtime ggml"),
+        (("ggml-1501", "--full"), "go with --runtime ggml"),
+        (("ggml-stale-plan", "--layers", "2"), "a fault of ggml has one size"),
+        (("ggml-stale-plan", "--ggml", "./nowhere.so"), "no such library"),
+        (("ggml-1501", "--runtime", "ggml", "--ggml", "later"), "did you mean after"),
+        (("ggml-stale-plam",), "did you mean ggml-stale-plan"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(arguments, said, capsys):
+    assert main(["repro", "run", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+def test_list_and_show_say_what_runs_on_ggml(capsys):
+    assert main(["repro", "list"]) == 0
+    assert "ggml-stale-plan        ggml    C08  plan" in capsys.readouterr().out
+    assert main(["repro", "show", "ggml-stale-plan"]) == 0
+    assert "expected: C08, fault of the plan" in capsys.readouterr().out
+
+
+def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_graphs(tmp_path):
+    live("before")
+    done = allocsim("audit", "--ggml", "before", "--json", "-o", tmp_path)
+    printed = json.loads(done.stdout)
+    unsafe = {(row["op"], row["source"]) for row in printed["rows"] if row["measured"] == "unsafe"}
+
+    assert (done.returncode, printed["agree"]) == (1, False)
+    assert {("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)} <= unsafe
+    assert all({"op", "source", "declared", "measured", "max_error", "cases", "reachable"} <= set(row) for row in printed["rows"])
+    assert {path.name for path in tmp_path.iterdir()} == {f"{op.lower()}-{source}.json" for op, source in unsafe}
+    assert allocsim("check", *tmp_path.iterdir()).returncode == 0
+
+
+def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, capsys):
+    assert main(["audit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agree"]
+    assert main(["audit", "--variants", "-o", str(tmp_path)]) == 1
+    assert "rms_norm_back (two_pass)" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"rms_norm_back-two_pass-0.json", "soft_max_back-two_pass-1.json"}
+
+
+TABLE = """
+import numpy as np
+from engine.audit import Case, Layout
+from engine.kernels import Kernel
+
+def bind(params, operands, results):
+    def run(a, b, out):
+        np.copyto(out, a)
+        out += b
+    return run, (*operands, *results)
+
+ROW = Layout(dtype="f32", shape=(7,), strides=(4,))
+KERNELS = {"blend": {"copy_then_add": Kernel(bind=bind, in_place=((0, 0), (1, 0)))}}
+CASES = [Case(kind="blend", operands=(ROW, ROW), results=(ROW,))]
+EMPTY = {}
+"""
+
+
+def test_a_table_of_ones_own_is_measured(tmp_path):
+    (tmp_path / "mine.py").write_text(TABLE)
+    done = allocsim("audit", "mine:KERNELS", "--json", cwd=tmp_path)
+    rows = {row["source"]: row for row in json.loads(done.stdout)["rows"]}
+
+    assert done.returncode == 1
+    assert (rows[0]["measured"], rows[1]["measured"]) == ("safe", "unsafe")
+    for name, said in (("EMPTY", "is no table of kernels"), ("KERNEL", "did you mean KERNELS")):
+        refused = allocsim("audit", f"mine:{name}", cwd=tmp_path)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("audit", "nowhere"), "write package.module:KERNELS"),
+        (("audit", "no.such:KERNELS"), "does not exist"),
+        (("audit", "--ggml", "after", "--variants"), "takes neither a table nor --variants"),
+        (("audit", "--ggml", "./nowhere.so"), "no such library"),
+        (("fuzz", "gmlg"), "target 'gmlg' does not exist; did you mean ggml"),
+        (("fuzz", "ggml", "--examples", "0"), "--examples"),
+        (("fuzz", "ggml", "--ggml", "./nowhere.so"), "no such library"),
+    ],
+)
+def test_bad_usage_of_audit_and_fuzz_is_one_line_and_exit_2(arguments, said, capsys):
+    assert main(list(arguments)) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+def test_findings_of_the_fuzzer_are_kept_repeat_by_seed_and_can_be_read_again(tmp_path):
+    live("before")
+    arguments = ("fuzz", "ggml", "--ggml", "before", "--seed", "16", "--examples", "1")
+    done = allocsim(*arguments, "--json", "--out", tmp_path)
+    printed = json.loads(done.stdout)
+    (first,), again = printed["findings"], allocsim(*arguments, "--no-shrink")
+
+    assert (done.returncode, first["seed"], first["kind"], first["words"]) == (1, 16, "unsound", "MissingPin")
+    assert allocsim("check", first["file"]).returncode == 1
+    assert allocsim("capture", "ggml", "--ggml", "before", "--recipe", first["file"]).returncode == 1
+    assert (again.returncode, again.stdout.startswith("seed 16: unsound: ")) == (1, True)
+
+
+def test_seeds_without_a_finding_exit_0():
+    live("after")
+    done = allocsim("fuzz", "ggml", "--seed", "0", "--examples", "3")
+
+    assert (done.returncode, done.stdout) == (0, "0 of 3 graphs have a finding\n")
