@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "step": "a training step against PyTorch",
     "kernels": "single kernels at the model's shapes, in place and apart",
+    "planning": "planners against the lower bound, exact against minimalloc's instances",
 }
 """Script -> what it measures."""
 
