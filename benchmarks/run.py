@@ -17,6 +17,7 @@ BENCHMARKS = {
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd",
     "order": "happens-before on many ops and streams",
+    "planning": "planners against the lower bound, exact against minimalloc's instances",
 }
 """Script -> what it measures."""
 

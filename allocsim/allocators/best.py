@@ -15,7 +15,7 @@ from allocsim.model import Plan, Problem
 
 NAME = "best"
 
-NODES: Final = 100_000
+NODES: Final = 60_000
 
 
 def place(problem: Problem) -> Plan:

@@ -146,7 +146,7 @@ class _Solver:
             if self.peak <= goal or self.least > self.capacity:
                 return
             if self._ask(min(goal, self.capacity), share) == "open":
-                self._bisect(goal, share // 8)
+                self._bisect(goal, share // 32)
                 share *= 2
 
     def _bisect(self, low: int, share: int) -> None:

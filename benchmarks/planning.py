@@ -1,0 +1,128 @@
+"""Planners against the lower bound: solver's instances, a large training problem, the flagship training graph.
+
+    python benchmarks/planning.py [--data FOLDER] [--rounds N] [--out FILE]
+
+FOLDER holds `minimalloc/*.csv` and `idealloc/*.csv`; `../shared/data` beside the checkout is tried by default, and what is not there is left
+out. Times are processor time at one thread, the median of the rounds, after a call that pays for compilation. Ratios are peak over the
+bound of `allocsim.allocators.bounds`; `exact` is asked for a plan within a MiB on the challenging instances, as their solver is.
+
+minimalloc's own solver needs 50 s of processor time for the eleven challenging instances on the machine this project was measured on, 1.05 to 9.8 s
+each.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from allocsim import formats  # noqa: E402 - after the path above
+from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E402 - as above
+from allocsim.allocators.bounds import lower_bound  # noqa: E402 - as above
+from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
+from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.comparison import compare  # noqa: E402 - as above
+from allocsim.model import Document, Plan, Problem, Program  # noqa: E402 - as above
+
+MEBIBYTE = 1 << 20
+LARGE = ("linear_scan", "best_fit", "greedy_by_size", "greedy_by_breadth", "xla_best_fit", "best")
+"""Planners that are asked for the plan of tens of thousands of buffers."""
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="Planners against the lower bound.")
+    parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "planning.json")
+    options, _ = parser.parse_known_args()
+    results: dict[str, Any] = {}
+    compare(Document(programs=()), ALLOCATORS)  # imports and compiles everything
+    if (options.data / "minimalloc").is_dir():
+        results["challenging"] = challenging(options.data / "minimalloc", options.rounds)
+    for path in sorted((options.data / "idealloc").glob("*.csv")):
+        document = formats.load(path)
+        names = LARGE if len(document.programs[0].buffers) > branch_and_bound.MOST_ITEMS else tuple(ALLOCATORS)
+        results[path.stem] = rows_of(document.problems[0], names, options.rounds)
+    results["flagship"] = flagship(options.rounds)
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def challenging(folder: Path, rounds: int) -> dict[str, Any]:
+    """Ratio of every planner, and the time `exact` takes to fit each instance into a MiB."""
+    ratios: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
+    solved: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.1048576.csv")):
+        problem = formats.load(path).problems[0]
+        plan, seconds = timed(lambda p=problem: branch_and_bound.place(p, enough=MEBIBYTE, nodes=20_000_000), rounds)
+        judge(plan)
+        solved[path.stem] = {"fits": plan.peak_bytes <= MEBIBYTE, "seconds": seconds, **plan.meta["exact"]}
+        print(f"exact  {path.stem}  {plan.peak_bytes}  {seconds:.2f} s  {plan.meta['exact']['nodes']} nodes")
+        for row in rows_of(problem, [name for name in ALLOCATORS if name != "exact"], rounds, quiet=True):
+            ratios.setdefault(row["planner"], []).append(row["ratio"])
+            times.setdefault(row["planner"], []).append(row["seconds"])
+    table = {name: {"ratio": geometric_mean(of), "most_seconds": max(times[name])} for name, of in ratios.items()}
+    for name, entry in sorted(table.items(), key=lambda item: item[1]["ratio"]):
+        print(f"challenging  {name:20}  {entry['ratio']:.4f}  {entry['most_seconds'] * 1e3:.1f} ms at most")
+    return {"exact": solved, "planners": table}
+
+
+def flagship(rounds: int) -> dict[str, Any]:
+    """Forward, backward and SGD of 30 layers in one graph, as the scenario ggml-1501 trains them."""
+    from engine.lower import lower  # noqa: PLC0415 - only here
+    from repro import training  # noqa: PLC0415 - as above
+    from repro.scenarios.ggml_1501 import SCENARIO  # noqa: PLC0415 - as above
+
+    setup = training.set_up(SCENARIO.training)
+    program = lower(setup.graph, (setup.loss,), kernels=SCENARIO.kernels).program
+    problem = exact.believe(program, Constraints.of(program))
+    names = [name for name in ALLOCATORS if name not in {"exact", "buddy", "tlsf", "caching"}]
+    return {
+        "buffers": len(program.buffers),
+        "ops": len(program.ops),
+        "planners": rows_of(problem, names, rounds, program=program),
+    }
+
+
+def rows_of(
+    problem: Problem, names: tuple[str, ...] | list[str], rounds: int, *, program: Program | None = None, quiet: bool = False
+) -> list[dict[str, Any]]:
+    """Plan with each planner; by its own belief where the program says something to believe."""
+    bound = lower_bound(problem)
+    rows = []
+    for name in names:
+        planner = ALLOCATORS[name]
+        plan, seconds = timed((lambda p=planner: p.plan(program)) if program else (lambda p=planner: p.place(problem)), rounds)
+        judge(plan)
+        rows.append({"planner": name, "ratio": plan.peak_bytes / bound, "seconds": seconds})
+        if not quiet:
+            print(f"{problem.program.name}  {name:20}  {plan.peak_bytes / bound:.4f}  {seconds * 1e3:.1f} ms")
+    return rows
+
+
+def timed(make: Callable[[], Plan], rounds: int) -> tuple[Plan, float]:
+    """Return the plan and the median processor time in seconds."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.process_time()
+        plan = make()
+        seconds.append(time.process_time() - began)
+    return plan, median(seconds)
+
+
+def judge(plan: Plan) -> None:
+    """Stop where a plan is not sound: its figures would be worth nothing."""
+    report = check(Document.of(plan), limit=1)
+    if not report.clean:
+        sys.exit(f"{plan.source}: {report.violations[0].message}")
+
+
+if __name__ == "__main__":
+    main()

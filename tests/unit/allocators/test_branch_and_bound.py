@@ -1,0 +1,106 @@
+"""The exact planner: what it finds, what it proves, when it stops."""
+
+from pathlib import Path
+
+import pytest
+
+from allocsim import formats
+from allocsim.allocators import ALLOCATORS
+from allocsim.allocators.branch_and_bound import place
+from allocsim.builder import ProgramBuilder
+from allocsim.checks import check
+from allocsim.errors import CapacityError
+from allocsim.model import Arena, Document, Problem
+
+
+def tetris(capacity=None):
+    """Nine rectangles that fill 7 bytes by 6 steps without a hole; largest first needs more."""
+    rows = ((3, 0, 2), (4, 0, 1), (2, 1, 4), (2, 1, 3), (5, 4, 6), (3, 2, 4), (2, 3, 5), (2, 5, 6))
+    builder = ProgramBuilder("tetris", arenas=(Arena(name="a", alignment=1, capacity=capacity),))
+    for nbytes, _, _ in rows:
+        builder.buffer("b", nbytes)
+    return Problem.of(builder.build(), start=[row[1] for row in rows], stop=[row[2] for row in rows])
+
+
+def out_of_reach(capacity=None):
+    """Eight bytes live at once, nine are needed, since alignments differ; the heuristics need ten."""
+    rows = ((4, 3, 4, 4), (5, 4, 7, 1), (3, 2, 3, 2), (4, 1, 3, 4), (3, 6, 8, 1), (1, 2, 5, 3))
+    builder = ProgramBuilder("hard", arenas=(Arena(name="a", alignment=1, capacity=capacity),))
+    for nbytes, _, _, alignment in rows:
+        builder.buffer("b", nbytes, alignment=alignment)
+    return Problem.of(builder.build(), start=[row[1] for row in rows], stop=[row[2] for row in rows])
+
+
+def test_a_puzzle_is_solved_and_proved():
+    plan = place(tetris())
+
+    assert plan.peak_bytes == 7
+    assert plan.meta["exact"]["proved"]
+    assert check(Document.of(plan)).clean
+
+
+def test_one_byte_less_is_proved_impossible():
+    with pytest.raises(CapacityError, match=r"arena 'a' has 6 bytes; at least 7 are needed, proved"):
+        place(tetris(capacity=6))
+
+
+def test_enough_is_enough():
+    assert place(tetris(), enough=100).meta["exact"]["nodes"] == 0
+
+
+def test_without_nodes_the_best_heuristic_is_returned():
+    plan = place(tetris(), nodes=0)
+
+    assert plan.meta["exact"]["nodes"] == 0
+    assert plan.peak_bytes <= ALLOCATORS["skyline_by_area"].place(tetris()).peak_bytes
+
+
+def test_a_search_that_was_stopped_does_not_claim_a_proof():
+    plan = place(out_of_reach(), nodes=1)
+
+    assert plan.meta["exact"] == {"proved": False, "lower_bound": 8, "nodes": 1}
+    assert plan.peak_bytes == 10
+
+
+def test_a_capacity_nobody_reached_in_time_is_no_proof():
+    with pytest.raises(CapacityError, match="arena 'a' has 9 bytes; none found within 1 nodes"):
+        place(out_of_reach(capacity=9), nodes=1)
+    assert place(out_of_reach(capacity=9)).peak_bytes == 9
+
+
+def test_a_bound_that_cannot_be_reached_is_raised_by_proof():
+    plan = place(out_of_reach())
+
+    assert plan.meta["exact"]["proved"]
+    assert plan.peak_bytes == plan.meta["exact"]["lower_bound"] == 9
+
+
+def test_a_capacity_between_bound_and_least_peak_is_proved_too_small():
+    with pytest.raises(CapacityError, match="arena 'a' has 8 bytes; no plan fits, proved"):
+        place(out_of_reach(capacity=8))
+
+
+def test_no_time_is_no_search():
+    assert place(out_of_reach(), seconds=0.0).meta["exact"]["nodes"] == 0
+
+
+def test_time_enough_is_a_proof():
+    assert place(out_of_reach(), seconds=60.0).meta["exact"]["proved"]
+
+
+def test_best_searches_too():
+    assert ALLOCATORS["best"].place(out_of_reach()).peak_bytes == 9
+
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "minimalloc"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="the instances are not beside this checkout")
+@pytest.mark.parametrize("name", "ABCDE")
+def test_minimallocs_challenging_instances_fit_into_a_mebibyte(name):
+    problem = formats.load(DATA / f"{name}.1048576.csv").problems[0]
+    plan = place(problem, enough=1 << 20, nodes=4_000_000)
+
+    assert plan.peak_bytes <= 1 << 20
+    assert check(Document.of(plan)).clean
