@@ -41,6 +41,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
 MODES: Final = ("default", "pinned", "reference")
+MOST_STEPS: Final = 10_000
 LOCKSTEP_RUNS: Final = 2
 """Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
 
@@ -165,6 +166,8 @@ class _Bench:
         setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps
+        if self.steps > MOST_STEPS:
+            raise ModelError("steps", f"{self.steps}; at most {MOST_STEPS} are run")
         if self.steps < scenario.least_steps:
             least = scenario.least_steps
             raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")

@@ -308,7 +308,7 @@ def overlap(document: Document, number: int, pair: tuple[int, int], step: int | 
 
 def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[Violation]:
     """Find the overlaps of a program without ops: the belief the plan was made from stands in for what is derived."""
-    problem = run.plan.problem
+    problem = standing_in(run)
     if problem is None:
         return []
     live = {buffer: believed_steps(problem, buffer) for buffer in range(len(problem.program.buffers))}
@@ -324,6 +324,12 @@ def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[V
             continue
         found.append(overlap(document, number, (one, other), None, shared))
     return found
+
+
+def standing_in(run: Run) -> Problem | None:
+    """Return the belief by which a run is judged: the plan's, if it is about the program run and that has no ops."""
+    problem = run.plan.problem
+    return problem if problem is not None and problem.program is run.program and not len(run.program.ops) else None
 
 
 def believed_steps(problem: Problem, buffer: int) -> set[int]:
@@ -356,8 +362,8 @@ def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str
     program, plan = run.program, run.plan
     size, used = int(program.buffers.nbytes[buffer]), bool(accesses(program, run.skip)[buffer])
     needed = size
-    if not len(program.ops) and plan.problem is not None:
-        needed, used = int(plan.problem.nbytes[buffer]), bool(plan.problem.start[buffer] < plan.problem.stop[buffer])
+    if (problem := standing_in(run)) is not None:
+        needed, used = int(problem.nbytes[buffer]), bool(problem.start[buffer] < problem.stop[buffer])
     arena, offset, nbytes = int(plan.arena[buffer]), int(plan.offset[buffer]), int(plan.nbytes[buffer])
     strays = [
         value
@@ -489,7 +495,7 @@ def lower_bound(run: Run) -> int:
 
 def lower_bound_believed(run: Run, slotted: list[int]) -> int:
     """Return the same for a program without ops, as believed."""
-    problem = run.plan.problem
+    problem = standing_in(run)
     if problem is None:
         return 0
     size = {buffer: int(problem.nbytes[buffer]) for buffer in slotted}

@@ -23,13 +23,6 @@ def judge(request):
     return request.param
 
 
-@pytest.fixture
-def disputed(request, judge):
-    """A case the checks get wrong as yet; once they do not, this fixture makes the test fail until it is taken out."""
-    if judge is checks.check:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="a known defect of the checks"))
-
-
 def shared(offset):
     """x is written, t takes its bytes at `offset`, the host reads x; op 1 is the thief, op 3 the late reader."""
     b = ProgramBuilder("p", arenas=BYTES)
@@ -193,7 +186,7 @@ def test_without_ops_a_believed_pair_counts_once_in_the_bound(judge):
     assert report.stats.lower_bound_bytes == 16
 
 
-def test_without_ops_two_buffers_that_may_share_either_way_count_as_one(judge, disputed):
+def test_without_ops_two_buffers_that_may_share_either_way_count_as_one(judge):
     report = believed(judge, [4, 4], [5, 5], {0: 0, 1: 0}, may_share=[(0, 1), (1, 0)])
     assert not report.violations
     assert report.stats.lower_bound_bytes == 8
@@ -224,7 +217,7 @@ def test_an_upload_left_out_shortens_the_lifetime_the_bound_is_made_of(judge):
     assert judge(Document.of(Run.of(made, skip=(0,)))).stats.lower_bound_bytes == 16
 
 
-def test_content_found_is_named_as_the_readers_program_knows_it(judge, disputed):
+def test_content_found_is_named_as_the_readers_program_knows_it(judge):
     """Two programs keep w at different places in their tables; one has no u at all."""
 
     def reads_v(name, *tensors):
@@ -244,7 +237,7 @@ def test_content_found_is_named_as_the_readers_program_knows_it(judge, disputed)
     assert [(v.kind, v.buffer, v.other_run, v.other_buffer) for v in stale] == [("StaleRead", 0, None, None)]
 
 
-def test_a_permitted_pair_is_in_place_for_events_wherever_its_slots_start(judge, disputed):
+def test_a_permitted_pair_is_in_place_for_events_wherever_its_slots_start(judge):
     """Element 0 of both is at one address though the buffers start apart: no overlap, so no allocation over live bytes."""
     b = ProgramBuilder("p", arenas=BYTES)
     x = b.value("x", b.buffer("x", 12), "u8", (8,), offset=4)
@@ -256,7 +249,7 @@ def test_a_permitted_pair_is_in_place_for_events_wherever_its_slots_start(judge,
     assert not judge(Document.of(plan_of(b.build(), {0: 0, 1: 4}, events=events))).violations
 
 
-def test_a_donor_without_bytes_passes_none_to_its_recipient(judge, disputed):
+def test_a_donor_without_bytes_passes_none_to_its_recipient(judge):
     b = ProgramBuilder("p", arenas=BYTES)
     x, h = b.tensor("x", "u8", (0,)), b.tensor("h", "u8", (4,))
     b.op(HOST_WRITE, (), (x,))
