@@ -75,20 +75,35 @@ class Outcome:
 
 
 def outcome_of(
-    file: str, document: Document, *, known: Collection[str] = (), max_peak: int | None = None, limit: int = 10_000
+    file: str,
+    document: Document,
+    *,
+    report: Report | None = None,
+    known: Collection[str] = (),
+    max_peak: int | None = None,
 ) -> Outcome:
-    """Judge a document; violations whose fingerprint is in `known` are marked so. At most `limit` are listed."""
-    report, found = causes(document)
-    findings = tuple(_finding(document, cause, known) for cause in found[:limit])
+    """Judge a document, unless its `report` is given; violations whose fingerprint is in `known` are marked so."""
+    report, found = causes(document, report)
+    findings = tuple(_finding(document, cause, known) for cause in found)
     return Outcome(file=file, report=report, findings=findings, max_peak=max_peak)
 
 
 def fingerprint(document: Document, cause: Cause) -> str:
     """Return the fingerprint of a violation of a document: 32 hexadecimal digits."""
     v = cause.violation
-    names = {key: v.names.get(key) for key in ("op_name", "value_name", "buffer_name", "other_op_name", "other_buffer_name", "want_op_name")}
+    names = {
+        key: v.names.get(key)
+        for key in ("op_name", "value_name", "buffer_name", "other_op_name", "other_buffer_name", "want_op_name")
+    }
     program = _program(document, v)
-    parts: list[Any] = [v.kind, cause.class_, cause.fault, program.name if program is not None else None, sorted(names.items()), _kind(program, v.op)]
+    parts: list[Any] = [
+        v.kind,
+        cause.class_,
+        cause.fault,
+        program.name if program is not None else None,
+        sorted(names.items()),
+        _kind(program, v.op),
+    ]
     data = json.dumps(parts, ensure_ascii=True).encode()
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 

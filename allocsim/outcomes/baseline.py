@@ -40,11 +40,18 @@ def dumps(outcomes: Iterable[Outcome]) -> bytes:
         for finding in outcome.findings:
             v = finding.violation
             entry = Known(
-                fingerprint=finding.fingerprint, kind=v.kind, class_=finding.cause.class_, fault=finding.cause.fault, message=v.message
+                fingerprint=finding.fingerprint,
+                kind=v.kind,
+                class_=finding.cause.class_,
+                fault=finding.cause.fault,
+                message=v.message,
             )
             known.setdefault(finding.fingerprint, entry)
     ordered = tuple(sorted(known.values(), key=lambda entry: (entry.kind, entry.fingerprint)))
-    return msgspec.json.format(msgspec.json.encode(_Baseline(format="allocsim-baseline", version=1, known=ordered)), indent=1) + b"\n"
+    return (
+        msgspec.json.format(msgspec.json.encode(_Baseline(format="allocsim-baseline", version=1, known=ordered)), indent=1)
+        + b"\n"
+    )
 
 
 def loads(data: bytes, source: str = "baseline") -> frozenset[str]:

@@ -24,7 +24,8 @@ def dumps(outcomes: Iterable[Outcome]) -> bytes:
     root = ET.Element("testsuites", {"name": "allocsim", **_totals(suites)})
     root.extend(suites)
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _suite(outcome: Outcome) -> ET.Element:
@@ -76,13 +77,18 @@ def _line(finding: Finding) -> str:
 
 def _totals(suites: list[ET.Element]) -> dict[str, str]:
     cases = [case for suite in suites for case in suite.iter("testcase")]
-    counts = {name: sum(case.find(tag) is not None for case in cases) for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))}
+    counts = {
+        name: sum(case.find(tag) is not None for case in cases)
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
     return {"tests": str(len(cases)), **{name: str(count) for name, count in counts.items()}, "time": "0"}
 
 
 def _text(text: str) -> str:
     """Return text with whatever XML 1.0 does not allow spelled out."""
     return "".join(
-        char if char in "\t\n" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char >= "\U00010000" else repr(char)[1:-1]
+        char
+        if char in "\t\n" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char >= "\U00010000"
+        else repr(char)[1:-1]
         for char in text
     )

@@ -1,6 +1,6 @@
 """Outcomes as SARIF 2.1.0 (OASIS), as code hosts show findings.
 
-One run with one rule for each kind. A violation is a result with its file, the program, op and buffer as logical locations, the other parties as
+One run with one rule for each kind of violation; warnings are left out. A violation is a result with its file, the program, op and buffer as logical locations, the other parties as
 related ones, and its fingerprint; a known one is suppressed. A plan over its peak is a result of the rule `max-peak`. Files that cannot
 be read make the invocation unsuccessful and are notifications of it.
 
@@ -20,7 +20,7 @@ from allocsim.outcomes import Finding, Outcome
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_PEAK: Final = "max-peak"
-RULES: Final = (*KINDS, MAX_PEAK)
+RULES: Final = (*(kind for kind, (severity, _) in KINDS.items() if severity == "violation"), MAX_PEAK)
 """Identifiers of the rules, in the order of their indices."""
 
 
@@ -53,12 +53,12 @@ def log(outcomes: Iterable[Outcome]) -> dict[str, Any]:
 
 
 def _rule(kind: str) -> dict[str, Any]:
-    severity, meaning = KINDS.get(kind, ("violation", "a plan needs more bytes than it may"))
+    _, meaning = KINDS.get(kind, ("violation", "a plan needs more bytes than it may"))
     return {
         "id": kind,
         "name": kind if kind in KINDS else "MaxPeak",
         "shortDescription": {"text": meaning},
-        "defaultConfiguration": {"level": "error" if severity == "violation" else "warning"},
+        "defaultConfiguration": {"level": "error"},
     }
 
 
@@ -98,7 +98,13 @@ def _result(outcome: Outcome, finding: Finding) -> dict[str, Any]:
         "message": {"text": f"{v.message}{because}"},
         "locations": [{**_file(outcome.file), **({"logicalLocations": logical} if logical else {})}],
         "partialFingerprints": {"allocsim/v1": finding.fingerprint},
-        "properties": {"class": cause.class_, "fault": cause.fault, "run": v.run, "step": v.step, "bytes": [list(pair) for pair in v.bytes]},
+        "properties": {
+            "class": cause.class_,
+            "fault": cause.fault,
+            "run": v.run,
+            "step": v.step,
+            "bytes": [list(pair) for pair in v.bytes],
+        },
     }
     if related:
         found["relatedLocations"] = related

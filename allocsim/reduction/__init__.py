@@ -24,7 +24,7 @@ What this module does not see: kernels (`repro.bisection` reduces what only exec
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from allocsim.reduction.script import script
 from allocsim.reduction.search import Keep, OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
 
+T = TypeVar("T")
 Row = tuple[int, int]
 """Program or group of programs, and a row in it."""
 
@@ -119,7 +120,7 @@ def _run(search: Search, violation: Violation | None) -> None:
     if violation is not None:
         _guess(search, violation)
     while True:
-        thinned = [search.thin(rows, only) for rows, only in LISTS]
+        thinned = [thin(search) for thin in LISTS.values()]
         thinned += [search.thin(_rows_of(row), _only(row)) for row in LOOSE.values()]
         thinned += [search.attempt(_changed(make)) for make in PLAIN.values()]
         if not any(thinned) and not any(search.attempt(make) for ways in SHRINKS.values() for make in ways(search.best)):
@@ -208,17 +209,23 @@ def _masks(counts: Sequence[int], kept: Sequence[Row]) -> list[Bools]:
     return masks
 
 
-LISTS: Final = (
-    _parts("runs"),
-    _parts("plans"),
-    _parts("problems"),
-    _parts("programs"),
-    (_ops, _only_ops),
-    (_buffers, _only_buffers),
-    (_operands, _only_operands),
-    (_results, _only_results),
-)
-"""(rows of a document, document with only some of them), in the order in which they are thinned."""
+def _thinned(
+    rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]
+) -> Callable[[Search], bool]:
+    return lambda search: search.thin(rows, only)
+
+
+LISTS: Final[dict[str, Callable[[Search], bool]]] = {
+    "runs": _thinned(*_parts("runs")),
+    "plans": _thinned(*_parts("plans")),
+    "problems": _thinned(*_parts("problems")),
+    "programs": _thinned(*_parts("programs")),
+    "ops": _thinned(_ops, _only_ops),
+    "buffers": _thinned(_buffers, _only_buffers),
+    "operands": _thinned(_operands, _only_operands),
+    "results": _thinned(_results, _only_results),
+}
+"""The lists whose rows others refer to, in the order in which they are thinned; True if any row went."""
 
 
 # a first guess ----------------------------------------------------------------------------------------------------------------------
@@ -228,7 +235,7 @@ def _guess(search: Search, violation: Violation) -> None:
     """Try what a violation itself names, first of the runs, then of the ops: from the fewest to those that feed them."""
     if search.best.session is not None:
         named = {run for run in (violation.run, violation.other_run, violation.want_run) if run is not None}
-        rows, only = LISTS[0]
+        rows, only = _parts("runs")
         kept = [run for run in rows(search.best) if run in named]
         if kept and len(kept) < len(rows(search.best)) and search.attempt(lambda best: only(best, kept)):
             same = (found.violation for found in causes(search.best)[1])
@@ -259,7 +266,10 @@ def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
     yield [mask.copy() for mask in masks]
     buffers = {buffer for buffer in (violation.buffer, violation.other_buffer) if buffer is not None}
     for index, program in enumerate(document.programs):
-        for row_starts, flat in ((program.ops.operand_starts, program.ops.operands), (program.ops.result_starts, program.ops.results)):
+        for row_starts, flat in (
+            (program.ops.operand_starts, program.ops.operands),
+            (program.ops.result_starts, program.ops.results),
+        ):
             touching = np.isin(program.values.buffer[flat], sorted(buffers))
             masks[index][owners(row_starts)[touching]] = True
     yield [mask.copy() for mask in masks]

@@ -267,8 +267,8 @@ def _column(row_starts: Int64s, mask: Bools, kept: Bools) -> tuple[Int64s, Int64
 
 
 def _position(mask: Bools, at: Int64s, row_starts: Int64s) -> Int64s:
-    before = np.concatenate([[0], np.cumsum(mask)])
-    return before[at] - before[row_starts]
+    before: Int64s = np.concatenate([[0], np.cumsum(mask)])
+    return np.asarray(before[at] - before[row_starts], dtype=np.int64)
 
 
 def _waits(table: Ops, kept: Bools, steps: Int64s) -> tuple[Int64s, Any]:

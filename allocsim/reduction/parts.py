@@ -35,9 +35,9 @@ def rebuilt(
         new_problems.append(None if problem is None or program is None else _on(problem, program))
     problem_of = {id(old): new for old, new in zip(document.problems, new_problems, strict=True)}
     new_plans: list[Plan | None] = []
-    for old, plan in zip(document.plans, document.plans if plans is None else plans, strict=True):
-        program = program_of[id(old.program)]
-        belief = None if old.problem is None else problem_of[id(old.problem)]
+    for made, plan in zip(document.plans, document.plans if plans is None else plans, strict=True):
+        program = program_of[id(made.program)]
+        belief = None if made.problem is None else problem_of[id(made.problem)]
         new_plans.append(None if plan is None or program is None else _on(plan, program, problem=belief))
     plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}
     session = document.session
@@ -133,7 +133,9 @@ def _skips(run: Run, kept: Bools) -> Run:
 LOOSE: Final[dict[str, Loose]] = {
     "events": Loose(part="plans", count=lambda plan: len(plan.events), keep=lambda p, kept: replace(p, events=p.events[kept])),
     "believed pairs": Loose(
-        part="problems", count=lambda problem: len(problem.may_share), keep=lambda p, kept: replace(p, may_share=p.may_share[kept])
+        part="problems",
+        count=lambda problem: len(problem.may_share),
+        keep=lambda p, kept: replace(p, may_share=p.may_share[kept]),
     ),
     "gaps": Loose(part="problems", count=lambda problem: len(problem.gaps), keep=_mapping("gaps")),
     "decided offsets": Loose(part="problems", count=lambda problem: len(problem.fixed), keep=_mapping("fixed")),
@@ -217,7 +219,10 @@ def _arenas_used(document: Document) -> Document:
         replace(program, arenas=arenas, buffers=replace(program.buffers, arena=places[program.buffers.arena]))
         for program in document.programs
     ]
-    plans = [replace(_bare(plan), arena=np.where(plan.placed, places[plan.arena], plan.arena).astype(np.int32)) for plan in document.plans]
+    plans = [
+        replace(_bare(plan), arena=np.where(plan.placed, places[plan.arena], plan.arena).astype(np.int32))
+        for plan in document.plans
+    ]
     return rebuilt(document, programs=programs, plans=plans)
 
 

@@ -1,8 +1,7 @@
 """A document as Python: a test file to paste that builds it and asserts what is wrong with it.
 
-The file imports nothing but `allocsim`, numpy only where a plan needs it. Run, it gives the very document: every column equal. It
-has two tests, that the fault is there and, skipped until somebody fills it in, nothing more: what a fixed planner would make of the
-program is for its author to say.
+The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives the very document, every column equal;
+its one test says which kinds of violation are found, and the first few with their witnesses.
 
 What this module does not see: how the document was found.
 """
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.attribution import causes
+from allocsim.checks.violations import Violation
 from allocsim.layout import contiguous_strides
 from allocsim.model import DEFAULT_ARENAS, OWN, Arena, Document, Plan, Problem, Program, Role
 
@@ -50,16 +50,20 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
         f"def {test}():",
         "    report = allocsim.check(document())",
         f"    assert sorted({{found.kind for found in report.violations}}) == {_repr(kinds)}",
-        *(_asserted(cause.violation) for cause in found[:3]),
+        *(line for cause in found[:3] for line in _asserted(cause.violation)),
     ]
     return text.replace("import allocsim\n\n\n", "import allocsim\n\n") + "\n".join(lines) + "\n"
 
 
-def _asserted(v: Any) -> str:
-    fields = {"kind": v.kind, "run": v.run, "op": v.op, "value": v.value, "buffer": v.buffer, "other_op": v.other_op}
+def _asserted(v: Violation) -> Iterator[str]:
+    fields = {"run": v.run, "op": v.op, "value": v.value, "buffer": v.buffer, "other_op": v.other_op, "want_op": v.want_op}
     chosen = {name: value for name, value in fields.items() if value is not None}
-    wanted = " and ".join(f"found.{name} == {_repr(value)}" for name, value in chosen.items())
-    return f"    assert any({wanted} for found in report.violations)"
+    yield "    assert any("
+    seen = ", ".join(f"found.{name}" for name in chosen)
+    wanted = f"({seen}{',' * (len(chosen) == 1)}) == {_repr(tuple(chosen.values()))}"
+    yield f"        {wanted}"
+    yield f"        for found in report.of_kind({_repr(v.kind)})"
+    yield "    )"
 
 
 def _doc(text: str) -> str:
@@ -71,7 +75,11 @@ def _doc(text: str) -> str:
 def _repr(thing: Any) -> str:
     """Return a literal with double quotes for text, as formatters have it."""
     if isinstance(thing, str):
-        return ascii(thing) if '"' in thing or not thing.isprintable() or not thing.isascii() else f'"{ascii(thing)[1:-1]}"'.replace("\\'", "'")
+        return (
+            ascii(thing)
+            if '"' in thing or not thing.isprintable() or not thing.isascii()
+            else f'"{ascii(thing)[1:-1]}"'.replace("\\'", "'")
+        )
     if isinstance(thing, list):
         return f"[{', '.join(map(_repr, thing))}]"
     if isinstance(thing, tuple):
@@ -228,7 +236,10 @@ def _plan(plan: Plan, at: dict[int, str]) -> str:
             for arena, offset in zip(plan.arena.tolist(), plan.offset.tolist(), strict=True)
         ]
         return _call("allocsim.plan_of", at[id(program)], _repr(slots), **rest)
-    columns = {name: f"np.array({_repr(getattr(plan, name).tolist())}, dtype=np.int{32 if name == 'arena' else 64})" for name in ("arena", "offset", "nbytes")}
+    columns = {
+        name: f"np.array({_repr(getattr(plan, name).tolist())}, dtype=np.int{32 if name == 'arena' else 64})"
+        for name in ("arena", "offset", "nbytes")
+    }
     return _call("allocsim.Plan", program=at[id(program)], **columns, **rest)
 
 

@@ -92,9 +92,7 @@ def flattened(document: Document) -> Document | None:
         return None
     programs = [_flat_program(program, index, found) for index, program in enumerate(document.programs)]
     at = {id(program): index for index, program in enumerate(document.programs)}
-    problems = [
-        _flat_problem(problem, found, programs[at[id(problem.program)]]) for problem in document.problems
-    ]
+    problems = [_flat_problem(problem, found, programs[at[id(problem.program)]]) for problem in document.problems]
     plans = [_flat_plan(plan, found) for plan in document.plans]
     made = rebuilt(document, programs=programs, problems=problems, plans=plans)
     return made if _weight(made) < _weight(document) else None
@@ -110,10 +108,8 @@ def _boundaries(document: Document) -> _Map | None:
     if unit > MOST or sum(len(program.values) for program in document.programs) > MOST:
         return None
     found = _Map(unit=unit, arenas={index: {0} for index in range(len(document.arenas))})
-    for index, arena in enumerate(document.arenas):
-        if arena.capacity is not None:
-            return None  # how much fits is part of the question
-        found.arenas[index].add(0)
+    if any(arena.capacity is not None for arena in document.arenas):
+        return None  # how much fits is part of the question
     at = {id(program): index for index, program in enumerate(document.programs)}
     for index, program in enumerate(document.programs):
         for buffer, nbytes in enumerate(program.buffers.nbytes.tolist()):
@@ -135,10 +131,9 @@ def _boundaries(document: Document) -> _Map | None:
 def _flat_program(program: Program, index: int, found: _Map) -> Program:
     values, buffers = program.values, program.buffers
     keys = [_key(program, index, buffer) for buffer in range(len(buffers))]
-    low, high = (
-        np.array([found.within(keys[b], at) for b, at in zip(values.buffer.tolist(), column, strict=True)], dtype=np.int64)
-        for column in values.hulls.T.tolist() or ([], [])
-    )
+    owner, hulls = values.buffer.tolist(), values.hulls.tolist()
+    moved = [[found.within(keys[b], at) for at in hull] for b, hull in zip(owner, hulls, strict=True)]
+    low, high = np.array(moved, dtype=np.int64).reshape(-1, 2).T
     count = len(values)
     return replace(
         program,
@@ -207,7 +202,9 @@ def shortened(document: Document, old: int, new: int) -> Document | None:
         programs.append(made)
     at = {id(program): made for program, made in zip(document.programs, programs, strict=True)}
     problems = [
-        replace(problem, nbytes=_believed_sizes(problem, at[id(problem.program)], 1), fixed={} if problem.fixed else problem.fixed)
+        replace(
+            problem, nbytes=_believed_sizes(problem, at[id(problem.program)], 1), fixed={} if problem.fixed else problem.fixed
+        )
         for problem in document.problems
     ]
     plans = [_packed(plan, at[id(plan.program)]) for plan in document.plans]
@@ -244,7 +241,9 @@ def _short_program(program: Program, old: int, new: int) -> Program | None:
         shape=np.array([length for shape in shapes for length in shape], dtype=np.int64),
         strides=np.array([stride for row in strides for stride in row], dtype=np.int64),
     )
-    return replace(program, values=table_of_values, buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values)))
+    return replace(
+        program, values=table_of_values, buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values))
+    )
 
 
 def _scaled(offset: int, table: Mapping[int, int]) -> int | None:
