@@ -222,7 +222,9 @@ def _values(table: Values, kept: Bools, buffer_at: Int64s) -> Values:
 
 def _ops(table: Ops, rows: _Rows, value_at: Int64s, steps: Int64s) -> Ops:
     kept = rows.ops
-    codes, kind = np.unique(table.kind[kept], return_inverse=True)
+    codes, first, kind = np.unique(table.kind[kept], return_index=True, return_inverse=True)
+    by_use = np.argsort(first)  # kinds are numbered as they first occur, as whoever reads the document numbers them
+    codes, kind = codes[by_use], np.argsort(by_use)[kind]
     operand_starts, operands = _column(table.operand_starts, rows.operands, kept)
     result_starts, results = _column(table.result_starts, rows.results, kept)
     # declared pairs: positions count what stays before them within their op
