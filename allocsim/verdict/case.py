@@ -19,9 +19,6 @@ from allocsim.verdict.records import Witness
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; everything else a report lists is S."""
 
-REPLAYED: Final = ("StaleRead", "OverwrittenRead", "HistoryRead")
-"""Kinds whose `other_*` is the write found by a replay; `other_run` is none where it is content laid before the session."""
-
 
 class Case:
     """The evidence with what the rows ask of it, computed once."""
@@ -59,17 +56,14 @@ class Case:
         return self.runs[run].program.ops[step] if run is not None and step is not None else None
 
     def other_buffer(self, violation: Violation) -> int | None:
-        """`other_buffer` in the tables of the violation's own run; None if that run's program has no such buffer.
+        """`other_buffer` in the tables of the violation's own run; None if it is a buffer of another program.
 
-        It comes numbered as in the program of the write found; content found is that of the persistent buffer of that name.
+        It comes numbered as in the program of the write found, and for content (no run) as in the reader's.
         """
-        run, other = self.run(violation), violation.other_buffer
-        if run is None or other is None or violation.kind not in REPLAYED:
-            return other
-        if violation.other_run is not None:
-            return other if self.runs[violation.other_run].program is run.program else None
-        buffers, name = run.program.buffers, violation.names.get("other_buffer_name")
-        return next((int(b) for b in np.flatnonzero(buffers.persistent) if buffers.names[b] == name), None)
+        run = self.run(violation)
+        if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
+            return violation.other_buffer
+        return None
 
     @cached_property
     def bad_pairs(self) -> frozenset[tuple[int, int, int]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
-from allocsim.verdict.case import BELIEF_KINDS, REPLAYED, Case
+from allocsim.verdict.case import BELIEF_KINDS, Case
 from allocsim.verdict.facts import bad_pair, believed_over, earlier_run
 from allocsim.verdict.records import Finding, Witness
 from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
@@ -73,8 +73,6 @@ def _writer(case: Case, v: Violation) -> Witness | None:
     """Who wrote what was found, where somebody did."""
     if v.other_op is None and v.other_buffer is None:
         return None
-    if v.other_run is None and v.kind in REPLAYED:  # content; nothing wrote it, and its buffer may be another program's
-        return Witness(buffer=case.other_buffer(v), buffer_name=v.names.get("other_buffer_name"))
     other_run = v.other_run if v.other_run is not None else v.run
     return case.witness(other_run, v.other_op, buffer=v.other_buffer, program=case.program(v))
 

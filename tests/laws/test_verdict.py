@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scenario_runs import ALL, small
 from strategies import documents
 
 from allocsim import cure
@@ -15,16 +16,6 @@ from allocsim.builder import ProgramBuilder
 from allocsim.evidence import Evidence, KernelRow, Origin, load, save
 from allocsim.model import Document, Plan, Problem, Program, Role, Run
 from allocsim.verdict import judge
-from repro import scenarios
-from repro.run import Options, run
-
-SMALL = Options(layers=2, seq=8, steps=2)
-NAMES = (
-    *scenarios.MODULES,
-    "ggml-1501+ggml-1501-as-reported",
-    "ggml-1501+ggml-1501-seed",
-    "ggml-1501-as-reported+ggml-1501-seed",
-)
 
 
 class Shuffled:
@@ -130,9 +121,9 @@ def essence(verdict):
     )
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=ALL)
 def result(request):
-    return run(scenarios.find(request.param), SMALL)
+    return small(request.param)
 
 
 @given(documents(), st.integers(0, 99))
@@ -200,7 +191,7 @@ def test_saved_documents_give_the_same_verdict(tmp_path_factory, drawn):
 
 def test_a_renumbered_belief_is_cured_by_the_same_changes_at_the_same_price():
     """The search for a cure, on a plan judged by S: elements by what they are and when the buffers live, not by number."""
-    result = run(scenarios.find("ggml-1501-as-reported+ggml-1501-seed"), SMALL)
+    result = small("ggml-1501-as-reported+ggml-1501-seed")
     prices = set()
     for seed in (None, 1, 2, 3):
         evidence = result.evidence if seed is None else shuffled(result.evidence, seed)

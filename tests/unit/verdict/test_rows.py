@@ -456,14 +456,10 @@ def test_two_faults_are_both_named_and_counted():
     assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 1), ("C05", 2)]
 
 
-def test_content_laid_through_another_programs_buffer_is_named_and_does_not_break_the_verdict():
+def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_verdict():
     one = program("y = f p; host.read y", roles={"p": Role.STATE}, name="one")
-    other = program(
-        "u = host.write; z = f u q; host.read z; host.read z2",
-        roles={"pad": Role.PARAMETER, "pad2": Role.PARAMETER, "q": Role.STATE, "z2": Role.STATE},
-        name="other",
-    )
+    roles = {"pad": Role.PARAMETER, "pad2": Role.PARAMETER, "q": Role.STATE}
+    other = program("u = host.write; z = f u q; host.read z", roles=roles, name="other")
     document = Document.of(Run.of(plan(one, "p=0 y=64")), Run.of(plan(other, "u=128 q=0 z=192")))
     first = judge(Evidence(document=document)).findings[0]
-    assert first.writer.buffer_name == "q"
-    assert first.victim.buffer_name == "p"
+    assert (first.class_, first.fault, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
