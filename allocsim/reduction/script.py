@@ -9,6 +9,7 @@ What this module does not see: how the document was found.
 import keyword
 import re
 from collections.abc import Iterable, Iterator
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ HEADER = '''"""{title}
 """
 
 import allocsim
-{imports}
+{imports}'''
 
-'''
+WIDTH = 110
+"""Columns of the words in the docstring."""
 
 
 def script(document: Document, *, title: str = "Reduced by allocsim.", test: str = "test_the_fault_is_found") -> str:
@@ -37,10 +39,11 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
     body = list(_function(document))
     found = causes(document)[1]
     kinds = sorted({cause.violation.kind for cause in found})
-    story = [f"    {cause.violation.message}" for cause in found[:3]] or ["    Nothing is wrong with it."]
+    late_first = sorted(found, key=lambda cause: cause.violation.kind != "StaleRead")
+    story = [cause.violation.message for cause in late_first[:1]] or ["The checks find nothing wrong with it."]
     text = HEADER.format(
         title=_doc(title),
-        story=_doc("\n".join(story).strip()),
+        story=fill(_doc(" ".join(story)), WIDTH, break_long_words=False, break_on_hyphens=False),
         imports="import numpy as np\n" if any("np." in line for line in body) else "",
     )
     lines = [
@@ -52,7 +55,7 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
         f"    assert sorted({{found.kind for found in report.violations}}) == {_repr(kinds)}",
         *(line for cause in found[:3] for line in _asserted(cause.violation)),
     ]
-    return text.replace("import allocsim\n\n\n", "import allocsim\n\n") + "\n".join(lines) + "\n"
+    return text + "\n".join(["", *lines]) + "\n"
 
 
 def _asserted(v: Violation) -> Iterator[str]:
