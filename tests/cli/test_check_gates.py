@@ -142,9 +142,9 @@ def test_bisect_of_a_program_that_is_wrong_by_itself_has_no_cure(tmp_path, capsy
 
 def test_bisect_of_nothing_known_is_one_line(capsys, tmp_path):
     assert main(["bisect", "ggml-1502"]) == 2
-    assert capsys.readouterr().err == (
-        "allocsim: file or scenario 'ggml-1502' does not exist; did you mean ggml-1501, ggml-1501-seed, ggml-1501-as-reported?\n"
-    )
+    said = capsys.readouterr().err
+    assert said.startswith("allocsim: file or scenario 'ggml-1502' does not exist; did you mean ggml-1501")
+    assert said.count("\n") == 1
     (tmp_path / "file").write_text("")
     assert main(["bisect", str(tmp_path / "file"), "-o", str(tmp_path / "file")]) == 2
     assert Path(tmp_path / "file").read_text() == ""

@@ -42,21 +42,23 @@ def test_a_lifetime_too_short_is_extended_by_the_planner_that_made_the_plan():
 
 
 def test_a_birth_too_late_is_moved_forward():
-    made = program("x = host.write; a = f x; b = g x; c = h x b a; host.read c")
-    document = planned(belief(made, a=(3, 4)))
+    made = program("x = host.write; a = f x; t = g x; u = k t; c = h x a u; host.read c")
+    document = planned(belief(made, a=(4, 5)))
     assert not sound(document)
     found = remedy(document)
-    assert Begin(1, 1) in found.cure.elements
+    assert found.cure.elements == (Begin(1, 1),)
+    assert found.elements == ("give a its bytes from op 1 on",)
     assert sound(found.document)
 
 
 def test_a_pair_that_may_not_share_is_denied():
-    made = program("x = host.write; a = f x; b = g a; c = h a b; host.read c")
-    problem = belief(made, share="a>b")
-    document = planned(problem, "ggml")
-    found = remedy(document, "ggml")
-    assert found is not None
-    assert sound(found.document)
+    made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+    document = planned(belief(made, share="a>b"), "ggml")
+    assert next(v.kind for v in check(document).violations if v.kind not in BELIEF_KINDS) == "UnsafeInPlace"
+    for placement in ("ggml", AMENDED):
+        found = remedy(document, placement)
+        assert (found.placement, found.cure.elements) == (placement, (Deny("g", 0, 0),))
+        assert sound(found.document)
 
 
 def test_a_plan_of_an_unknown_maker_is_amended_and_the_rest_of_it_stays():

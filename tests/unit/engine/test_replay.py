@@ -57,7 +57,7 @@ def test_content_is_the_same_on_both_sides_and_seeds_do_not_matter():
 
 def test_what_cannot_run_is_one_line():
     made = backward()
-    with pytest.raises(EngineError, match="op 2 .* has no kernel"):
+    with pytest.raises(EngineError, match=r"op 2 .* has no kernel"):
         diverging(plan_of(made, [0, 64, 128]), {})
     with pytest.raises(EngineError, match="reaches beyond"):
         diverging(plan_of(made, [-64, 64, 128]), kernel("one_pass"))
