@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "step": "a training step against PyTorch",
     "kernels": "single kernels at the model's shapes, in place and apart",
+    "scalars": "a deep graph of scalars, typed, against HIPS autograd",
+    "order": "happens-before on many ops and streams",
 }
 """Script -> what it measures."""
 

@@ -5,6 +5,9 @@ cannot be read; the others are judged all the same. `--json` prints the document
 "truncated", "violations", "warnings", "stats"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
 `--max-peak` an entry also says what is `new` and whether it `passes`.
 
+`--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
+allow, and shows the first number that comes out wrong (`engine.explore`). A file whose ops the engine cannot run is refused.
+
 What this module does not see: how plans are judged (`allocsim.checks`).
 """
 
@@ -19,6 +22,7 @@ import typer
 from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT, os_error_line
+from allocsim.cli.exploring import explore_document, print_explored
 from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line, print_table, show_path
 from allocsim.description import describe
 from allocsim.errors import AllocsimError
@@ -48,6 +52,8 @@ def check(
     write_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what is found as known.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
+    explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
     """Exit status: 0 all pass, 1 violations that are not known or a peak too high, 2 a file cannot be read."""
     most = None if max_peak is None else bytes_of(max_peak)
@@ -57,16 +63,29 @@ def check(
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
     for path in files:
-        outcome, document = _judged(path, known=marks, max_peak=most, limit=limit, attributed=attributed)
+        explored: list[dict[str, Any]] | None = None
+        try:
+            document = load(path)
+            report = judge(document, limit=limit)
+            explored = explore_document(document, seed=seed) if explore else None
+            outcome = Outcome(file=path, report=report, max_peak=most)
+            if attributed and not report.clean:
+                outcome = outcome_of(path, document, report=report, known=marks, max_peak=most)
+        except AllocsimError as error:
+            outcome = Outcome(file=path, error=str(error))
+        except OSError as error:
+            outcome = Outcome(file=path, error=os_error_line(error))
         outcomes.append(outcome)
         if outcome.report is None:
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
             continue
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
-        entries.append({"file": path, **report_entry(outcome.report), **gates})
+        orders = {} if explored is None else {"explore": explored}
+        entries.append({"file": path, **report_entry(outcome.report), **gates, **orders})
         if not as_json:
             print_report(path, outcome.report)
+            print_explored(explored or [])
             _print_gates(outcome)
             _print_explained(document, outcome, shown)
     if as_json:
@@ -76,22 +95,6 @@ def check(
     if any(outcome.error is not None for outcome in outcomes):
         return BAD_INPUT
     return int(write_baseline is None and not all(outcome.passes for outcome in outcomes))
-
-
-def _judged(
-    path: str, *, known: frozenset[str], max_peak: int | None, limit: int, attributed: bool
-) -> tuple[Outcome, Document | None]:
-    try:
-        document = load(path)
-        report = judge(document, limit=limit)
-        found = Outcome(file=path, report=report, max_peak=max_peak)
-        if attributed and not report.clean:
-            found = outcome_of(path, document, report=report, known=known, max_peak=max_peak)
-    except AllocsimError as error:
-        return Outcome(file=path, error=str(error)), None
-    except OSError as error:
-        return Outcome(file=path, error=os_error_line(error)), None
-    return found, document
 
 
 def _written(
@@ -110,11 +113,10 @@ def _print_gates(outcome: Outcome) -> None:
         print_line(f"  the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed")
 
 
-def _print_explained(document: Document | None, outcome: Outcome, shown: int) -> None:
+def _print_explained(document: Document, outcome: Outcome, shown: int) -> None:
     fresh = [finding for finding in outcome.findings if not finding.known]
     late_first = sorted(fresh, key=lambda finding: finding.violation.kind != "StaleRead")
-    for finding in late_first[:shown] if document is not None else ():
-        assert document is not None
+    for finding in late_first[:shown]:
         print_line("")
         for line in describe(document, finding.violation, cause=finding.cause).splitlines():
             print_line(line)
@@ -136,9 +138,9 @@ def record(violation: Violation) -> dict[str, Any]:
     """Return a violation as the JSON object of format.md: indices, null where they do not apply, with the names beside them."""
     fields: dict[str, Any] = asdict(violation)
     names: dict[str, Any] = fields.pop("names")
-    in_apart = fields.pop("in_apart")
+    race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}
     fields["bytes"] = [list(run) for run in violation.bytes]
-    return fields | names | ({} if in_apart is None else {"in_apart": in_apart})
+    return fields | names | (race if violation.kind == "Race" else {})
 
 
 def print_report(path: str, report: Report) -> None:
