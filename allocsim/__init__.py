@@ -14,9 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from allocsim.assertions import UncleanError, assert_clean
     from allocsim.builder import ProgramBuilder, plan_of
     from allocsim.checks import check
     from allocsim.checks.violations import KINDS, Report, Stats, Violation
+    from allocsim.description import describe
     from allocsim.document import dumps, loads, read, schema, write
     from allocsim.errors import (
         AllocsimError,
@@ -31,14 +33,17 @@ if TYPE_CHECKING:
     from allocsim.explanation import explain
     from allocsim.interchange import as_program, from_networkx, to_networkx
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
+    from allocsim.reduction import reduce
     from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
 
 __version__: Final = "0.1.0"
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "allocsim.assertions": ("UncleanError", "assert_clean"),
     "allocsim.builder": ("ProgramBuilder", "plan_of"),
     "allocsim.checks": ("check",),
     "allocsim.checks.violations": ("KINDS", "Report", "Stats", "Violation"),
+    "allocsim.description": ("describe",),
     "allocsim.document": ("dumps", "loads", "read", "schema", "write"),
     "allocsim.errors": (
         "AllocsimError", "CapacityError", "DocumentError", "EngineError", "ModelError", "OutputError", "PlannerError",
@@ -49,6 +54,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "allocsim.model": (
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
     ),
+    "allocsim.reduction": ("reduce",),
     "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
 }  # fmt: skip
 """Where each public name lives."""
@@ -78,18 +84,22 @@ __all__ = [
     "Role",
     "Run",
     "Stats",
+    "UncleanError",
     "UnknownNameError",
     "Value",
     "Values",
     "Violation",
     "as_program",
+    "assert_clean",
     "check",
+    "describe",
     "dumps",
     "explain",
     "from_networkx",
     "loads",
     "plan_of",
     "read",
+    "reduce",
     "schema",
     "to_networkx",
     "verify",

@@ -1,7 +1,7 @@
 """The smallest change that makes a wrong plan right, and what it costs.
 
 A cure edits the *belief*: it forbids a class of in-place pairs, pins a buffer, or extends a lifetime; the same placement then
-places the edited problem. Whether an edited plan is right is asked of a callable (a static check, a run on the engine, or both),
+places the edited problem. A wait is the one edit of the program itself: an op waits for an earlier one of another stream. Whether an edited plan is right is asked of a callable (a static check, a run on the engine, or both),
 so this module needs no engine.
 
 The search is delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002, ddmin) over a set
@@ -59,7 +59,32 @@ class Extend:
         return f"keep {program.buffers.names[self.buffer]} until op {self.stop - 1} has run"
 
 
-Element = Deny | Pin | Extend
+@dataclass(frozen=True, slots=True, order=True)
+class Begin:
+    """The buffer lives at least from `start` on."""
+
+    buffer: int
+    start: int
+
+    def describe(self, program: Program) -> str:
+        """Say it in words."""
+        return f"give {program.buffers.names[self.buffer]} its bytes from op {self.start} on"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Wait:
+    """An op waits for an earlier op of another stream."""
+
+    op: int
+    after: int
+
+    def describe(self, program: Program) -> str:
+        """Say it in words."""
+        names = program.ops.names
+        return f"let op {self.op} ({names[self.op]}) wait for op {self.after} ({names[self.after]})"
+
+
+Element = Deny | Pin | Extend | Begin | Wait
 Change = TypeVar("Change")
 
 
@@ -108,10 +133,16 @@ def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
 
 
 def apply(problem: Problem, elements: Iterable[Element]) -> Problem:
-    """Return the problem with every element applied. O(buffers + pairs) for all together."""
+    """Return the problem with every element applied, of a program with more waits if there are any.
+
+    O(buffers + pairs) for all together, O(ops) more for waits. ModelError for a wait on a later op.
+    """
     chosen = tuple(elements)
+    waits = tuple(element for element in chosen if isinstance(element, Wait))
+    if waits:
+        problem = replace(problem, program=with_waits(problem.program, waits))
     denied = {element for element in chosen if isinstance(element, Deny)}
-    pinned, stop = problem.pinned.copy(), problem.stop.copy()
+    pinned, start, stop = problem.pinned.copy(), problem.start.copy(), problem.stop.copy()
     end = len(problem.program.ops)
     for element in chosen:
         if isinstance(element, Pin):
@@ -119,10 +150,28 @@ def apply(problem: Problem, elements: Iterable[Element]) -> Problem:
             stop[element.buffer] = max(end, int(stop[element.buffer]))
         elif isinstance(element, Extend):
             stop[element.buffer] = max(element.stop, int(stop[element.buffer]))
+        elif isinstance(element, Begin):
+            start[element.buffer] = min(element.start, int(start[element.buffer]))
     keep = np.array(
         [not denied.intersection(pair_class(problem.program, int(d), int(r))) for d, r in problem.may_share], dtype=np.bool_
     )
-    return replace(problem, pinned=pinned, stop=stop, may_share=problem.may_share[keep] if denied else problem.may_share)
+    return replace(
+        problem, pinned=pinned, start=start, stop=stop, may_share=problem.may_share[keep] if denied else problem.may_share
+    )
+
+
+def with_waits(program: Program, waits: Iterable[Wait]) -> Program:
+    """Return the program with these waits added to those it has. O(ops + waits). ModelError for a wait on a later op."""
+    ops = program.ops
+    owner = np.repeat(np.arange(len(ops)), np.diff(ops.after_starts))
+    rows = {(int(op), int(after)) for op, after in zip(owner, ops.after, strict=True)}
+    rows |= {(wait.op, wait.after) for wait in waits}
+    ordered = sorted(rows)
+    counts = np.bincount([op for op, _ in ordered], minlength=len(ops))
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return replace(
+        program, ops=replace(ops, after_starts=starts, after=np.array([after for _, after in ordered], dtype=np.int32))
+    )
 
 
 def minimise(elements: Sequence[Change], cures: Callable[[tuple[Change, ...]], bool]) -> tuple[Change, ...]:

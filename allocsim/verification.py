@@ -32,7 +32,7 @@ def verify(problem: Problem, plan: Slots) -> Report:
 
     A program without ops is judged by the problem alone: believed lifetimes, sizes, gaps and pairs stand in for derived ones.
     """
-    return check(Document.of(replace(_plan(problem.program, plan), problem=problem)))
+    return check(Document.of(replace(placed(problem.program, plan), problem=problem)))
 
 
 def verify_program(program: Program | Any, plan: Slots) -> Report:
@@ -40,7 +40,7 @@ def verify_program(program: Program | Any, plan: Slots) -> Report:
 
     The belief a plan carries (`plan.problem`) is judged beside it.
     """
-    return check(Document.of(_plan(as_program(program), plan)))
+    return check(Document.of(placed(program, plan)))
 
 
 def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any]) -> Report:
@@ -58,7 +58,9 @@ def verify_session(runs: Iterable[Run | Plan]) -> Report:
     return check(Document.of(*(run if isinstance(run, Run) else Run.of(run) for run in runs)))
 
 
-def _plan(program: Program, plan: Slots) -> Plan:
+def placed(program: Program | Any, plan: Slots) -> Plan:
+    """Return a plan of `program` (or of the program a networkx DiGraph stands for); ModelError where it is one of another."""
+    program = as_program(program)
     if not isinstance(plan, Plan):
         return plan_of(program, plan)
     if plan.program is program:

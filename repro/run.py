@@ -196,6 +196,8 @@ class _Bench:
             "reference": find("reference").plan(self.program),
         }
         self.gradient_values = {self.lowered.value_of[g]: (p, g) for p, g in setup.gradients.items()}
+        self.cured: Plan | None = None
+        """The plan the smallest cure gives, once that is found."""
 
     def host(self, steps: int) -> list[HostRun]:
         """What the host does in each of the first `steps` steps."""
@@ -300,6 +302,7 @@ class _Bench:
         found = cure.find(problem, self.planner.place, suspects=suspects, others=others, right=right)
         if found is None:
             return None
+        self.cured = found.plan
         before = self.plans["default"].peak_bytes
         return CureRecord(
             elements=tuple(element.describe(self.program) for element in found.elements),

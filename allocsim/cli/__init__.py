@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "repro": Command("allocsim.cli.repro", "app", "run a real bug and find its culprit: default, pinned and reference"),
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
+    "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
     "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),

@@ -1,8 +1,9 @@
 """`allocsim check FILE...`: judge every plan, belief and event in files of any supported format.
 
-Exit status 0 where all files are clean, 1 where one has violations, 2 where one cannot be read; the others are judged all the
-same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count", "truncated", "violations", "warnings",
-"stats"}]}`, and `{"file", "error"}` for a file that cannot be read.
+Exit status 0 where all files pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where one
+cannot be read; the others are judged all the same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count",
+"truncated", "violations", "warnings", "stats"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
+`--max-peak` an entry also says what is `new` and whether it `passes`.
 
 `--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
 allow, and shows the first number that comes out wrong (`engine.explore`). A file whose ops the engine cannot run is refused.
@@ -10,7 +11,10 @@ allow, and shows the first number that comes out wrong (`engine.explore`). A fil
 What this module does not see: how plans are judged (`allocsim.checks`).
 """
 
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,11 +23,18 @@ from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT, os_error_line
 from allocsim.cli.exploring import explore_document, print_explored
-from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
+from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line, print_table, show_path
+from allocsim.description import describe
 from allocsim.errors import AllocsimError
+from allocsim.files import write_atomic
 from allocsim.formats import load
+from allocsim.model import Document
+from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
 
 DEFAULT_LIMIT = 10_000
+EXPLAINED_ON_TERMINAL = 3
+
+OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
 
 def check(
@@ -31,32 +42,84 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Violations listed for each file.")] = DEFAULT_LIMIT,
+    explain: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Show the first N with the ops round them; 3 on a terminal, else 0.")
+    ] = None,
+    max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")] = None,
+    known: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Known violations, which do not count.")
+    ] = None,
+    write_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what is found as known.")] = None,
+    junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
+    sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
-    """Exit status: 0 all clean, 1 violations, 2 a file cannot be read."""
+    """Exit status: 0 all pass, 1 violations that are not known or a peak too high, 2 a file cannot be read."""
+    most = None if max_peak is None else bytes_of(max_peak)
+    marks = frozenset[str]() if known is None else baseline.read(known)
+    shown = explain if explain is not None else EXPLAINED_ON_TERMINAL * sys.stdout.isatty()
+    attributed = bool(shown) or any(option is not None for option in (known, write_baseline, junit_file, sarif_file))
     entries: list[dict[str, Any]] = []
+    outcomes: list[Outcome] = []
     for path in files:
+        explored: list[dict[str, Any]] | None = None
         try:
             document = load(path)
             report = judge(document, limit=limit)
             explored = explore_document(document, seed=seed) if explore else None
+            outcome = Outcome(file=path, report=report, max_peak=most)
+            if attributed and not report.clean:
+                outcome = outcome_of(path, document, report=report, known=marks, max_peak=most)
         except AllocsimError as error:
-            entries.append({"file": path, "error": str(error)})
+            outcome = Outcome(file=path, error=str(error))
         except OSError as error:
-            entries.append({"file": path, "error": os_error_line(error)})
-        else:
-            entries.append({"file": path, **report_entry(report)} | ({"explore": explored} if explored is not None else {}))
-            if not as_json:
-                print_report(path, report)
-                print_explored(explored or [])
-        if "error" in entries[-1]:
-            print_error(entries[-1]["error"])
+            outcome = Outcome(file=path, error=os_error_line(error))
+        outcomes.append(outcome)
+        if outcome.report is None:
+            entries.append({"file": path, "error": outcome.error})
+            print_error(outcome.error or "")
+            continue
+        gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
+        orders = {} if explored is None else {"explore": explored}
+        entries.append({"file": path, **report_entry(outcome.report), **gates, **orders})
+        if not as_json:
+            print_report(path, outcome.report)
+            print_explored(explored or [])
+            _print_gates(outcome)
+            _print_explained(document, outcome, shown)
     if as_json:
         print_json({"files": entries})
-    if any("error" in entry for entry in entries):
+    for target, dumps in _written(write_baseline, junit_file, sarif_file):
+        write_atomic(target, dumps(outcomes))
+    if any(outcome.error is not None for outcome in outcomes):
         return BAD_INPUT
-    return int(not all(entry["clean"] for entry in entries))
+    return int(write_baseline is None and not all(outcome.passes for outcome in outcomes))
+
+
+def _written(
+    known: Path | None, junit_file: Path | None, sarif_file: Path | None
+) -> list[tuple[Path, Callable[[Iterable[Outcome]], bytes]]]:
+    wanted = ((known, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps))
+    return [(path, dumps) for path, dumps in wanted if path is not None]
+
+
+def _print_gates(outcome: Outcome) -> None:
+    known = sum(finding.known for finding in outcome.findings)
+    if known:
+        print_line(f"  {_count(known, 'violation')} known, {outcome.new} new")
+    if outcome.over_peak and outcome.report is not None and outcome.max_peak is not None:
+        peak, most = outcome.report.stats.peak_bytes, outcome.max_peak
+        print_line(f"  the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed")
+
+
+def _print_explained(document: Document, outcome: Outcome, shown: int) -> None:
+    fresh = [finding for finding in outcome.findings if not finding.known]
+    late_first = sorted(fresh, key=lambda finding: finding.violation.kind != "StaleRead")
+    for finding in late_first[:shown]:
+        print_line("")
+        for line in describe(document, finding.violation, cause=finding.cause).splitlines():
+            print_line(line)
 
 
 def report_entry(report: Report) -> dict[str, Any]:

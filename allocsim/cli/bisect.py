@@ -1,0 +1,243 @@
+"""`allocsim bisect NAME-or-FILE`: the smallest cure, and the smallest program that still fails.
+
+A file is judged, cured and reduced by the checks alone. A scenario is run first, small unless told otherwise; a kernel that is wrong
+under a legal plan is reduced by executing it. Exit status: 0 if both were found, 1 if nothing is wrong or something was not found, 2 for
+bad usage or input.
+
+`--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
+`bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
+
+What this module does not see: how cures are found (`allocsim.remedy`, `repro.run`) and documents reduced (`allocsim.reduction`,
+`repro.bisection`).
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from allocsim import document as native
+from allocsim.attribution import leading
+from allocsim.cli.output import in_bytes, print_json, print_line, show_path
+from allocsim.description import describe
+from allocsim.errors import OutputError, UnknownNameError
+from allocsim.files import write_atomic
+from allocsim.formats import load
+from allocsim.model import Document
+from allocsim.reduction import Reduction, reduce, script
+from allocsim.remedy import remedy
+
+LAYERS, SEQ = 2, 16
+"""Size at which scenarios are run unless told otherwise: what goes wrong at thirty layers does at two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one target came to."""
+
+    record: dict[str, Any]
+    """As `--json` prints it."""
+    lines: list[str] = field(default_factory=list)
+    smallest: Document | None = None
+    test: str = ""
+    cured: Document | None = None
+
+
+def bisect(
+    target: Annotated[str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write document, test and picture here.")] = None,
+    allocator: Annotated[
+        str | None, typer.Option(help="What places cured beliefs; for a file, 'amended' keeps the plan as it is.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop reducing after this long, with the best so far.")] = None,
+    layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
+    seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
+    steps: Annotated[int, typer.Option(help="Training steps of a scenario.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Bisect a scenario's repaired twin.")] = False,
+) -> int:
+    """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not found."""
+    if out is not None:
+        _folder(out)
+    if Path(target).exists():
+        found = _file(target, allocator, seconds)
+    else:
+        sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
+        found = _scenario(target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds)
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        print_json(found.record)
+    else:
+        for line in found.lines:
+            print_line(line)
+        if out is not None:
+            print_line(f"written to {show_path(out)}")
+    return int(not found.record["found"])
+
+
+def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
+    document = load(path)
+    cause = leading(document)
+    if cause is None:
+        record = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
+        return _Found(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
+    cured = remedy(document, allocator)
+    reduced = reduce(document, seconds=seconds)
+    cure = None
+    if cured is not None:
+        cure = {
+            "elements": list(cured.elements),
+            "bytes": cured.nbytes,
+            "pin_all_bytes": cured.pin_all_bytes,
+            "minimal": cured.cure.minimal,
+            "trials": cured.cure.trials,
+            "placement": cured.placement,
+            "seconds": None,
+        }
+    cause_record = {"class": cause.class_, "fault": cause.fault, "kind": cause.violation.kind, "message": cause.violation.message}
+    record = {
+        "target": path,
+        "found": cure is not None,
+        "cause": cause_record,
+        "cure": cure,
+        "smallest": _smallest(reduced.document, reduced, sum(len(program.ops) for program in document.programs)),
+    }
+    return _Found(
+        record=record,
+        lines=[
+            f"{show_path(path)}: {_party(cause_record)}{cause.violation.message}",
+            *_cure_lines(cure),
+            *_smallest_lines(record),
+            *_shown(reduced),
+        ],
+        smallest=reduced.document,
+        test=script(reduced.document, title=f"The smallest program found with the fault of {Path(path).name}."),
+        cured=cured.document if cured is not None else None,
+    )
+
+
+def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found:
+    from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
+    from repro import scenarios  # noqa: PLC0415  # as above
+    from repro.bisection import Smallest, bisect_scenario, kernel_test  # noqa: PLC0415  # as above
+    from repro.run import Options  # noqa: PLC0415  # as above
+
+    try:
+        scenario = scenarios.find(name)
+    except UnknownNameError as error:
+        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
+    with _progress(name) as progress:
+        done = bisect_scenario(scenario, Options(**sizes), seconds=seconds, progress=progress)
+    first = done.verdict.findings[0] if done.verdict.findings else None
+    if first is None:
+        record = {"target": name, "found": False, "cause": None, "cure": None, "smallest": None}
+        return _Found(record=record, lines=[f"{done.scenario.name}: nothing is wrong with it"])
+    cause = {"class": first.class_, "fault": first.fault, "kind": None, "message": first.text}
+    made, cure = done.evidence.cure, None
+    if made is not None:
+        cure = {
+            "elements": list(made.elements),
+            "bytes": made.nbytes,
+            "pin_all_bytes": made.pin_all_bytes,
+            "minimal": made.minimal,
+            "trials": made.trials,
+            "placement": sizes.get("allocator", "ggml"),
+            "seconds": dict(done.seconds),
+        }
+    reduced = done.reduced
+    title = f"The smallest program found with the fault of {name}."
+    record = {
+        "target": name,
+        "found": cure is not None and reduced is not None,
+        "cause": cause,
+        "cure": cure,
+        "smallest": None
+        if reduced is None
+        else _smallest(reduced.document, reduced, len(done.evidence.document.programs[0].ops)),
+    }
+    lines = [f"{done.scenario.name}: {_party(cause)}{first.text}", *_cure_lines(cure), *_smallest_lines(record)]
+    if isinstance(reduced, Reduction):
+        return _Found(
+            record=record, lines=[*lines, *_shown(reduced)], smallest=reduced.document, test=script(reduced.document, title=title)
+        )
+    if isinstance(reduced, Smallest):
+        seen = reduced.divergence
+        op = reduced.document.programs[0].ops[seen.op]
+        size = "not a number" if seen.max_error is None else f"{seen.max_error:.3g}"
+        lines.append(f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than apart, relative error {size}")
+        lines += [f"  {op.step:>4}  {op.kind} {op.name!r}" for op in reduced.document.programs[0].ops]
+        return _Found(record=record, lines=lines, smallest=reduced.document, test=kernel_test(reduced, title=title))
+    return _Found(record=record, lines=lines)
+
+
+def _smallest(document: Document, reduced: Any, before: int) -> dict[str, Any]:
+    return {
+        "ops": reduced.ops,
+        "ops_before": before,
+        "buffers": sum(len(program.buffers) for program in document.programs),
+        "runs": len(document.runs),
+        "complete": reduced.complete,
+        "trials": reduced.trials,
+        "document": json.loads(native.dumps(document)),
+    }
+
+
+def _party(cause: dict[str, Any]) -> str:
+    return f"{cause['class']}, fault of the {cause['fault']}: " if cause["class"] is not None else ""
+
+
+def _cure_lines(cure: dict[str, Any] | None) -> list[str]:
+    if cure is None:
+        return ["cure: none was found"]
+    lines = [f"cure ({cure['placement']}): {'; '.join(cure['elements'])}"]
+    price = f"  {_signed(cure['bytes'])}"
+    if cure["pin_all_bytes"] is not None:
+        price += f", against {_signed(cure['pin_all_bytes'])} for pinning everything"
+    lines.append(f"{price}; {cure['trials']} plans tried{'' if cure['minimal'] else ', not shown minimal'}")
+    if cure["seconds"]:
+        lines.append("  a step takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items()))
+    return lines
+
+
+def _signed(count: int) -> str:
+    return f"+{in_bytes(count)}" if count >= 0 else f"-{in_bytes(-count)}"
+
+
+def _smallest_lines(record: dict[str, Any]) -> list[str]:
+    smallest = record["smallest"]
+    if smallest is None:
+        return ["smallest: nothing smaller shows it"]
+    ended = "" if smallest["complete"] else "; the time was up"
+    what = f"{smallest['ops']} of {smallest['ops_before']} ops, {smallest['buffers']} buffers, {smallest['runs']} run{'s'[: smallest['runs'] != 1]}"
+    return [f"smallest: {what} ({smallest['trials']} trials{ended})"]
+
+
+def _shown(reduced: Reduction) -> list[str]:
+    if reduced.cause is None:
+        return []
+    return [f"  {line}" for line in describe(reduced.document, reduced.cause.violation, cause=reduced.cause).splitlines()]
+
+
+def _folder(out: Path) -> None:
+    """Make the folder, before long work; raise OutputError where it cannot be one."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be written: {error.strerror}") from None
+
+
+def _write(found: _Found, out: Path) -> None:
+    write_atomic(out / "bisect.json", json.dumps(found.record, indent=1, ensure_ascii=False).encode() + b"\n")
+    if found.smallest is not None:
+        from reports import plot  # noqa: PLC0415  # drawing is slow to import
+
+        native.write(found.smallest, out / "smallest.json")
+        write_atomic(out / "test_smallest.py", found.test.encode())
+        plot(found.smallest, "map", out / "smallest.png", run=len(found.smallest.runs) - 1)
+    if found.cured is not None:
+        native.write(found.cured, out / "cured.json")

@@ -1,0 +1,67 @@
+"""Known faults: a file that says which violations are no news.
+
+    {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "message": ...}]}
+
+Only `fingerprint` is read back; the rest is for people who review the file. Entries are sorted, so that a file changes where the faults do.
+
+What this module does not see: what a fingerprint is made of (`allocsim.outcomes`).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from allocsim.errors import DocumentError
+from allocsim.outcomes import Outcome
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """One known fault."""
+
+    fingerprint: str
+    kind: str = ""
+    class_: str | None = msgspec.field(name="class", default=None)
+    fault: str | None = None
+    message: str = ""
+
+
+class _Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    format: Literal["allocsim-baseline"]
+    version: Literal[1]
+    known: tuple[Known, ...]
+
+
+def dumps(outcomes: Iterable[Outcome]) -> bytes:
+    """Return the violations of some outcomes as a file of known faults, each fault once."""
+    known: dict[str, Known] = {}
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            v = finding.violation
+            entry = Known(
+                fingerprint=finding.fingerprint,
+                kind=v.kind,
+                class_=finding.cause.class_,
+                fault=finding.cause.fault,
+                message=v.message,
+            )
+            known.setdefault(finding.fingerprint, entry)
+    ordered = tuple(sorted(known.values(), key=lambda entry: (entry.kind, entry.fingerprint)))
+    return (
+        msgspec.json.format(msgspec.json.encode(_Baseline(format="allocsim-baseline", version=1, known=ordered)), indent=1)
+        + b"\n"
+    )
+
+
+def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
+    """Return the fingerprints in a file of known faults; raise DocumentError with the place of what is wrong."""
+    try:
+        return frozenset(entry.fingerprint for entry in msgspec.json.decode(data, type=_Baseline).known)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DocumentError(source, "", str(error)) from None
+
+
+def read(path: str | Path) -> frozenset[str]:
+    """Return the fingerprints in a file; raise DocumentError where it is no such file, OSError where it cannot be read."""
+    return loads(Path(path).read_bytes(), str(path))

@@ -1,0 +1,94 @@
+"""Outcomes as JUnit XML, as continuous integration shows tests.
+
+A file is a test suite, a kind of violation a test case in it: the names of the cases are the same for every file and every run. A case fails
+with all violations of its kind in its text, is skipped if all of them are known, and passes if there are none. `max-peak` is a case
+of its own where a limit was given. A file that cannot be read is a suite with one error.
+
+What this module does not see: time. Every case took none.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from allocsim.checks.violations import KINDS
+from allocsim.outcomes import Finding, Outcome
+
+SHOWN: Final = 100
+"""Violations of one kind that are spelled out."""
+
+
+def dumps(outcomes: Iterable[Outcome]) -> bytes:
+    """Return the outcomes as UTF-8 XML. What XML cannot hold is spelled out."""
+    suites = [_suite(outcome) for outcome in outcomes]
+    root = ET.Element("testsuites", {"name": "allocsim", **_totals(suites)})
+    root.extend(suites)
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _suite(outcome: Outcome) -> ET.Element:
+    name = _text(outcome.file)
+    suite = ET.Element("testsuite", {"name": name})
+    if outcome.report is None:
+        case = _case(suite, name, "readable")
+        ET.SubElement(case, "error", {"message": _text(outcome.error or ""), "type": "unreadable"})
+    else:
+        for kind, (severity, meaning) in KINDS.items():
+            if severity == "violation":
+                _judged(_case(suite, name, kind), meaning, [f for f in outcome.findings if f.violation.kind == kind])
+        missing = outcome.report.count - len(outcome.findings)
+        if missing:
+            case = _case(suite, name, "listed")
+            ET.SubElement(case, "failure", {"message": f"{missing} more violations are not listed", "type": "limit"})
+        if outcome.max_peak is not None:
+            case = _case(suite, name, "max-peak")
+            if outcome.over_peak:
+                message = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
+                ET.SubElement(case, "failure", {"message": message, "type": "max-peak"})
+    suite.attrib.update(_totals([suite]))
+    return suite
+
+
+def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", {"classname": f"allocsim.{file}", "name": name, "time": "0"})
+
+
+def _judged(case: ET.Element, meaning: str, findings: list[Finding]) -> None:
+    if not findings:
+        return
+    fresh = [finding for finding in findings if not finding.known]
+    if not fresh:
+        ET.SubElement(case, "skipped", {"message": f"{len(findings)} known: {meaning}"})
+        return
+    lines = [_line(finding) for finding in fresh[:SHOWN]]
+    if len(fresh) > SHOWN:
+        lines.append(f"and {len(fresh) - SHOWN} more")
+    failure = ET.SubElement(case, "failure", {"message": f"{len(fresh)}: {meaning}", "type": fresh[0].violation.kind})
+    failure.text = "\n".join(map(_text, lines))
+
+
+def _line(finding: Finding) -> str:
+    cause = finding.cause
+    party = f"{cause.class_}, fault of the {cause.fault}: " if cause.class_ is not None else ""
+    return f"{party}{finding.violation.message}"
+
+
+def _totals(suites: list[ET.Element]) -> dict[str, str]:
+    cases = [case for suite in suites for case in suite.iter("testcase")]
+    counts = {
+        name: sum(case.find(tag) is not None for case in cases)
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    return {"tests": str(len(cases)), **{name: str(count) for name, count in counts.items()}, "time": "0"}
+
+
+def _text(text: str) -> str:
+    """Return text with whatever XML 1.0 does not allow spelled out."""
+    return "".join(
+        char
+        if char in "\t\n" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char >= "\U00010000"
+        else repr(char)[1:-1]
+        for char in text
+    )

@@ -1,0 +1,292 @@
+"""The smallest document with the same fault: delta debugging over the program, the plan, the belief and the session.
+
+    found = reduce(document)                          # the fault a verdict names first
+    found = reduce(document, violation=report.violations[3])
+    found = reduce(document, keep=still_wrong)        # any question about a document
+
+What is reduced, in this order, over and over until nothing more goes: runs, plans, beliefs, ops, buffers, operands, results, believed
+pairs, pins, gaps, events, waits and the like; then shapes, sizes and addresses; meta goes first of all. What stays is renumbered
+densely and well-formed. Names stay, for they are how people find their way back.
+
+Invariants
+----------
+* The result shows the fault: `keep` said so of this very document. By default that is a violation of the same kind, with the same
+  class and party at fault, and no violation of a kind or cause that was not there before.
+* If `complete`, it is 1-minimal in every one of these lists, ops above all: leaving out any single one was tried and the fault was
+  gone (or what was left was no document). It is not claimed to be the smallest of all.
+* Deterministic, whatever is numbered how; a time limit keeps the best so far.
+
+Complexity: the ops a violation names, and those that touch its buffers, are tried first, so that what many thousand ops surround
+takes a few dozen trials of a few ops each. Where that does not hold, O(n log n) trials or more, each as expensive as a check.
+
+What this module does not see: kernels (`repro.bisection` reduces what only executing shows) and cures (`allocsim.cure`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+
+from allocsim.attribution import Cause, causes, leading
+from allocsim.checks.violations import Violation
+from allocsim.document import dumps
+from allocsim.errors import ModelError
+from allocsim.model import Bools, Document
+from allocsim.reduction.cut import cut, families, owners
+from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, without_loose, without_meta
+from allocsim.reduction.script import script
+from allocsim.reduction.search import Keep, OutOfTime, Search
+from allocsim.reduction.shrink import SHRINKS
+
+T = TypeVar("T")
+Row = tuple[int, int]
+"""Program or group of programs, and a row in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """What is left of a document."""
+
+    document: Document
+    cause: Cause | None
+    """The violation that is left, as the checks name it in `document`; None where only `keep` knows what is wrong."""
+    complete: bool
+    """Whether the search ended by itself; if not, a time limit ended it and the best so far is here."""
+    trials: int
+    """Documents judged."""
+
+    @property
+    def ops(self) -> int:
+        """Ops of all programs."""
+        return sum(len(program.ops) for program in self.document.programs)
+
+
+def reduce(
+    document: Document,
+    *,
+    violation: Violation | None = None,
+    keep: Keep | None = None,
+    seconds: float | None = None,
+) -> Reduction:
+    """Return the smallest document found that still shows a fault.
+
+    Args:
+        document: a document with the fault.
+        violation: the fault; by default the one a verdict would name first.
+        keep: asked of every candidate instead; may raise AllocsimError for no.
+        seconds: when to stop with the best so far; None until nothing more goes.
+
+    Raises:
+        ModelError: the document does not show the fault.
+    """
+    if keep is None:
+        cause = leading(document) if violation is None else _cause_of(document, violation)
+        if cause is None:
+            raise ModelError("", "nothing is wrong with the document, so there is nothing to reduce")
+        keep, violation = same_fault(document, cause), cause.violation
+    elif not keep(document):
+        raise ModelError("", "the document does not show what is to be kept")
+    search = Search(document, keep, seconds=seconds)
+    try:
+        _run(search, violation)
+        complete = True
+    except OutOfTime:
+        complete = False
+    return Reduction(document=search.best, cause=leading(search.best), complete=complete, trials=search.trials)
+
+
+def same_fault(document: Document, cause: Cause) -> Keep:
+    """Return the question whether another document has this fault of `document`, and none that `document` has not."""
+    known = {found.key for found in causes(document)[1]}
+    wanted = cause.key
+
+    def keep(candidate: Document) -> bool:
+        found = {cause.key for cause in causes(candidate)[1]}
+        return wanted in found and found <= known
+
+    return keep
+
+
+def _cause_of(document: Document, violation: Violation) -> Cause | None:
+    found = next((cause for cause in causes(document)[1] if cause.violation == violation), None)
+    if found is None:
+        raise ModelError("", f"the document has no such violation: {violation.message or violation.kind}")
+    return found
+
+
+def _run(search: Search, violation: Violation | None) -> None:
+    search.attempt(without_meta)
+    if violation is not None:
+        _guess(search, violation)
+    while True:
+        thinned = [thin(search) for thin in LISTS.values()]
+        thinned += [search.thin(_rows_of(row), _only(row)) for row in LOOSE.values()]
+        thinned += [search.attempt(_changed(make)) for make in PLAIN.values()]
+        if not any(thinned) and not any(search.attempt(make) for ways in SHRINKS.values() for make in ways(search.best)):
+            return
+
+
+def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Document | None]:
+    """A simplification is taken once: what is as simple as that already is no candidate."""
+
+    def candidate(best: Document) -> Document | None:
+        made = make(best)
+        return None if dumps(made) == dumps(best) else made
+
+    return candidate
+
+
+def _rows_of(row: Loose) -> Callable[[Document], Sequence[Row]]:
+    return lambda best: loose_rows(best, row)
+
+
+def _only(row: Loose) -> Callable[[Document, Sequence[Row]], Document | None]:
+    return lambda best, kept: without_loose(best, row, kept)
+
+
+# the lists whose rows others refer to -------------------------------------------------------------------------------------------
+
+
+def _parts(name: str) -> tuple[Callable[[Document], Sequence[int]], Callable[[Document, Sequence[int]], Document | None]]:
+    def rows(best: Document) -> Sequence[int]:
+        if name == "runs":
+            return range(len(best.session or ()))
+        return range(len(getattr(best, name)))
+
+    def only(best: Document, kept: Sequence[int]) -> Document | None:
+        parts = best.runs if name == "runs" else getattr(best, name)
+        chosen = set(kept)
+        if not chosen and name in {"programs", "runs"}:
+            return None
+        changed = {name: [part if index in chosen else None for index, part in enumerate(parts)]}
+        return rebuilt(best, **changed)
+
+    return rows, only
+
+
+def _ops(best: Document) -> Sequence[Row]:
+    return [(index, op) for index, program in enumerate(best.programs) for op in range(len(program.ops))]
+
+
+def _only_ops(best: Document, kept: Sequence[Row]) -> Document | None:
+    return cut(best, ops=_masks([len(program.ops) for program in best.programs], kept))
+
+
+def _operands(best: Document) -> Sequence[Row]:
+    return [(index, row) for index, program in enumerate(best.programs) for row in range(len(program.ops.operands))]
+
+
+def _only_operands(best: Document, kept: Sequence[Row]) -> Document | None:
+    return cut(best, operands=_masks([len(program.ops.operands) for program in best.programs], kept))
+
+
+def _results(best: Document) -> Sequence[Row]:
+    return [(index, row) for index, program in enumerate(best.programs) for row in range(len(program.ops.results))]
+
+
+def _only_results(best: Document, kept: Sequence[Row]) -> Document | None:
+    return cut(best, results=_masks([len(program.ops.results) for program in best.programs], kept))
+
+
+def _buffers(best: Document) -> Sequence[Row]:
+    groups = families(best)
+    return [(group[0], buffer) for group in groups for buffer in range(len(best.programs[group[0]].buffers))]
+
+
+def _only_buffers(best: Document, kept: Sequence[Row]) -> Document | None:
+    masks = _masks([len(program.buffers) for program in best.programs], kept)
+    for group in families(best):
+        for index in group[1:]:
+            masks[index] = masks[group[0]]
+    return cut(best, buffers=masks)
+
+
+def _masks(counts: Sequence[int], kept: Sequence[Row]) -> list[Bools]:
+    masks = [np.zeros(count, dtype=np.bool_) for count in counts]
+    for index, row in kept:
+        masks[index][row] = True
+    return masks
+
+
+def _thinned(
+    rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]
+) -> Callable[[Search], bool]:
+    return lambda search: search.thin(rows, only)
+
+
+LISTS: Final[dict[str, Callable[[Search], bool]]] = {
+    "runs": _thinned(*_parts("runs")),
+    "plans": _thinned(*_parts("plans")),
+    "problems": _thinned(*_parts("problems")),
+    "programs": _thinned(*_parts("programs")),
+    "ops": _thinned(_ops, _only_ops),
+    "buffers": _thinned(_buffers, _only_buffers),
+    "operands": _thinned(_operands, _only_operands),
+    "results": _thinned(_results, _only_results),
+}
+"""The lists whose rows others refer to, in the order in which they are thinned; True if any row went."""
+
+
+# a first guess ----------------------------------------------------------------------------------------------------------------------
+
+
+def _guess(search: Search, violation: Violation) -> None:
+    """Try what a violation itself names, first of the runs, then of the ops: from the fewest to those that feed them."""
+    if search.best.session is not None:
+        named = {run for run in (violation.run, violation.other_run, violation.want_run) if run is not None}
+        rows, only = _parts("runs")
+        kept = [run for run in rows(search.best) if run in named]
+        if kept and len(kept) < len(rows(search.best)) and search.attempt(lambda best: only(best, kept)):
+            same = (found.violation for found in causes(search.best)[1])
+            violation = next((v for v in same if (v.kind, v.op) == (violation.kind, violation.op)), violation)
+    for masks in _likely(search.best, violation):
+        if search.attempt(lambda best, masks=masks: cut(best, ops=masks)):  # type: ignore[misc]
+            return
+
+
+def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
+    """Yield op masks: the ops a violation names, those that touch its buffers too, and all that these descend from."""
+    place = {id(program): index for index, program in enumerate(document.programs)}
+    runs = document.runs
+    home = violation.program if violation.program is not None else 0
+
+    def program_of(run: int | None) -> int:
+        return home if run is None else place[id(runs[run].program)]
+
+    named = [
+        (program_of(violation.run), violation.op),
+        (program_of(violation.other_run if violation.other_run is not None else violation.run), violation.other_op),
+        (program_of(violation.want_run if violation.want_run is not None else violation.run), violation.want_op),
+    ]
+    masks = [np.zeros(len(program.ops), dtype=np.bool_) for program in document.programs]
+    for index, op in named:
+        if op is not None and op < len(masks[index]):
+            masks[index][op] = True
+    yield [mask.copy() for mask in masks]
+    buffers = {buffer for buffer in (violation.buffer, violation.other_buffer) if buffer is not None}
+    for index, program in enumerate(document.programs):
+        for row_starts, flat in (
+            (program.ops.operand_starts, program.ops.operands),
+            (program.ops.result_starts, program.ops.results),
+        ):
+            touching = np.isin(program.values.buffer[flat], sorted(buffers))
+            masks[index][owners(row_starts)[touching]] = True
+    yield [mask.copy() for mask in masks]
+    yield [_feeding(document, index, mask) for index, mask in enumerate(masks)]
+
+
+def _feeding(document: Document, index: int, mask: Bools) -> Bools:
+    """Return the ops of `mask` and all whose results they need, in one pass from the last op to the first. O(operands)."""
+    program = document.programs[index]
+    producer, needed = program.producer.tolist(), mask.tolist()
+    bounds, operands = program.ops.operand_starts.tolist(), program.ops.operands.tolist()
+    for step in range(len(needed) - 1, -1, -1):
+        if needed[step]:
+            for value in operands[bounds[step] : bounds[step + 1]]:
+                if producer[value] >= 0:
+                    needed[producer[value]] = True
+    return np.array(needed, dtype=np.bool_)
+
+
+__all__ = ["Keep", "Reduction", "reduce", "same_fault", "script"]

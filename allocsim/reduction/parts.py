@@ -1,0 +1,248 @@
+"""A document with some of its parts changed or left out, every reference between them kept right.
+
+The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what can only be put back to its
+default is another, `PLAIN`.
+
+What this module does not see: ops, values and buffers going (`allocsim.reduction.cut`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.model import DEFAULT_ARENAS, Bools, Document, Plan, Problem, Program, Run
+from allocsim.reduction.cut import owners, starts
+
+Parts = Sequence[Any] | None
+"""New parts in place of the old ones, None for one that is left out; None altogether keeps all as they are."""
+
+
+def rebuilt(
+    document: Document, *, programs: Parts = None, problems: Parts = None, plans: Parts = None, runs: Parts = None
+) -> Document:
+    """Return the document with parts replaced or left out.
+
+    A plan whose problem is left out has none; a run whose plan or program is left out goes with it, and so does a plan or problem
+    of a program left out. `runs` are those of `Document.runs`; without a session they stand for the plans and cannot be given.
+    """
+    new_programs = list(document.programs if programs is None else programs)
+    program_of = {id(old): new for old, new in zip(document.programs, new_programs, strict=True)}
+    new_problems: list[Problem | None] = []
+    for old, problem in zip(document.problems, document.problems if problems is None else problems, strict=True):
+        program = program_of[id(old.program)]
+        new_problems.append(None if problem is None or program is None else _on(problem, program))
+    problem_of = {id(old): new for old, new in zip(document.problems, new_problems, strict=True)}
+    new_plans: list[Plan | None] = []
+    for made, plan in zip(document.plans, document.plans if plans is None else plans, strict=True):
+        program = program_of[id(made.program)]
+        belief = None if made.problem is None else problem_of[id(made.problem)]
+        new_plans.append(None if plan is None or program is None else _on(plan, program, problem=belief))
+    plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}
+    session = document.session
+    if session is not None:
+        given = zip(session, session if runs is None else runs, strict=True)
+        changed = [(run, plan_of[id(old.plan)], program_of[id(old.program)]) for old, run in given if run is not None]
+        session = tuple(
+            replace(run, plan=plan, program=program) for run, plan, program in changed if plan is not None and program is not None
+        )
+    return Document(
+        programs=tuple(program for program in new_programs if program is not None),
+        problems=tuple(problem for problem in new_problems if problem is not None),
+        plans=tuple(plan for plan in new_plans if plan is not None),
+        session=session,
+        meta=document.meta,
+    )
+
+
+def _on(part: Any, program: Program, **references: Any) -> Any:
+    same = part.program is program and all(getattr(part, name) is value for name, value in references.items())
+    return part if same else replace(part, program=program, **references)
+
+
+def without_meta(document: Document) -> Document:
+    """Return the document without any `meta`; no check looks into it."""
+    programs = [
+        replace(
+            program,
+            arenas=tuple(replace(arena, meta={}) for arena in document.arenas),
+            buffers=replace(program.buffers, meta={}),
+            values=replace(program.values, meta={}),
+            ops=replace(program.ops, meta={}),
+            meta={},
+        )
+        for program in document.programs
+    ]
+    bare = rebuilt(
+        document,
+        programs=programs,
+        problems=[replace(problem, meta={}) for problem in document.problems],
+        plans=[replace(plan, meta={}, slot_meta={}) for plan in document.plans],
+        runs=[replace(run, meta={}) for run in document.runs],
+    )
+    return replace(bare, meta={})
+
+
+# rows that can go one by one ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loose:
+    """One list of rows: where it stands, how long it is, and the part without some of it."""
+
+    part: str
+    """`programs`, `problems`, `plans` or `runs`."""
+    count: Callable[[Any], int]
+    keep: Callable[[Any, Bools], Any]
+
+
+def _pinned(problem: Problem, kept: Bools) -> Problem:
+    pinned = problem.pinned.copy()
+    pinned[np.flatnonzero(pinned)[~kept]] = False
+    return replace(problem, pinned=pinned)
+
+
+def _mapping(name: str) -> Callable[[Problem, Bools], Problem]:
+    def keep(problem: Problem, kept: Bools) -> Problem:
+        table = getattr(problem, name)
+        chosen = {key: table[key] for key, stays in zip(sorted(table), kept.tolist(), strict=True) if stays}
+        columns: dict[str, Any] = {name: chosen}
+        return replace(problem, **columns)
+
+    return keep
+
+
+def _rows(name: str) -> Callable[[Program, Bools], Program]:
+    """Rows of a CSR column of the ops."""
+
+    def keep(program: Program, kept: Bools) -> Program:
+        ops = program.ops
+        row_starts = getattr(ops, f"{name}_starts")
+        lengths = np.bincount(owners(row_starts)[kept], minlength=len(ops))
+        columns: dict[str, Any] = {name: getattr(ops, name)[kept], f"{name}_starts": starts(lengths)}
+        return replace(program, ops=replace(ops, **columns))
+
+    return keep
+
+
+def _skips(run: Run, kept: Bools) -> Run:
+    return replace(run, skip=tuple(step for step, stays in zip(run.skip, kept.tolist(), strict=True) if stays))
+
+
+LOOSE: Final[dict[str, Loose]] = {
+    "events": Loose(part="plans", count=lambda plan: len(plan.events), keep=lambda p, kept: replace(p, events=p.events[kept])),
+    "believed pairs": Loose(
+        part="problems",
+        count=lambda problem: len(problem.may_share),
+        keep=lambda p, kept: replace(p, may_share=p.may_share[kept]),
+    ),
+    "gaps": Loose(part="problems", count=lambda problem: len(problem.gaps), keep=_mapping("gaps")),
+    "decided offsets": Loose(part="problems", count=lambda problem: len(problem.fixed), keep=_mapping("fixed")),
+    "pins": Loose(part="problems", count=lambda problem: int(problem.pinned.sum()), keep=_pinned),
+    "declared pairs": Loose(part="programs", count=lambda program: len(program.ops.in_place), keep=_rows("in_place")),
+    "waits": Loose(part="programs", count=lambda program: len(program.ops.after), keep=_rows("after")),
+    "skips": Loose(part="runs", count=lambda run: len(run.skip), keep=_skips),
+}
+"""Every list whose rows nothing else refers to."""
+
+
+def loose_rows(document: Document, row: Loose) -> list[tuple[int, int]]:
+    """Return (part, position) of every row of one list."""
+    if row.part == "runs" and document.session is None:
+        return []
+    parts = getattr(document, row.part)
+    return [(index, position) for index, part in enumerate(parts) for position in range(row.count(part))]
+
+
+def without_loose(document: Document, row: Loose, kept: Sequence[tuple[int, int]]) -> Document:
+    """Return the document with only these rows of one list."""
+    chosen = set(kept)
+    parts: list[Any] = []
+    for index, part in enumerate(getattr(document, row.part)):
+        mask = np.array([(index, position) in chosen for position in range(row.count(part))], dtype=np.bool_)
+        parts.append(part if mask.all() else row.keep(part, mask))
+    changed: dict[str, Any] = {row.part: parts}
+    return rebuilt(document, **changed)
+
+
+# what can be put back to its default ----------------------------------------------------------------------------------------------
+
+
+def _alone(document: Document) -> Document:
+    """One run needs no session, unless it leaves something out or is of another program."""
+    only = document.session[0] if document.session is not None and len(document.session) == 1 else None
+    if only is None or only.skip or only.program is not only.plan.program or len(document.plans) > 1:
+        return document
+    return replace(document, session=None)
+
+
+def _believed(**columns: Callable[[Problem], Any]) -> Callable[[Document], Document]:
+    def plain(document: Document) -> Document:
+        found = [replace(problem, **{n: make(problem) for n, make in columns.items()}) for problem in document.problems]
+        return rebuilt(document, problems=found)
+
+    return plain
+
+
+def _one_stream(document: Document) -> Document:
+    programs = [
+        replace(
+            program,
+            streams=("main",),
+            ops=replace(
+                program.ops,
+                stream=np.zeros(len(program.ops), dtype=np.int32),
+                after=np.empty(0, dtype=np.int32),
+                after_starts=np.zeros(len(program.ops) + 1, dtype=np.int64),
+            ),
+        )
+        for program in document.programs
+    ]
+    return rebuilt(document, programs=programs)
+
+
+def _arenas_used(document: Document) -> Document:
+    """Leave out arenas that nothing lies in or should, and number the others densely."""
+    count = len(document.arenas)
+    used = np.zeros(count, dtype=np.bool_)
+    for program in document.programs:
+        used[program.buffers.arena] = True
+    for plan in document.plans:
+        used[plan.arena[plan.placed]] = True
+    used[0] |= not used.any()
+    if used.all():
+        return document
+    places = (np.cumsum(used) - 1).astype(np.int32)
+    arenas = tuple(arena for arena, stays in zip(document.arenas, used.tolist(), strict=True) if stays)
+    programs = [
+        replace(program, arenas=arenas, buffers=replace(program.buffers, arena=places[program.buffers.arena]))
+        for program in document.programs
+    ]
+    plans = [
+        replace(_bare(plan), arena=np.where(plan.placed, places[plan.arena], plan.arena).astype(np.int32))
+        for plan in document.plans
+    ]
+    return rebuilt(document, programs=programs, plans=plans)
+
+
+def _bare(plan: Plan) -> Plan:
+    return plan
+
+
+def _default_arena(document: Document) -> Document:
+    if len(document.arenas) != 1:
+        return document
+    return rebuilt(document, programs=[replace(program, arenas=DEFAULT_ARENAS) for program in document.programs])
+
+
+PLAIN: Final[dict[str, Callable[[Document], Document]]] = {
+    "no session": _alone,
+    "default order": _believed(order=lambda p: np.argsort(p.start, kind="stable").astype(np.int32)),
+    "believed sizes": _believed(nbytes=lambda p: p.program.buffers.nbytes),
+    "default own": _believed(own=lambda p: p.program.buffers.persistent),
+    "one stream": _one_stream,
+    "used arenas": _arenas_used,
+    "default arena": _default_arena,
+}
+"""Simplifications that are tried once each."""

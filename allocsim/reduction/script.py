@@ -1,0 +1,265 @@
+"""A document as Python: a test file to paste that builds it and asserts what is wrong with it.
+
+The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives the very document, every column equal;
+its one test says which kinds of violation are found, and the first few with their witnesses.
+
+What this module does not see: how the document was found.
+"""
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from allocsim.attribution import causes
+from allocsim.checks.violations import Violation
+from allocsim.layout import contiguous_strides
+from allocsim.model import DEFAULT_ARENAS, OWN, Arena, Document, Plan, Problem, Program, Role
+
+HEADER = '''"""{title}
+
+{story}
+"""
+
+import allocsim
+{imports}'''
+
+WIDTH = 110
+"""Columns of the words in the docstring."""
+
+
+def script(document: Document, *, title: str = "Reduced by allocsim.", test: str = "test_the_fault_is_found") -> str:
+    """Return the source of a test file that builds `document` and asserts its violations. O(size).
+
+    Meta is left out. The source is deterministic and well-formed Python, whatever the names in the document are.
+    """
+    body = list(_function(document))
+    found = causes(document)[1]
+    kinds = sorted({cause.violation.kind for cause in found})
+    late_first = sorted(found, key=lambda cause: cause.violation.kind != "StaleRead")
+    story = [cause.violation.message for cause in late_first[:1]] or ["The checks find nothing wrong with it."]
+    text = HEADER.format(
+        title=_doc(title),
+        story=fill(_doc(" ".join(story)), WIDTH, break_long_words=False, break_on_hyphens=False),
+        imports="import numpy as np\n" if any("np." in line for line in body) else "",
+    )
+    lines = [
+        *body,
+        "",
+        "",
+        f"def {test}():",
+        "    report = allocsim.check(document())",
+        f"    assert sorted({{found.kind for found in report.violations}}) == {_repr(kinds)}",
+        *(line for cause in found[:3] for line in _asserted(cause.violation)),
+    ]
+    return text + "\n".join(["", *lines]) + "\n"
+
+
+def _asserted(v: Violation) -> Iterator[str]:
+    fields = {"run": v.run, "op": v.op, "value": v.value, "buffer": v.buffer, "other_op": v.other_op, "want_op": v.want_op}
+    chosen = {name: value for name, value in fields.items() if value is not None}
+    yield "    assert any("
+    seen = ", ".join(f"found.{name}" for name in chosen)
+    wanted = f"({seen}{',' * (len(chosen) == 1)}) == {_repr(tuple(chosen.values()))}"
+    yield f"        {wanted}"
+    yield f"        for found in report.of_kind({_repr(v.kind)})"
+    yield "    )"
+
+
+def _doc(text: str) -> str:
+    """Return text as it may stand in a docstring: on printable lines, without quotes or escapes that would end or change it."""
+    lines = text.replace("\\", "/").replace('"', "'").split("\n")
+    return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in lines)
+
+
+def _repr(thing: Any) -> str:
+    """Return a literal with double quotes for text, as formatters have it."""
+    if isinstance(thing, str):
+        return (
+            ascii(thing)
+            if '"' in thing or not thing.isprintable() or not thing.isascii()
+            else f'"{ascii(thing)[1:-1]}"'.replace("\\'", "'")
+        )
+    if isinstance(thing, list):
+        return f"[{', '.join(map(_repr, thing))}]"
+    if isinstance(thing, tuple):
+        return f"({', '.join(map(_repr, thing))}{',' if len(thing) == 1 else ''})"
+    if isinstance(thing, dict):
+        return f"{{{', '.join(f'{_repr(key)}: {_repr(value)}' for key, value in thing.items())}}}"
+    return repr(thing)
+
+
+def _call(function: str, /, *arguments: str, **keywords: str) -> str:
+    return f"{function}({', '.join([*arguments, *(f'{key}={value}' for key, value in keywords.items())])})"
+
+
+def _function(document: Document) -> Iterator[str]:
+    yield ""
+    yield "def document():"
+    arenas = ""
+    if document.arenas != DEFAULT_ARENAS:
+        arenas = "arenas"
+        yield f"    arenas = ({', '.join(map(_arena, document.arenas))},)"
+    names = _variables("program", len(document.programs))
+    for name, program in zip(names, document.programs, strict=True):
+        yield from _program(program, name, arenas)
+    at = {id(part): name for part, name in zip(document.programs, names, strict=True)}
+    for name, problem in zip(_variables("problem", len(document.problems)), document.problems, strict=True):
+        at[id(problem)] = name
+        yield f"    {name} = {_call('allocsim.Problem.of', at[id(problem.program)], **_problem(problem))}"
+    for name, plan in zip(_variables("plan", len(document.plans)), document.plans, strict=True):
+        at[id(plan)] = name
+        yield f"    {name} = {_plan(plan, at)}"
+    yield "    return allocsim.Document("
+    for table in ("programs", "problems", "plans"):
+        parts = getattr(document, table)
+        if parts or table == "programs":
+            yield f"        {table}=({''.join(f'{at[id(part)]}, ' for part in parts).rstrip() if len(parts) == 1 else ', '.join(at[id(part)] for part in parts)}),"
+    if document.session is not None:
+        yield "        session=("
+        for run in document.session:
+            keywords = {} if run.program is run.plan.program else {"program": at[id(run.program)]}
+            if run.skip:
+                keywords["skip"] = _repr(run.skip)
+            yield f"            {_call('allocsim.Run.of', at[id(run.plan)], **keywords)},"
+        yield "        ),"
+    yield "    )"
+
+
+def _variables(stem: str, count: int) -> list[str]:
+    return [stem] if count == 1 else [f"{stem}_{number}" for number in range(count)]
+
+
+def _arena(arena: Arena) -> str:
+    capacity = {} if arena.capacity is None else {"capacity": _repr(arena.capacity)}
+    return _call("allocsim.Arena", name=_repr(arena.name), alignment=_repr(arena.alignment), **capacity)
+
+
+def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
+    streams = {} if program.streams == ("main",) else {"streams": _repr(program.streams)}
+    yield f"    b = {_call('allocsim.ProgramBuilder', _repr(program.name), **({'arenas': arenas} if arenas else {}), **streams)}"
+    values = list(program.values)
+    names = _identifiers([value.name for value in values])
+    if _plain(program):
+        for name, value in zip(names, values, strict=True):
+            rest = _buffer(program, value.buffer)
+            yield f"    {name} = {_call('b.tensor', _repr(value.name), _repr(value.dtype), _repr(value.shape), **rest)}"
+    else:
+        buffers = _identifiers(list(program.buffers.names), suffix="_bytes")
+        for buffer, name in enumerate(buffers):
+            label, nbytes = _repr(program.buffers.names[buffer]), str(program.buffers.nbytes[buffer])
+            yield f"    {name} = {_call('b.buffer', label, nbytes, **_buffer(program, buffer))}"
+        for name, value in zip(names, values, strict=True):
+            rest = {} if value.offset == 0 else {"offset": _repr(value.offset)}
+            if value.strides != contiguous_strides(value.shape, value.itemsize):
+                rest["strides"] = _repr(value.strides)
+            what = _repr(value.name), buffers[value.buffer], _repr(value.dtype), _repr(value.shape)
+            yield f"    {name} = {_call('b.value', *what, **rest)}"
+    for op in program.ops:
+        rest = {}
+        if op.name != op.kind:
+            rest["name"] = _repr(op.name)
+        if op.in_place is None or op.in_place:
+            rest["in_place"] = _repr(op.in_place)
+        if op.stream:
+            rest["stream"] = _repr(op.stream)
+        if op.after:
+            rest["after"] = _repr(op.after)
+        sides = [_tuple(names[value] for value in side) for side in (op.operands, op.results)]
+        yield f"    {_call('b.op', _repr(op.kind), *sides, **rest)}"
+    yield f"    {variable} = b.build()"
+
+
+def _tuple(names: Iterable[str]) -> str:
+    shown = list(names)
+    return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
+
+
+def _plain(program: Program) -> bool:
+    """Return whether every value is its own buffer, whole."""
+    values, buffers = program.values, program.buffers
+    if len(values) != len(buffers) or not np.array_equal(values.buffer, np.arange(len(buffers))):
+        return False
+    return all(
+        value.name == buffers.names[value.buffer]
+        and not value.offset
+        and value.strides == contiguous_strides(value.shape, value.itemsize)
+        and int(np.prod(value.shape, dtype=object)) * value.itemsize == buffers.nbytes[value.buffer]
+        for value in values
+    )
+
+
+def _buffer(program: Program, buffer: int) -> dict[str, str]:
+    table, rest = program.buffers, {}
+    arena = int(table.arena[buffer])
+    if table.role[buffer]:
+        rest["role"] = f"allocsim.Role.{Role(int(table.role[buffer])).name}"
+    if arena:
+        rest["arena"] = str(arena)
+    if table.alignment[buffer] != program.arenas[arena].alignment:
+        rest["alignment"] = str(table.alignment[buffer])
+    if table.read_only[buffer]:
+        rest["read_only"] = "True"
+    return rest
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    program = problem.program
+    columns: dict[str, tuple[Any, bool]] = {
+        "start": (problem.start, bool((problem.start == 0).all())),
+        "stop": (problem.stop, bool((problem.stop == len(program.ops)).all())),
+        "nbytes": (problem.nbytes, np.array_equal(problem.nbytes, program.buffers.nbytes)),
+        "pinned": (np.flatnonzero(problem.pinned), not problem.pinned.any()),
+        "own": (np.flatnonzero(problem.own), np.array_equal(problem.own, program.buffers.persistent)),
+        "order": (problem.order, np.array_equal(problem.order, np.argsort(problem.start, kind="stable"))),
+        "may_share": (problem.may_share, not len(problem.may_share)),
+    }
+    shown = {name: _repr(column.tolist()) for name, (column, default) in columns.items() if not default}
+    for name, table in (("fixed", problem.fixed), ("gaps", problem.gaps)):
+        if table:
+            shown[name] = _repr(dict(sorted(table.items())))
+    return shown
+
+
+def _plan(plan: Plan, at: dict[int, str]) -> str:
+    program = plan.program
+    rest = {} if plan.problem is None else {"problem": at[id(plan.problem)]}
+    if plan.source:
+        rest["source"] = _repr(plan.source)
+    if len(plan.events):
+        rest["events"] = f"np.array({_repr(plan.events.tolist())}, dtype=np.int64)"
+    usual = np.where(plan.placed, program.buffers.nbytes, 0)
+    in_arena = (plan.arena == program.buffers.arena) | ~plan.placed
+    if in_arena.all() and np.array_equal(plan.nbytes, usual) and not plan.offset[~plan.placed].any():
+        slots = [
+            offset if arena >= 0 else "own" if arena == OWN else None
+            for arena, offset in zip(plan.arena.tolist(), plan.offset.tolist(), strict=True)
+        ]
+        return _call("allocsim.plan_of", at[id(program)], _repr(slots), **rest)
+    columns = {
+        name: f"np.array({_repr(getattr(plan, name).tolist())}, dtype=np.int{32 if name == 'arena' else 64})"
+        for name in ("arena", "offset", "nbytes")
+    }
+    return _call("allocsim.Plan", program=at[id(program)], **columns, **rest)
+
+
+def _identifiers(names: list[str], *, suffix: str = "") -> list[str]:
+    """Return a Python name for each, close to what it is called and unlike all others."""
+    taken = {"b", "np", "allocsim", "arenas", "document"}
+    found = []
+    for number, name in enumerate(names):
+        stem = re.sub(r"\W+", "_", name.rsplit(".", 1)[-1], flags=re.ASCII).strip("_").lower()[:24]
+        if not stem or not stem.isidentifier() or keyword.iskeyword(stem) or stem.startswith(("program", "problem", "plan")):
+            stem = f"t{number}"
+        chosen = stem + suffix
+        while chosen in taken:
+            chosen = f"{stem}_{number}{suffix}" if f"{stem}_{number}{suffix}" not in taken else f"{chosen}_"
+        taken.add(chosen)
+        found.append(chosen)
+    return found
+
+
+__all__ = ["script"]

@@ -1,0 +1,305 @@
+"""Smaller shapes, sizes and addresses: the same bytes in the same relations, with smaller numbers.
+
+    flattened(document)          every range of bytes becomes as many units as boundaries fall into it, every value one row of elements
+    shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow
+
+`flattened` keeps order, equality and overlap of all boundaries in all arenas exactly, for values without holes. `shortened` keeps
+ranks, layouts and views, for values whose strides are those of a contiguous value in their buffer; slots that were apart stay
+apart, slots that began together begin together. Neither is sure to keep a fault: whoever asks for a smaller document judges it.
+
+Complexity: O(values + boundaries log boundaries) for each candidate; at most `MOST` boundaries.
+
+What this module does not see: which fault is to be kept.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import lcm, prod
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.layout import contiguous_strides
+from allocsim.model import Document, Plan, Problem, Program, Value
+from allocsim.reduction.parts import rebuilt
+
+MOST: Final = 4096
+"""Boundaries, and bytes of a unit, beyond which nothing is flattened."""
+
+Key = tuple[int, int] | str
+"""A buffer: program and index, or the name of a persistent one."""
+
+
+# every boundary a unit ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Map:
+    """Where the boundaries of arenas and of buffers go."""
+
+    unit: int
+    arenas: dict[int, set[int]] = field(default_factory=dict)
+    local: dict[Key, set[int]] = field(default_factory=dict)
+    places: dict[Key, set[tuple[int, int]]] = field(default_factory=dict)
+    """Where a buffer lies: arena and offset, in every plan that has it in one."""
+    _known: dict[Any, dict[int, int]] = field(default_factory=dict)
+
+    def settle(self) -> bool:
+        """Carry boundaries between buffers and arenas until each has those of the others; False where there are too many."""
+        while True:
+            before = self._count()
+            if before > MOST:
+                return False
+            for key, places in self.places.items():
+                mine = self.local[key]
+                low, high = min(mine), max(mine)
+                for arena, offset in places:
+                    here = self.arenas[arena]
+                    here |= {offset + boundary for boundary in mine}
+                    mine |= {boundary - offset for boundary in here if low <= boundary - offset <= high}
+            if self._count() == before:
+                return True
+
+    def address(self, arena: int, offset: int) -> int:
+        """Return a new address in an arena."""
+        return self._ranks(arena, self.arenas[arena])[offset]
+
+    def within(self, key: Key, boundary: int) -> int:
+        """Return a new position in a buffer."""
+        places = self.places.get(key)
+        if not places:
+            return self._ranks(("local", key), self.local[key])[boundary]
+        arena, offset = min(places)
+        return self.address(arena, offset + boundary) - self.address(arena, offset)
+
+    def _ranks(self, name: Any, boundaries: set[int]) -> dict[int, int]:
+        if name not in self._known:
+            ordered = sorted(boundaries)
+            zero = ordered.index(0)
+            self._known[name] = {boundary: (rank - zero) * self.unit for rank, boundary in enumerate(ordered)}
+        return self._known[name]
+
+    def _count(self) -> int:
+        return sum(map(len, self.arenas.values())) + sum(map(len, self.local.values()))
+
+
+def flattened(document: Document) -> Document | None:
+    """Return the document with every boundary one unit from the next; None where a value has holes or nothing gets smaller."""
+    if not all(program.values.dense.all() for program in document.programs):
+        return None
+    found = _boundaries(document)
+    if found is None or not found.settle():
+        return None
+    programs = [_flat_program(program, index, found) for index, program in enumerate(document.programs)]
+    at = {id(program): index for index, program in enumerate(document.programs)}
+    problems = [_flat_problem(problem, found, programs[at[id(problem.program)]]) for problem in document.problems]
+    plans = [_flat_plan(plan, found) for plan in document.plans]
+    made = rebuilt(document, programs=programs, problems=problems, plans=plans)
+    return made if _weight(made) < _weight(document) else None
+
+
+def _key(program: Program, index: int, buffer: int) -> Key:
+    return program.buffers.names[buffer] if program.buffers.persistent[buffer] else (index, buffer)
+
+
+def _boundaries(document: Document) -> _Map | None:
+    sizes = {int(size) for program in document.programs for size in (*program.values.itemsize, *program.buffers.alignment)}
+    unit = lcm(*sizes, *(arena.alignment for arena in document.arenas)) if sizes else 1
+    if unit > MOST or sum(len(program.values) for program in document.programs) > MOST:
+        return None
+    found = _Map(unit=unit, arenas={index: {0} for index in range(len(document.arenas))})
+    if any(arena.capacity is not None for arena in document.arenas):
+        return None  # how much fits is part of the question
+    at = {id(program): index for index, program in enumerate(document.programs)}
+    for index, program in enumerate(document.programs):
+        for buffer, nbytes in enumerate(program.buffers.nbytes.tolist()):
+            found.local.setdefault(_key(program, index, buffer), {0}).add(nbytes)
+        for buffer, (low, high) in zip(program.values.buffer.tolist(), program.values.hulls.tolist(), strict=True):
+            found.local[_key(program, index, buffer)] |= {low, high}
+    pairs = {(id(run.plan), id(run.program)): (run.plan, run.program) for run in document.runs}
+    for plan, program in (*pairs.values(), *((plan, plan.program) for plan in document.plans)):
+        for buffer in np.flatnonzero(plan.placed).tolist():
+            arena, offset = int(plan.arena[buffer]), int(plan.offset[buffer])
+            found.places.setdefault(_key(program, at[id(program)], buffer), set()).add((arena, offset))
+            found.arenas[arena] |= {offset, offset + int(plan.nbytes[buffer])}
+    for problem in document.problems:
+        for buffer, offset in problem.fixed.items():
+            found.arenas[int(problem.program.buffers.arena[buffer])].add(offset)
+    return found
+
+
+def _flat_program(program: Program, index: int, found: _Map) -> Program:
+    values, buffers = program.values, program.buffers
+    keys = [_key(program, index, buffer) for buffer in range(len(buffers))]
+    owner, hulls = values.buffer.tolist(), values.hulls.tolist()
+    moved = [[found.within(keys[b], at) for at in hull] for b, hull in zip(owner, hulls, strict=True)]
+    low, high = np.array(moved, dtype=np.int64).reshape(-1, 2).T
+    count = len(values)
+    return replace(
+        program,
+        buffers=replace(
+            buffers,
+            nbytes=np.array([found.within(keys[b], n) for b, n in enumerate(buffers.nbytes.tolist())], dtype=np.int64),
+        ),
+        values=replace(
+            values,
+            offset=low,
+            dim_starts=np.arange(count + 1, dtype=np.int64),
+            shape=(high - low) // values.itemsize,
+            strides=values.itemsize,
+        ),
+    )
+
+
+def _flat_problem(problem: Problem, found: _Map, program: Program) -> Problem:
+    arena = program.buffers.arena
+    return replace(
+        problem,
+        nbytes=_believed_sizes(problem, program, found.unit),
+        fixed={buffer: found.address(int(arena[buffer]), offset) for buffer, offset in problem.fixed.items()},
+    )
+
+
+def _believed_sizes(problem: Problem, program: Program, unit: int) -> Any:
+    """Return sizes that are to the new ones what the old were to the old: right, too small or too large."""
+    old, new = problem.program.buffers.nbytes, program.buffers.nbytes
+    small, large = problem.nbytes < old, problem.nbytes > old
+    return np.where(small, np.maximum(new - 1, 0), np.where(large, new + unit, new)).astype(np.int64)
+
+
+def _flat_plan(plan: Plan, found: _Map) -> Plan:
+    offset, nbytes = plan.offset.copy(), plan.nbytes.copy()
+    for buffer in np.flatnonzero(plan.placed).tolist():
+        arena, at = int(plan.arena[buffer]), int(plan.offset[buffer])
+        offset[buffer] = found.address(arena, at)
+        nbytes[buffer] = found.address(arena, at + int(plan.nbytes[buffer])) - offset[buffer]
+    return replace(plan, offset=offset, nbytes=nbytes)
+
+
+def _weight(document: Document) -> tuple[int, int, int]:
+    """Return bytes, dimensions and distances of a document: what flattening is to make less."""
+    nbytes = sum(int(program.buffers.nbytes.sum()) for program in document.programs)
+    distances = sum(int(np.abs(plan.offset).sum()) + int(plan.nbytes.sum()) for plan in document.plans)
+    return nbytes, distances, sum(len(program.values.shape) for program in document.programs)
+
+
+# one length after the other -----------------------------------------------------------------------------------------------------
+
+
+def lengths(document: Document) -> list[int]:
+    """Return the lengths of dimensions that could be shorter, the largest first."""
+    found = {length for program in document.programs for length in program.values.shape.tolist() if length > 1}
+    return sorted(found, reverse=True)
+
+
+def shortened(document: Document, old: int, new: int) -> Document | None:
+    """Return the document with every dimension of length `old` of length `new`; None where a stride or an offset has no meaning."""
+    programs: list[Program] = []
+    for program in document.programs:
+        made = _short_program(program, old, new)
+        if made is None:
+            return None
+        programs.append(made)
+    at = {id(program): made for program, made in zip(document.programs, programs, strict=True)}
+    problems = [
+        replace(
+            problem, nbytes=_believed_sizes(problem, at[id(problem.program)], 1), fixed={} if problem.fixed else problem.fixed
+        )
+        for problem in document.problems
+    ]
+    plans = [_packed(plan, at[id(plan.program)]) for plan in document.plans]
+    return rebuilt(document, programs=programs, problems=problems, plans=plans)
+
+
+def _short_program(program: Program, old: int, new: int) -> Program | None:
+    values = list(program.values)
+    shapes = [tuple(new if length == old else length for length in value.shape) for value in values]
+    scale: dict[int, dict[int, int]] = {}
+    for value, shape in zip(values, shapes, strict=True):
+        if value.strides == contiguous_strides(value.shape, value.itemsize):
+            table = scale.setdefault(value.buffer, {0: 0})
+            for before, after in zip(value.strides, contiguous_strides(shape, value.itemsize), strict=True):
+                table.setdefault(before, after)
+            table.setdefault(prod(value.shape) * value.itemsize, prod(shape) * value.itemsize)
+            table.setdefault(value.itemsize, value.itemsize)
+    strides, offsets = [], []
+    for value, shape in zip(values, shapes, strict=True):
+        table = scale.get(value.buffer, {0: 0})
+        if value.strides == contiguous_strides(value.shape, value.itemsize):
+            strides.append(contiguous_strides(shape, value.itemsize))
+        elif any(abs(stride) not in table for stride in value.strides):
+            return None
+        else:
+            strides.append(tuple(table[abs(stride)] * (1 if stride >= 0 else -1) for stride in value.strides))
+        offset = _scaled(value.offset, table)
+        if offset is None:
+            return None
+        offsets.append(offset)
+    table_of_values = replace(
+        program.values,
+        offset=np.array(offsets, dtype=np.int64),
+        shape=np.array([length for shape in shapes for length in shape], dtype=np.int64),
+        strides=np.array([stride for row in strides for stride in row], dtype=np.int64),
+    )
+    return replace(
+        program, values=table_of_values, buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values))
+    )
+
+
+def _scaled(offset: int, table: Mapping[int, int]) -> int | None:
+    """Return an offset as many steps of each stride away as it was."""
+    scaled, left = 0, offset
+    for stride in sorted((stride for stride in table if stride), reverse=True):
+        scaled += left // stride * table[stride]
+        left %= stride
+    return scaled if not left else None
+
+
+def _sizes(program: Program, values: list[Value], table: Any) -> Any:
+    """Return the sizes of buffers: what their values reach, and as much more as before."""
+    sizes = program.buffers.nbytes.copy()
+    reach, reached = np.zeros_like(sizes), np.zeros_like(sizes)
+    buffer = np.array([value.buffer for value in values], dtype=np.int64)
+    np.maximum.at(reach, buffer, program.values.hulls[:, 1])
+    np.maximum.at(reached, buffer, table.hulls[:, 1])
+    touched = np.isin(np.arange(len(sizes)), buffer)
+    return np.where(touched, np.maximum(reached + (sizes - reach), 0), sizes)
+
+
+def _packed(plan: Plan, program: Program) -> Plan:
+    """Return the plan with slots as close as the order and the overlaps of the old ones allow."""
+    offset = plan.offset.copy()
+    grown = plan.nbytes - plan.program.buffers.nbytes
+    nbytes = np.where(plan.placed, np.maximum(program.buffers.nbytes + grown, 0), 0)
+    unit = max(lcm(*program.buffers.alignment.tolist()), 1) if len(program.buffers) else 1
+    for arena in range(len(program.arenas)):
+        here = np.flatnonzero(plan.arena == arena)
+        new_start: dict[int, int] = {}
+        for start in sorted(set(plan.offset[here].tolist())):
+            if start < 0 or start % unit:
+                new_start[start] = start
+                continue
+            floor = 0
+            for buffer in here.tolist():
+                earlier = int(plan.offset[buffer])
+                if earlier < start and earlier in new_start:
+                    apart = earlier + int(plan.nbytes[buffer]) <= start
+                    floor = max(floor, new_start[earlier] + (int(nbytes[buffer]) if apart else 1))
+            new_start[start] = -(-floor // unit) * unit
+        for buffer in here.tolist():
+            offset[buffer] = new_start[int(plan.offset[buffer])]
+    return replace(plan, offset=offset, nbytes=nbytes)
+
+
+def shorter(document: Document) -> Iterator[Callable[[Document], Document | None]]:
+    """Yield ways to shorten one length of a document, the largest length first, the shortest result first."""
+    for old in lengths(document):
+        for new in range(1, min(old, 4)):
+            yield lambda best, old=old, new=new: shortened(best, old, new)  # type: ignore[misc]
+
+
+SHRINKS: Final[dict[str, Callable[[Document], Iterator[Callable[[Document], Document | None]]]]] = {
+    "flat": lambda _: iter((flattened,)),
+    "short": shorter,
+}
+"""Ways to shrink, from the most thorough to the gentlest: each gives candidates for a document."""

@@ -1,0 +1,274 @@
+"""A scenario, bisected: the smallest cure with its price in bytes and time, and the smallest program that still fails.
+
+What the checks see is reduced by the checks (`allocsim.reduction`). What only executing shows, a kernel that is wrong under a legal plan, is
+reduced by executing: an op that is left out becomes a `host.write` of the results that others still read, at its place in the order, so
+that every op that stays gets all its operands and every slot keeps its neighbours. What is kept: the plan is clean, and a
+kernel of the same kind still diverges on drawn data (`engine.replay`).
+
+Time is the median over a few steps of training by the plan at fault, by the cured plan and by the plan that pins everything.
+
+What this module does not see: the terminal and files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from allocsim.checks import check
+from allocsim.errors import EngineError
+from allocsim.evidence import Evidence
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
+from allocsim.reduction import Reduction, reduce, script
+from allocsim.reduction.cut import cut, owners, starts
+from allocsim.reduction.parts import rebuilt, without_meta
+from allocsim.reduction.search import OutOfTime, Search
+from allocsim.reduction.shrink import SHRINKS
+from allocsim.verdict import Verdict, judge
+from engine.lower import Lowered
+from engine.replay import Divergence, Step, diverging
+from repro.run import Options, Progress
+from repro.run import _Bench as Bench
+from repro.scenario import Scenario, repaired
+
+AT: Final = "step"
+"""Key in the `meta` of an op: its step in the program it was cut out of."""
+
+TIMED_STEPS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smallest:
+    """The smallest program in which a kernel still diverges under a legal plan."""
+
+    document: Document
+    divergence: Divergence
+    steps: Mapping[int, Step]
+    """The kernel of each op of the document's program."""
+    complete: bool
+    trials: int
+
+    @property
+    def ops(self) -> int:
+        """Ops of the program."""
+        return len(self.document.programs[0].ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """What bisecting a scenario came to."""
+
+    scenario: Scenario
+    evidence: Evidence
+    verdict: Verdict
+    reduced: Reduction | Smallest | None
+    """None where nothing is wrong, or nothing smaller shows it."""
+    seconds: Mapping[str, float]
+    """Median time of a training step by plan: `default`, and where there are such plans `cured` and `pinned`."""
+
+
+def bisect_scenario(
+    scenario: Scenario, options: Options, *, seconds: float | None = None, progress: Progress | None = None
+) -> Bisection:
+    """Run a scenario, find its cure, and reduce what it shows; `seconds` limits the reduction.
+
+    Raises as `repro.run.run`.
+    """
+    report = progress or (lambda _what, _done, _total: None)
+    bench = Bench(repaired(scenario) if options.fixed else scenario, options, report)
+    reference = bench.train("reference")
+    evidence = bench.evidence(bench.train("default", against=reference))
+    verdict = judge(evidence)
+    report("reduce", 0, 1)
+    reduced: Reduction | Smallest | None = None
+    if not check(evidence.document, limit=1).clean:
+        reduced = reduce(evidence.document, seconds=seconds)
+    else:
+        reduced = _by_executing(bench.lowered, bench.plans["default"], evidence, seconds)
+    report("reduce", 1, 1)
+    plans = {"default": bench.plans["default"], "cured": bench.cured, "pinned": bench.plans["pinned"]}
+    timed = {name: _seconds(bench, plan) for name, plan in plans.items() if plan is not None and not verdict.sound}
+    return Bisection(scenario=bench.scenario, evidence=evidence, verdict=verdict, reduced=reduced, seconds=timed)
+
+
+def _seconds(bench: Bench, plan: Plan) -> float:
+    times = []
+    with bench.runtime(plan) as runtime:
+        for host in bench.host(TIMED_STEPS):
+            begin = perf_counter()
+            runtime.run(host.inputs, skip=host.skip)
+            times.append(perf_counter() - begin)
+    return median(times)
+
+
+def kernel_test(found: Smallest, *, title: str) -> str:
+    """Return the source of a test file: the plan is legal, and the kernel diverges all the same."""
+    steps = [
+        f"    {op}: Step(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
+        for op, step in sorted(found.steps.items())
+    ]
+    source = script(found.document, title=title, test="test_the_plan_is_legal")
+    head, body = source.split("import allocsim\n", 1)
+    lines = [
+        "STEPS = {",
+        *steps,
+        "}",
+        "",
+        "",
+        "def test_the_kernel_diverges():",
+        "    found = diverging(document().plans[0], STEPS)",
+    ]
+    lines += [
+        "    assert found is not None",
+        f"    assert (found.op, found.position) == ({found.divergence.op}, {found.divergence.position})",
+    ]
+    return f"{head}import allocsim\nfrom engine.replay import Step, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+
+
+# reducing by executing -------------------------------------------------------------------------------------------------------------
+
+
+def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: float | None) -> Smallest | None:
+    """Reduce to the first kernel that broke its contract, if drawn data shows it at all."""
+    origin = next((one for one in evidence.origins or () if one.what == "result"), None)
+    if origin is None:
+        return None
+    kernels = {
+        step: Step(kind=op.kind, variant=lowered.variants[op.kind], params=lowered.tensors[step].params)
+        for step, op in enumerate(lowered.program.ops)
+        if lowered.kernels[step] is not None
+    }
+    kind = kernels[origin.op].kind
+
+    def found(document: Document) -> Divergence | None:
+        steps = _steps(document.programs[0], kernels)
+        seen = diverging(document.plans[0], steps)
+        return seen if seen is not None and steps[seen.op].kind == kind else None
+
+    def keep(document: Document) -> bool:
+        return check(document, limit=1).clean and found(document) is not None
+
+    whole = _read_at_end(_marked(lowered.program, plan), origin.op)
+    best = whole
+    for kept in ((origin.op,), tuple(range(origin.op + 1))):
+        candidate = frozen(whole, kept)
+        if candidate is not None and keep(candidate):
+            best = candidate
+            break
+    else:
+        return None
+    search = Search(best, keep, seconds=seconds)
+    try:
+        _reduce(search)
+        complete = True
+    except OutOfTime:
+        complete = False
+    divergence = found(search.best)
+    assert divergence is not None
+    steps = _steps(search.best.programs[0], kernels)
+    return Smallest(
+        document=without_meta(search.best), divergence=divergence, steps=steps, complete=complete, trials=search.trials
+    )
+
+
+def _reduce(search: Search) -> None:
+    while search.thin(_computing, frozen) or any(search.attempt(make) for make in SHRINKS["short"](search.best)):
+        pass
+    search.attempt(lambda best: rebuilt(best, plans=[replace(plan, events=plan.events[:0]) for plan in best.plans]))
+
+
+def _marked(program: Program, plan: Plan) -> Document:
+    """Return one run of a plan as a document whose ops remember their step."""
+    marked = replace(program, ops=replace(program.ops, meta={step: {AT: step} for step in range(len(program.ops))}))
+    return Document(programs=(marked,), plans=(replace(plan, program=marked, problem=None),))
+
+
+def _steps(program: Program, kernels: Mapping[int, Step]) -> dict[int, Step]:
+    at = {step: meta[AT] for step, meta in program.ops.meta.items()}
+    return {op.step: kernels[at[op.step]] for op in program.ops if op.step in at and op.kind not in {HOST_WRITE, HOST_READ, VIEW}}
+
+
+def _read_at_end(document: Document, op: int) -> Document:
+    """Return the document up to an op, whose results the host then reads."""
+    (program,) = document.programs
+    results = program.ops[op].results
+    upto = cut(document, ops=[np.arange(len(program.ops)) <= op])
+    if upto is None:
+        raise EngineError(f"op {op} is no op of {program!r}")
+    (shorter,) = upto.programs
+    ops = shorter.ops
+    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
+    # values keep their order, so the results of the last op are found by it
+    read = np.array(shorter.ops[len(ops) - 1].results, dtype=np.int32)
+    assert len(read) == len(results)
+    grown = replace(
+        ops,
+        names=(*ops.names, HOST_READ),
+        kinds=kinds,
+        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
+        operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
+        operands=np.append(ops.operands, read).astype(np.int32),
+        result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
+        in_place_starts=np.append(ops.in_place_starts, ops.in_place_starts[-1]),
+        in_place_known=np.append(ops.in_place_known, True),
+        stream=np.append(ops.stream, ops.stream[-1]).astype(np.int32),
+        after_starts=np.append(ops.after_starts, ops.after_starts[-1]),
+    )
+    return rebuilt(upto, programs=[replace(shorter, ops=grown)])
+
+
+def _computing(document: Document) -> Sequence[int]:
+    """Return the ops that kernels do."""
+    return [op.step for op in document.programs[0].ops if op.kind not in {HOST_WRITE, HOST_READ, VIEW}]
+
+
+def frozen(document: Document, kept: Sequence[int]) -> Document | None:
+    """Return the document with only these ops of its one program computing.
+
+    What they read of others' results the host writes, where it was computed; views on the way and reads by the host of what is
+    left stay; all else goes. O(columns).
+    """
+    (program,) = document.programs
+    ops, producer = program.ops, program.producer.tolist()
+    computing = np.zeros(len(ops), dtype=np.bool_)
+    computing[list(kept)] = True
+    view, reads = ops.is_kind(VIEW), ops.is_kind(HOST_READ)
+    stays, written = computing.copy(), np.zeros(len(program.values), dtype=np.bool_)
+    bounds, operands = ops.operand_starts.tolist(), ops.operands.tolist()
+    for step in np.flatnonzero(reads).tolist():
+        stays[step] = any(computing[producer[v]] for v in operands[bounds[step] : bounds[step + 1]] if producer[v] >= 0)
+    for step in range(len(ops) - 1, -1, -1):
+        if not stays[step]:
+            continue
+        if not (computing[step] or view[step] or reads[step]):
+            continue
+        for value in operands[bounds[step] : bounds[step + 1]]:
+            made = producer[value]
+            if made >= 0 and not computing[made]:
+                stays[made] = True
+                written[value] |= not view[made]
+    upload = stays & ~computing & ~view & ~reads
+    reader, writer = owners(ops.operand_starts), owners(ops.result_starts)
+    kinds = ops.kinds if HOST_WRITE in ops.kinds else (*ops.kinds, HOST_WRITE)
+    kind = np.where(upload, kinds.index(HOST_WRITE), ops.kind).astype(np.int32)
+    pairs = ~upload[owners(ops.in_place_starts)]
+    # without operands and pairs first, so that cutting sees uploads and not what they were
+    bare_operands = ~upload[reader]
+    changed = replace(
+        ops,
+        kinds=kinds,
+        kind=kind,
+        operand_starts=starts(np.bincount(reader[bare_operands], minlength=len(ops))),
+        operands=ops.operands[bare_operands],
+        in_place_starts=starts(np.bincount(owners(ops.in_place_starts)[pairs], minlength=len(ops))),
+        in_place=ops.in_place[pairs],
+        in_place_known=ops.in_place_known | upload,
+    )
+    uploads = rebuilt(document, programs=[replace(program, ops=changed)])
+    return cut(uploads, ops=[stays], results=[~upload[writer] | written[ops.results]])
+
+
+__all__ = ["Bisection", "Smallest", "bisect_scenario", "frozen", "kernel_test"]
