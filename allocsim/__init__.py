@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from allocsim.explanation import explain
     from allocsim.interchange import as_program, from_networkx, to_networkx
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
+    from allocsim.sanitizer import Sanitized, sanitized
     from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
 
 __version__: Final = "0.1.0"
@@ -49,6 +50,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "allocsim.model": (
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
     ),
+    "allocsim.sanitizer": ("Sanitized", "sanitized"),
     "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
 }  # fmt: skip
 """Where each public name lives."""
@@ -77,6 +79,7 @@ __all__ = [
     "Report",
     "Role",
     "Run",
+    "Sanitized",
     "Stats",
     "UnknownNameError",
     "Value",
@@ -90,6 +93,7 @@ __all__ = [
     "loads",
     "plan_of",
     "read",
+    "sanitized",
     "schema",
     "to_networkx",
     "verify",

@@ -58,6 +58,11 @@ def verify_session(runs: Iterable[Run | Plan]) -> Report:
     return check(Document.of(*(run if isinstance(run, Run) else Run.of(run) for run in runs)))
 
 
+def plan_for(program: Program | Any, plan: Slots) -> Plan:
+    """Return a plan of `program` from a plan or offsets; ModelError where they were made for another number of buffers."""
+    return _plan(as_program(program), plan)
+
+
 def _plan(program: Program, plan: Slots) -> Plan:
     if not isinstance(plan, Plan):
         return plan_of(program, plan)
