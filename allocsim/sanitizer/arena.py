@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
+from allocsim.layout import hull
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.sanitizer.facts import ELSEWHERE, Facts, needs_pool
 from allocsim.sanitizer.incidents import Incident
@@ -53,11 +54,12 @@ class Sanitized:
         pool, blocks, origin = lay_out(plan)
         self._pool = pool.memory
         self._facts = Facts(program=program, origin=origin, size=len(pool.memory))
-        self._arrays = [_bind(value, pool.memory, origin[value.buffer]) for value in program.values]
+        nbytes = program.buffers.nbytes.tolist()
+        self._arrays = [_bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values]
         _lay(self._facts, pool.memory, content)
         self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every_op)
         self._next: int | None = None
-        self._views = [not results for results in self._facts.results]
+        self._skip: frozenset[int] = frozenset()
         ops = program.ops
         self._uploads = ops.is_kind("host.write").tolist()
         self._view_ops = ops.is_kind("view").tolist()
@@ -90,9 +92,9 @@ class Sanitized:
         """
         if self._next is not None:
             raise ModelError("", "a run has begun and has not ended")
-        self._monitor.begin(self._steps(skip))
-        self._next = 0
         self._skip = frozenset(self._steps(skip))
+        self._monitor.begin(self._skip)
+        self._next = 0
         yield self
         self._pass_to(len(self.program.ops))
         self._monitor.end()
@@ -131,13 +133,16 @@ class Sanitized:
         self._next = step + 1
 
     def _steps(self, skip: Collection[int | str]) -> tuple[int, ...]:
-        names = {self.program.ops.names[step]: step for step in np.flatnonzero(self.program.ops.is_kind("host.write")).tolist()}
-        found = []
+        ops = self.program.ops
+        uploads = [step for step, upload in enumerate(self._uploads) if upload]
+        found: list[int] = []
         for item in skip:
-            step = names.get(item) if isinstance(item, str) else item
-            if step not in names.values():
-                raise ModelError("skip", f"{item!r} is no host.write of {self.program!r}; there are {', '.join(names) or 'none'}")
-            found.append(int(step))  # type: ignore[arg-type]
+            steps = [step for step in uploads if item in (step, ops.names[step])]
+            if len(steps) != 1:
+                rule = f"names {len(steps)} uploads" if steps else "is no upload"
+                known = ", ".join(f"{step} ({ops.names[step]})" for step in uploads) or "none"
+                raise ModelError("skip", f"{item!r} {rule} of {self.program!r}; there are {known}")
+            found += steps
         return tuple(found)
 
 
@@ -160,7 +165,8 @@ def sanitized(
         compiled: look at bytes with numba: quicker from about a thousand ops on, after a compilation.
 
     Raises:
-        ModelError: plan and program do not fit, a buffer in use has no slot or one outside its arena, or content of another size.
+        ModelError: plan and program do not fit, a buffer in use has no slot or one outside its arena, a value reaches outside its
+            buffer, or content of another size.
     """
     made = plan_for(program, plan)
     if compiled:
@@ -223,12 +229,12 @@ def _lay(facts: Facts, pool: Bytes, content: Mapping[str, Array]) -> None:
         pool[start : start + nbytes] = 0 if data is None else np.ascontiguousarray(data).reshape(-1).view(np.uint8)
 
 
-def _bind(value: Value, pool: Bytes, start: int) -> Array:
+def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:
     dtype = np.dtype(NUMPY[value.dtype])
     if 0 in value.shape:
         return np.empty(value.shape, dtype=dtype)
-    low = start + value.offset + sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True) if s < 0)
-    high = start + value.offset + sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True) if s > 0)
-    if start == ELSEWHERE or low < 0 or high + value.itemsize > len(pool):
-        raise ModelError(f"values[{value.index}]", f"{value.name!r} lies far outside its buffer")
+    low, high = hull(value.shape, value.strides, value.offset, value.itemsize)
+    if low < 0 or high > nbytes:
+        rule = f"{value.name!r} [{low}, {high}) reaches outside its buffer of {nbytes} bytes; no kernel can be given that"
+        raise ModelError(f"values[{value.index}]", rule)
     return np.ndarray(value.shape, dtype, pool.data, start + value.offset, value.strides)

@@ -102,13 +102,18 @@ class Facts:
         return mask
 
     @cached_property
+    def uploads(self) -> list[bool]:
+        """Which ops are `host.write`."""
+        mask: list[bool] = self.program.ops.is_kind(HOST_WRITE).tolist()
+        return mask
+
+    @cached_property
     def carried(self) -> frozenset[int]:
         """Buffers in which a run might read what an earlier one left."""
-        kinds, written = self.program.ops, {}
-        uploads = kinds.is_kind(HOST_WRITE).tolist()
+        written: dict[int, Pieces] = {}
         found: set[int] = set()
         for step, (reads, writes) in enumerate(zip(self.operands, self.results, strict=True)):
-            if uploads[step]:
+            if self.uploads[step]:
                 found.update(self.owner[value] for value in writes)
             for value in reads:
                 buffer = self.owner[value]

@@ -21,20 +21,21 @@ What this module does not see: kernels, and writes that put back what was there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from allocsim.errors import ModelError
+from allocsim.layout import Int64s
 from allocsim.sanitizer import poison
 from allocsim.sanitizer.facts import ELSEWHERE, Facts, Range
 from allocsim.sanitizer.incidents import KINDS, Incident
 from allocsim.sanitizer.memory import Block
 from allocsim.sanitizer.pieces import Pieces
-from allocsim.sanitizer.rows import EXPECT, HASH, HASH4, HASH8, SAME, VERIFY, Bytes, Executor, Plain, Rows, pattern
+from allocsim.sanitizer.rows import EXPECT, HASH, HASH4, HASH8, SAME, SNAP, VERIFY, Bytes, Executor, Plain, Rows, pattern
 from allocsim.sanitizer.telling import tell
-from allocsim.sanitizer.trace import NEVER, ZONE, Entry, Origin, Trace, Tracer, Watch, Wrong, gone
+from allocsim.sanitizer.trace import NEVER, ZONE, Entry, Trace, Tracer, Watch, Wrong, gone
 
 LIMIT: Final = 10_000
 """Incidents listed; others are only counted."""
@@ -44,11 +45,23 @@ NARROW: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Following:
+    """What a run leaves to the next."""
+
+    entry: Entry
+    keys: list[int]
+    """Of its live pieces, in order."""
+    sources: Int64s
+    """For each write of the entry its place among those this run started with, -1 for a write of this run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """A trace with its rows as columns."""
+    """A trace with its rows as columns, and what comes after it."""
 
     trace: Trace
     rows: Rows
+    following: _Following
 
 
 class Monitor:
@@ -78,6 +91,7 @@ class Monitor:
         self._outside = dict(outside or {})
         self._executor = executor(pool)
         self._traces: dict[object, _Loaded] = {}
+        self._entries: dict[object, Entry] = {}
         self._watch: tuple[Watch, ...] = ()
         self._found: list[Incident] = []
         self._hurt: list[tuple[int, int, int]] = []
@@ -128,10 +142,13 @@ class Monitor:
             raise ModelError("", f"run {self._run} has not ended")
         self._run += 1
         self._skip = frozenset(skip)
-        key = (self._skip, self._watch, self._entry.key())
+        key = (self._skip, self._watch, self._entry)
         if key not in self._traces:
             traced = self._tracer().trace()
-            self._traces[key] = _Loaded(trace=traced, rows=Rows.of(traced.rows))
+            following = _following(self._entry, traced, self._facts)
+            known = self._entries.setdefault(following.entry.key(), following.entry)
+            following = replace(following, entry=known)
+            self._traces[key] = _Loaded(trace=traced, rows=Rows.of(traced.rows), following=following)
         self._now = self._traces[key]
         if self._now is not self._loaded:
             trace = self._now.trace
@@ -156,12 +173,47 @@ class Monitor:
         self._phases(2 * step + 1, 2 * step + 3)
         self._tell_wrong(step + 1)
 
+    def observer(self) -> Callable[[int, Any, Any], None]:
+        """Return `between` for the run that has begun, as the engine's runtime calls it: with two arguments it does not need, and fast."""
+        starts, wrong, count = self._loading().trace.starts, self._loading().trace.wrong, self._executor.counter()
+        bounds = list(zip(starts[1::2], starts[3::2], strict=False))
+
+        def observe(step: int, _operands: Any, _results: Any) -> None:
+            low, high = bounds[step]
+            if low < high:
+                bad = count(low, high)
+                if bad:
+                    self._bad_rows(self._executor.bad(bad), high)
+            if step + 1 in wrong:
+                self._tell_wrong(step + 1)
+
+        return observe
+
     def end(self) -> None:
         """End the run."""
-        now = self._loading()
-        self._entry, keys = _following(self._entry, now.trace, run=self._run, facts=self._facts)
-        self._executor.move(keys)
+        following = self._loading().following
+        self._run_of = np.append(self._run_of, self._run)[following.sources]
+        self._entry = following.entry
+        self._executor.move(following.keys)
         self._now = None
+
+    def digest(self, memory: Bytes) -> int:
+        """Return a hash of memory outside the pool."""
+        return self._executor.digest(memory)
+
+    def outside_changed(self, buffer: int, steps: Range) -> None:
+        """Report that the memory of a buffer outside the pool changed while the ops of a range of steps ran."""
+        suspects = [step for step in range(*steps) if self._may_write(step)]
+        told: dict[str, object] = {"buffer": buffer, "bytes": ((0, int(self._facts.program.buffers.nbytes[buffer])),)}
+        if len(suspects) == 1:
+            self._report(told, kind="ReadOnlyWritten", op=suspects[0])
+        else:
+            self._report(told, kind="ReadOnlyWritten", suspects=(suspects[0], suspects[-1] + 1) if suspects else steps)
+
+    def _may_write(self, step: int) -> bool:
+        """Return whether a kernel ran at a step: no view, no upload."""
+        facts = self._facts
+        return bool(facts.results[step]) and step not in self._skip and not facts.uploads[step]
 
     def _loading(self) -> _Loaded:
         if self._now is None:
@@ -173,8 +225,7 @@ class Monitor:
         starts = now.trace.starts
         low, high = starts[first], starts[stop]
         if low < high:
-            for row in self._executor.run(low, high):
-                self._bad(row, now)
+            self._bad_rows(self._executor.run(low, high), high)
 
     def _tracer(self) -> Tracer:
         return Tracer(self._facts, self._entry, skip=self._skip, watch=self._watch, every_op=self._every)
@@ -186,17 +237,18 @@ class Monitor:
         for block in self._blocks:
             if block.nbytes:
                 planned.put(block.start, block.start + block.nbytes, NEVER)
-        origins, apart = [], {}
+        laid, apart = [], {}
         for buffer, persistent in enumerate(facts.persistent):
             nbytes = int(facts.program.buffers.nbytes[buffer])
             if not persistent or not nbytes:
                 continue
-            tag = count + len(origins)
-            origins.append(Origin(run=-1, value=None, buffer=buffer))
+            tag = count + len(laid)
+            laid.append(buffer)
             apart[buffer] = Pieces(nbytes, tag)
             if facts.origin[buffer] != ELSEWHERE:
                 planned.put(facts.origin[buffer], facts.origin[buffer] + nbytes, tag)
-        return Entry(planned=planned, apart=apart, origins=tuple(origins))
+        self._run_of = np.full(len(laid), -1, dtype=np.int64)
+        return Entry(planned=planned, apart=apart, values=(None,) * len(laid), buffers=tuple(laid))
 
     # --- what went wrong
 
@@ -220,6 +272,21 @@ class Monitor:
             **{f"want_{name}": self._write("held", wrong.wanted).get(f"held_{name}") for name in ("run", "op")},
             "released_op": last if buffer not in self._facts.carried and not self._facts.persistent[buffer] else None,
         }
+
+    def _bad_rows(self, rows: Sequence[int], stop: int) -> None:
+        """Tell of bad rows among those carried out before row `stop`, repairing dead bytes."""
+        if not rows:
+            return
+        now = self._loading()
+        for row in rows:
+            self._bad(row, now)
+        # bands for the next op may have been copied before the repair
+        last = now.trace.guards[stop - 1][0]
+        row = stop - 1
+        while row >= 0 and now.trace.guards[row][0] == last:
+            if now.trace.rows[row][0] == SNAP:
+                self._executor.run(row, row + 1)
+            row -= 1
 
     def _bad(self, row: int, now: _Loaded) -> None:
         action, at, nbytes, key = now.trace.rows[row]
@@ -256,9 +323,7 @@ class Monitor:
         if not ranges:
             return
         first, stop = (phases[0] + 1) // 2, (phases[1] + 1) // 2
-        ops = self._facts.results
-        upload = self._facts.program.ops.is_kind("host.write")
-        suspects = [step for step in range(first, stop) if ops[step] and step not in self._skip and not upload[step]]
+        suspects = [step for step in range(first, stop) if self._may_write(step)]
         told = self._written(ranges, tag)
         self._hurt += [(low, high, phases[1]) for low, high in ranges]
         if len(suspects) == 1:
@@ -275,8 +340,7 @@ class Monitor:
         """A result holds poison: it was read in an operand, left where it was, or read somewhere else."""
         facts = self._facts
         buffer = facts.owner[value]
-        upload = facts.program.ops.is_kind("host.write")[step]
-        if upload or self._poison_came_in(step):
+        if facts.uploads[step] or self._poison_came_in(step):
             self._tainted.add(buffer)
             return
         self._tainted.add(buffer)
@@ -340,7 +404,7 @@ class Monitor:
 
     def _buffer(self, tag: int) -> int:
         count = len(self._facts.owner)
-        return self._facts.owner[tag] if tag < count else self._entry.origins[tag - count].buffer
+        return self._facts.owner[tag] if tag < count else self._entry.buffers[tag - count]
 
     def _written(self, ranges: Iterable[Range], tag: int, *, value: int | None = None) -> dict[str, object]:
         ranges = list(ranges)
@@ -365,7 +429,7 @@ class Monitor:
         if tag < 0:
             return {}
         count = len(self._facts.owner)
-        run, value = (self._run, tag) if tag < count else (self._entry.origins[tag - count].run, self._entry.origins[tag - count].value)
+        run, value = (self._run, tag) if tag < count else (int(self._run_of[tag - count]), self._entry.values[tag - count])
         op = None if value is None else int(self._facts.program.producer[value])
         return {f"{name}_run": None if value is None else run, f"{name}_op": op, f"{name}_value": value}
 
@@ -388,11 +452,13 @@ class Monitor:
             self._found.append(tell(self._facts, incident))
 
 
-def _following(entry: Entry, trace: Trace, *, run: int, facts: Facts) -> tuple[Entry, list[int]]:
-    """Return what the next run starts with, and the keys of its live pieces in order."""
+def _following(entry: Entry, trace: Trace, facts: Facts) -> _Following:
+    """Return what the next run starts with."""
     count = len(facts.owner)
     numbers: dict[int, int] = {}
-    origins: list[Origin] = []
+    values: list[int | None] = []
+    buffers: list[int] = []
+    sources: list[int] = []
 
     def renamed(tag: int) -> int:
         if tag in (NEVER, ZONE):
@@ -400,9 +466,11 @@ def _following(entry: Entry, trace: Trace, *, run: int, facts: Facts) -> tuple[E
         if tag < 0:
             return gone(renamed(gone(tag)))
         if tag not in numbers:
-            numbers[tag] = count + len(origins)
-            old = entry.origins[tag - count] if tag >= count else Origin(run=run, value=tag, buffer=facts.owner[tag])
-            origins.append(old)
+            numbers[tag] = count + len(values)
+            old = tag - count
+            values.append(tag if old < 0 else entry.values[old])
+            buffers.append(facts.owner[tag] if old < 0 else entry.buffers[old])
+            sources.append(max(old, -1))
         return numbers[tag]
 
     planned, keys = Pieces(trace.planned.size, NEVER), []
@@ -418,9 +486,11 @@ def _following(entry: Entry, trace: Trace, *, run: int, facts: Facts) -> tuple[E
     planned.starts, planned.tags, planned.keys = starts, tags, [-1] * len(starts)
     apart: dict[int, Pieces] = {}
     for buffer, line in sorted(trace.apart.items()):
-        apart[buffer] = fresh = line.copy()
-        fresh.tags = [renamed(tag) for tag in line.tags]
-    return Entry(planned=planned, apart=apart, origins=tuple(origins)), keys
+        if facts.persistent[buffer] or buffer in facts.carried:  # no later run reads what is left in others
+            apart[buffer] = fresh = line.copy()
+            fresh.tags = [renamed(tag) for tag in line.tags]
+    following = Entry(planned=planned, apart=apart, values=tuple(values), buffers=tuple(buffers))
+    return _Following(entry=following, keys=keys, sources=np.array(sources, dtype=np.int64))
 
 
 def _ranges(mask: np.ndarray, at: int) -> list[Range]:  # type: ignore[type-arg]

@@ -62,6 +62,12 @@ class Executor(Protocol):
     def run(self, first: int, stop: int) -> list[int]:
         """Carry out rows `[first, stop)` and return the bad ones."""
 
+    def counter(self) -> Callable[[int, int], int]:
+        """Return what carries out rows of the loaded table and returns how many are bad: `run` without a detour."""
+
+    def bad(self, count: int) -> list[int]:
+        """Return the first `count` bad rows of the last call."""
+
     def move(self, keys: list[int]) -> None:
         """Remember under 0, 1, ... what is remembered under each of the keys."""
 
@@ -81,6 +87,7 @@ class Plain:
         self._hashes: list[int] = []
         self._snaps = bytearray()
         self._rows: list[tuple[int, int, int, int]] = []
+        self._bad: list[int] = []
         self._actions: tuple[Callable[[int, int, int], bool], ...] = (
             self._hash, self._hash4, self._hash8, self._verify, self._fill, self._expect, self._snap, self._same,
         )  # fmt: skip
@@ -94,12 +101,20 @@ class Plain:
 
     def run(self, first: int, stop: int) -> list[int]:
         """Carry out rows `[first, stop)` and return the bad ones."""
-        bad = []
+        self._bad = []
         for number in range(first, stop):
             action, at, nbytes, key = self._rows[number]
             if not self._actions[action](at, nbytes, key):
-                bad.append(number)
-        return bad
+                self._bad.append(number)
+        return self._bad
+
+    def counter(self) -> Callable[[int, int], int]:
+        """Return what carries out rows of the loaded table and returns how many are bad."""
+        return lambda first, stop: len(self.run(first, stop))
+
+    def bad(self, count: int) -> list[int]:
+        """Return the first `count` bad rows of the last call."""
+        return self._bad[:count]
 
     def move(self, keys: list[int]) -> None:
         """Remember under 0, 1, ... what is remembered under each of the keys."""

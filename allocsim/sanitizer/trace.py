@@ -16,8 +16,8 @@ phase p tells that one of the ops between did it.
 | after an op | guard bands compared; results remembered and searched for poison; released bytes verified and filled |
 | end | everything verified, gaps and red zones as well |
 
-An operand is verified only where the piece it lies in is at most twice its size, so that reading a row of a table does not cost
-the table; its last verification is at its release. Guard bands are `BAND` bytes on both sides of a result, less what other results of the op
+An operand is verified where the piece it lies in is at most twice its size (so that reading a row of a table does not cost the
+table) and at most `LARGE` bytes; whatever its size, it is verified once more at its release. Guard bands are `BAND` bytes on both sides of a result, less what other results of the op
 cover, and holes of a strided result up to `HOLES` bytes.
 
 Invariants: a trace is a function of the program, the pool, the uploads left out, what is watched, and the pieces it starts with; nothing is done
@@ -34,7 +34,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from allocsim.model import HOST_WRITE
 from allocsim.sanitizer import poison
 from allocsim.sanitizer.facts import ELSEWHERE, Facts, Range
 from allocsim.sanitizer.pieces import Piece, Pieces
@@ -44,6 +43,7 @@ NEVER: Final = -1
 ZONE: Final = -2
 BAND: Final = 64
 HOLES: Final = 4096
+LARGE: Final = 1 << 20
 
 
 def free_since(key: int) -> int:
@@ -56,30 +56,25 @@ def gone(tag: int) -> int:
     return -3 - tag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """A write of an earlier run, or content laid before the first (`value` None)."""
-
-    run: int
-    value: int | None
-    buffer: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """What a run starts with."""
+    """What a run starts with. Two entries of equal `key` start equal runs, whatever the numbers of these runs."""
 
     planned: Pieces
     apart: dict[int, Pieces]
-    origins: tuple[Origin, ...]
+    values: tuple[int | None, ...]
+    """Of each write of an earlier run its value; None for content laid before the first."""
+    buffers: tuple[int, ...]
+    """Of each, its buffer."""
 
     def key(self) -> object:
-        """Return what two entries have in common after which the same happens, whatever the numbers of the runs."""
+        """Return all of it in a form that can be compared."""
         return (
             tuple(self.planned.starts),
             tuple(self.planned.tags),
             tuple((buffer, tuple(line.starts), tuple(line.tags)) for buffer, line in sorted(self.apart.items())),
-            tuple((origin.value, origin.buffer) for origin in self.origins),
+            self.values,
+            self.buffers,
         )
 
 
@@ -137,9 +132,7 @@ class Tracer:
         self._facts, self._skip, self._every = facts, frozenset(skip), every_op
         self._watch = tuple(watch)
         self._values = len(facts.program.values)
-        self._buffer_of_old = [origin.buffer for origin in entry.origins]
-        self._value_of_old = [origin.value for origin in entry.origins]
-        self._uploads = facts.program.ops.is_kind(HOST_WRITE).tolist()
+        self._buffer_of_old, self._value_of_old = entry.buffers, entry.values
         self._planned = entry.planned.copy()
         self._apart = {buffer: line.copy() for buffer, line in entry.apart.items()}
         self._keys = 0
@@ -207,13 +200,17 @@ class Tracer:
             if action == SNAP:
                 self._row(SAME, at, nbytes, key, since=self._phase - 1, value=out.guards[number][3])
         released = facts.released.get(step, ())
+        written = _union(place for value in facts.results[step] for place in self._places(value))
         for value in facts.results[step]:
-            unread = facts.owner[value] in released  # nobody reads it: whether it holds poison is no matter
-            action = HASH if unread else {4: HASH4, 8: HASH8}.get(facts.scanned[value], HASH)
             for low, high in self._places(value):
+                self._planned.put(low, high, value, rest=self._rest(low, high))
+        for low, high in written:
+            for a, b, value, _ in self._planned.meeting(low, high):
+                unread = facts.owner[value] in released  # nobody reads it: whether it holds poison is no matter
+                action = HASH if unread else {4: HASH4, 8: HASH8}.get(facts.scanned[value], HASH)
                 key = self._fresh(self._phase)
-                self._planned.put(low, high, value, key, rest=self._rest(low, high))
-                self._row(action, low, high - low, key, value=value)
+                self._planned.put(a, b, value, key)
+                self._row(action, a, b - a, key, value=value)
         for buffer in released:
             start = facts.origin[buffer]
             for low, high, tag, key in self._planned.within(start, start + int(facts.program.buffers.nbytes[buffer])):
@@ -256,7 +253,7 @@ class Tracer:
             return
         for low, high in runs:
             for a, b, tag, key in self._planned.meeting(base + low, base + high):
-                if tag >= 0 and b - a <= 2 * size:
+                if tag >= 0 and b - a <= min(2 * size, LARGE):
                     self._verify(a, b, tag, key)
 
     def _judge(self, step: int, value: int, line: Pieces) -> None:
