@@ -11,7 +11,7 @@ What this module does not see: how anything was measured, and which scenario it 
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -23,19 +23,25 @@ from allocsim.model import Document
 SESSION_FILE = "session.json"
 EVIDENCE_FILE = "evidence.json"
 
+LIMIT: Final = 1 << 62
+"""Largest magnitude of a whole number, as in the native document."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Difference = Annotated[int, msgspec.Meta(ge=-LIMIT, le=LIMIT)]
+
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     """K: one kernel run with a result exactly over an operand and apart from it."""
 
     kind: str
-    operand: int
-    result: int
+    operand: Count
+    result: Count
     declared: bool
     """Whether the kernel's author promises that this alias is safe."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
     """Largest relative difference between the two runs; 0 where they agree to the bit, None where one run left a NaN."""
-    cases: int
+    cases: Count
     """Shapes, dtypes and draws tried."""
 
 
@@ -46,12 +52,12 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     between. `result`: the op read the same bytes as the reference and wrote other ones: the kernel did it.
     """
 
-    run: int
-    op: int
+    run: Count
+    op: Count
     what: Literal["operand", "result"]
-    position: int
+    position: Count
     """Of the operand or result within the op."""
-    value: int
+    value: Count
     max_error: float | None
     """Relative to the largest magnitude of the reference; None where either holds a NaN or infinity."""
 
@@ -61,13 +67,13 @@ class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     elements: tuple[str, ...]
     """In words, one a change."""
-    nbytes: int
+    nbytes: Difference
     """Growth of the plan's peak, in bytes; negative where it shrank."""
-    pin_all_bytes: int | None
+    pin_all_bytes: Difference | None
     """The same for pinning everything."""
     minimal: bool
     """Whether leaving out any one element was tried and brought the fault back."""
-    trials: int
+    trials: Count
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,3 +139,6 @@ def _check(document: Document, record: _Record, source: str) -> None:
         if not 0 <= origin.position < len(positions):
             rule = f"{origin.what} {origin.position} does not exist; op {origin.op} has {len(positions)}"
             raise DocumentError(source, f"{place}.position", rule)
+        if positions[origin.position] != origin.value:
+            rule = f"{origin.what} {origin.position} of op {origin.op} is value {positions[origin.position]}, not {origin.value}"
+            raise DocumentError(source, f"{place}.value", rule)

@@ -75,6 +75,21 @@ CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
     "sub": _each(_broadcasts),
     "mul": _each(_broadcasts),
     "add_inplace": _each(_broadcasts),
+    "div": _each(_broadcasts),
+    "maximum": _each(_broadcasts),
+    "minimum": _each(_broadcasts),
+    "where": _rows(3),
+    **{
+        kind: _rows(1)
+        for kind in ("neg", "abs", "sgn", "step", "relu", "exp", "expm1", "log", "sqrt", "sqr", "sin", "cos", "tanh", "sigmoid")
+    },
+    **{kind: _rows(1) for kind in ("softplus", "gelu", "gelu_erf", "log_soft_max")},
+    **{kind: _rows(2) for kind in ("gelu_back", "gelu_erf_back", "log_soft_max_back")},
+    "pow": _rows(1, p=3.0),
+    "clamp": _rows(1, low=-0.5, high=0.5),
+    "clamp_back": _rows(2, low=-0.5, high=0.5),
+    "norm": _rows(1, eps=1e-5),
+    "norm_back": _rows(2, eps=1e-5),
     "scale": _rows(1, s=0.7),
     "repeat": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),
     "repeat_back": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),

@@ -22,7 +22,7 @@ _HOMES: Final = {
     "run_scenario": ("repro.run", "run"),
 }
 
-__all__ = ["Options", "Result", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]  # noqa: F822  # below
+__all__ = ["Options", "Result", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]
 
 
 def __getattr__(name: str) -> Any:

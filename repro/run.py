@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +42,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
 MODES: Final = ("default", "pinned", "reference")
+MOST_STEPS: Final = 10_000
 LOCKSTEP_RUNS: Final = 2
 """Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
 
@@ -100,19 +102,18 @@ class Result:
         return self.verdict.causes == frozenset(self.scenario.expected)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs` in `repro run --json`."""
-        first, *rest = self.scenario.expected or ((None, None),)
+        """Return the entry of `runs` in `repro run --json`; of joined scenarios, `expected` is the first one's, `matches` about all."""
+        class_, fault = self.scenario.expected[0] if self.scenario.expected else (None, None)
         return {
             "scenario": self.scenario.name,
             "matches": self.matches,
-            "expected": {"class": first[0], "fault": first[1], "also": [{"class": c, "fault": f} for c, f in rest]},
+            "expected": {"class": class_, "fault": fault},
             "verdict": self.verdict.as_json(),
             "detectors": dict(self.verdict.detectors),
             "modes": {
                 name: {
                     "loss": list(mode.loss),
                     "arena_bytes": mode.plan.peak_bytes,
-                    "first_difference": mode.first_difference,
                     "gradients": [
                         {"step": g.step, "layer": g.layer, "tensor": g.tensor, "ratio": g.ratio, "cosine": g.cosine}
                         for g in mode.gradients
@@ -165,6 +166,8 @@ class _Bench:
         setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps
+        if self.steps > MOST_STEPS:
+            raise ModelError("steps", f"{self.steps}; at most {MOST_STEPS} are run")
         if self.steps < scenario.least_steps:
             least = scenario.least_steps
             raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
@@ -240,13 +243,9 @@ class _Bench:
             found = origins(planned, reference, self.host(horizon))
         self.progress("lockstep", 1, 1)
         evidence = Evidence(document=session, audit=audit, origins=found, diverges=default.first_difference is not None)
-        return Evidence(
-            document=session,
-            audit=audit,
-            origins=found,
-            diverges=evidence.diverges,
-            cure=self.cure(evidence, horizon) if found or not judge(evidence).sound else None,
-        )
+        if judge(evidence).sound:
+            return evidence
+        return msgspec.structs.replace(evidence, cure=self.cure(evidence, horizon))
 
     def calls(self) -> Iterator[Case]:
         """The kernel calls of the program, as the audit wants them."""

@@ -6,7 +6,7 @@ the first step.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,13 @@ from repro.scenario import Training
 
 Array = NDArray[Any]
 
-TRAINED_ON_SEED = 1
+MOST_LAYERS: Final = 1_000
+"""Beyond this the weights alone take more than 14 GiB."""
+
+MOST_POSITIONS: Final = 32_768
+"""Beyond this the logits alone take more than 6 GiB."""
+
+TRAINED_ON_SEED: Final = 1
 """Added to the seed of the weights, so that the sequence is drawn independently of them."""
 
 
@@ -38,13 +44,13 @@ class Setup:
 def set_up(training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0) -> Setup:
     """Return graph, weights and inputs; `layers` and `seq` replace what the scenario states.
 
-    Raises ModelError for sizes below 1.
+    Raises ModelError for sizes that make no model.
     """
     layers = layers if layers is not None else training.layers
     seq = seq if seq is not None else training.seq
-    for name, size in (("layers", layers), ("seq", seq)):
-        if size < 1:
-            raise ModelError(name, f"{size}; at least 1 is needed")
+    for name, size, most in (("layers", layers, MOST_LAYERS), ("seq", seq, MOST_POSITIONS)):
+        if not 1 <= size <= most:
+            raise ModelError(name, f"{size} is not between 1 and {most}")
     config = replace(SMOLLM2_135M, layers=layers, seq=seq, alpha=training.lora_alpha)
     step = training_graph(config, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}

@@ -7,9 +7,20 @@ the two differ, the contract of the op (`engine.ops`) decides.
 `gradients(graph, loss, parameters, data)` differentiates that interpretation by HIPS autograd.
 """
 
+import math
+
 import autograd.numpy as np
 import numpy as plain  # noqa: ICN001 - np is autograd's here
 from autograd import grad
+from autograd.extend import defvjp, primitive
+
+
+@primitive
+def erf(x):
+    return plain.vectorize(math.erf, otypes=[plain.float64])(x) if x.size else x
+
+
+defvjp(erf, lambda _ans, x: lambda g: g * 2 / plain.sqrt(plain.pi) * np.exp(-(x**2)))
 
 
 def tile_to(b, shape):
@@ -88,6 +99,31 @@ MEANING = {
     "sub": lambda a, b: a - tile_to(b, a.shape),
     "mul": lambda a, b: a * tile_to(b, a.shape),
     "scale": lambda x, s: x * s,
+    "div": lambda a, b: a / tile_to(b, a.shape),
+    "maximum": lambda a, b: np.where(a >= tile_to(b, a.shape), a, tile_to(b, a.shape)),
+    "minimum": lambda a, b: np.where(a <= tile_to(b, a.shape), a, tile_to(b, a.shape)),
+    "where": lambda cond, a, b: np.where(cond > 0.5, a, b),
+    "neg": lambda x: -x,
+    "abs": np.abs,
+    "sgn": np.sign,
+    "step": lambda x: (x > 0) * 1.0,
+    "relu": lambda x: np.where(x > 0, x, 0.0),
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sqr": lambda x: x * x,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.log(1 + np.exp(x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(plain.sqrt(2 / plain.pi) * (x + 0.044715 * x**3))),
+    "gelu_erf": lambda x: 0.5 * x * (1 + erf(x / plain.sqrt(2))),
+    "clamp": lambda x, low, high: np.where(x < low, low, np.where(x > high, high, x)),
+    "pow": lambda x, p: x**p,
+    "norm": lambda x, eps: (x - np.mean(x, axis=-1, keepdims=True)) / np.sqrt(np.var(x, axis=-1, keepdims=True) + eps),
+    "log_soft_max": log_soft_max,
     "repeat": tile_to,
     "repeat_back": fold_to,
     "sum": lambda x: np.reshape(np.sum(x), (1,)),

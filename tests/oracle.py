@@ -12,17 +12,35 @@ Where several bytes or pairs could be the witness, the record names the first: t
 bytes of the record's buffer that are at fault, as half-open ranges.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from allocsim.checks.violations import KINDS, Stats, Violation
-from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Document, Event, Op, Plan, Problem, Program, Role, Run
+from facts import (
+    Address,
+    Where,
+    accesses,
+    addresses,
+    aliases,
+    apart,
+    as_ranges,
+    bytes_of,
+    live_steps,
+    ops_of,
+    permissible,
+    permitted,
+    persistent,
+    planned,
+    position,
+    producer,
+    slot_bytes,
+    touched,
+    unsafe,
+)
 
-Address = tuple[Any, int]
-Where = Callable[[int, int], Address]
-"""From (buffer, byte within it) to the place that byte has."""
+from allocsim.checks.violations import KINDS, Stats, Violation
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Document, Event, Op, Plan, Problem, Program, Run
 
 Tag = tuple[Any, ...]
 """(run, value, byte of the value), or ("content", name, byte of the buffer)."""
@@ -37,16 +55,6 @@ class Judgement:
     violations: list[Violation]
     warnings: list[Violation]
     stats: Stats
-
-
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """What one op does to one buffer."""
-
-    step: int
-    kind: str
-    reads: bool
-    writes: bool
 
 
 def judge(document: Document) -> Judgement:
@@ -78,108 +86,6 @@ def place(violation: Violation) -> tuple[int, int, int]:
     return run, step, ORDER[violation.kind]
 
 
-# --- what a program does, from its definition -----------------------------------------------------------------------------
-
-
-def bytes_of(program: Program, value: int) -> list[int]:
-    """Return the byte of the buffer for each byte of the value, element by element; those outside the buffer are left in."""
-    row = program.values[value]
-    places = []
-    for index in product(*(range(length) for length in row.shape)):
-        start = row.offset + sum(i * stride for i, stride in zip(index, row.strides, strict=True))
-        places += range(start, start + row.itemsize)
-    return places
-
-
-def touched(program: Program, value: int) -> set[int]:
-    """Return the bytes of its buffer that a value touches, without those outside the buffer."""
-    size = int(program.buffers.nbytes[program.values[value].buffer])
-    return {byte for byte in bytes_of(program, value) if 0 <= byte < size}
-
-
-def ops_of(program: Program, skip: Iterable[int] = ()) -> Iterator[Op]:
-    """Yield the ops that access memory: all but views and the uploads left out."""
-    left_out = set(skip)
-    return (op for op in program.ops if op.kind != VIEW and op.step not in left_out)
-
-
-def accesses(program: Program, skip: Iterable[int] = ()) -> dict[int, list[Access]]:
-    """Return what is done to each buffer, in order of steps; buffers without access have an empty list."""
-    done: dict[int, list[Access]] = {buffer: [] for buffer in range(len(program.buffers))}
-    for op in ops_of(program, skip):
-        reads = {program.values[v].buffer for v in op.operands}
-        writes = {program.values[v].buffer for v in op.results}
-        for buffer in reads | writes:
-            done[buffer].append(Access(step=op.step, kind=op.kind, reads=buffer in reads, writes=buffer in writes))
-    return done
-
-
-def live_steps(program: Program, skip: Iterable[int] = ()) -> dict[int, set[int]]:
-    """Return the steps in which each buffer is live: the derived lifetimes, spelled out."""
-    done = accesses(program, skip)
-    steps = {b: set(range(done[b][0].step, done[b][-1].step + 1)) if done[b] else set() for b in done}
-    for buffer in steps:
-        if persistent(program, buffer):
-            steps[buffer] = set(range(len(program.ops)))
-    return steps
-
-
-def persistent(program: Program, buffer: int) -> bool:
-    """Return whether the buffer is a parameter or state."""
-    return Role(int(program.buffers.role[buffer])) in (Role.PARAMETER, Role.STATE)
-
-
-def producer(program: Program, value: int) -> Op | None:
-    """Return the op that produces the value, if any does."""
-    return next((op for op in program.ops if value in op.results), None)
-
-
-def same_layout(program: Program, one: int, other: int) -> bool:
-    """Return whether two values have equal shape, item size, and strides in every dimension longer than 1."""
-    a, b = program.values[one], program.values[other]
-    if a.shape != b.shape or a.itemsize != b.itemsize:
-        return False
-    return all(s == t for length, s, t in zip(a.shape, a.strides, b.strides, strict=True) if length > 1)
-
-
-# --- where bytes are ------------------------------------------------------------------------------------------------------
-
-
-def apart(document: Document, program: Program) -> Where:
-    """Return where bytes are if every buffer has memory of its own."""
-    number = next(i for i, p in enumerate(document.programs) if p is program)
-
-    def where(buffer: int, byte: int) -> Address:
-        if persistent(program, buffer):
-            return ("persistent", program.buffers.names[buffer]), byte
-        return ("own", number, buffer), byte
-
-    return where
-
-
-def planned(document: Document, run: Run) -> Where:
-    """Return where the run's plan puts bytes; what it does not place has memory of its own."""
-    own = apart(document, run.program)
-
-    def where(buffer: int, byte: int) -> Address:
-        if run.plan.arena[buffer] < 0:
-            return own(buffer, byte)
-        return ("arena", int(run.plan.arena[buffer])), int(run.plan.offset[buffer]) + byte
-
-    return where
-
-
-def as_ranges(places: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return a set of bytes as half-open ranges."""
-    ranges: list[tuple[int, int]] = []
-    for byte in sorted(set(places)):
-        if ranges and ranges[-1][1] == byte:
-            ranges[-1] = (ranges[-1][0], byte + 1)
-        else:
-            ranges.append((byte, byte + 1))
-    return tuple(ranges)
-
-
 # --- the two replays ------------------------------------------------------------------------------------------------------
 
 
@@ -202,9 +108,9 @@ def replay(document: Document, session: list[Run], first: int) -> list[Violation
             for value in op.results:
                 buffer = program.values[value].buffer
                 size = int(program.buffers.nbytes[buffer])
-                for position, byte in enumerate(bytes_of(program, value)):
+                for nth, byte in enumerate(bytes_of(program, value)):
                     if 0 <= byte < size:
-                        memory[here(buffer, byte)] = reference[there(buffer, byte)] = (number, value, position)
+                        memory[here(buffer, byte)] = reference[there(buffer, byte)] = (number, value, nth)
     return found
 
 
@@ -253,6 +159,8 @@ def judge_read(
             witness = {"want_run": want_run, "want_op": want_op}
         else:
             other_run, other_op, other_buffer = origin(document, program, want)
+            if kind == "OverwrittenRead" and maker is not None and maker.step not in document.runs[number].skip:
+                witness = {"want_run": number, "want_op": maker.step}
         records.append(
             at(document, number, op, kind)(
                 value=value,
@@ -273,11 +181,12 @@ def is_of(document: Document, tag: Tag, program: Program, value: int) -> bool:
 
 
 def origin(document: Document, program: Program, tag: Tag | None) -> tuple[int | None, int | None, int | None]:
-    """Return (run, op, buffer) that wrote a tag; content has neither run nor op, nothing has nothing."""
+    """Return (run, op, buffer) that wrote a tag; nothing wrote content, whose buffer is named as the reader's program knows it."""
     if tag is None:
         return None, None, None
     if tag[0] == "content":
-        return None, None, None
+        mine = (b for b, name in enumerate(program.buffers.names) if name == tag[1] and persistent(program, b))
+        return None, None, next(mine, None)
     writer = document.runs[tag[0]].program
     maker = producer(writer, tag[1])
     assert maker is not None
@@ -300,79 +209,6 @@ def at(document: Document, number: int, op: Op, kind: str) -> Callable[..., Viol
         )
 
     return record
-
-
-def position(items: Iterable[Any], item: Any) -> int:
-    """Return the index of an item by identity."""
-    return next(i for i, candidate in enumerate(items) if candidate is item)
-
-
-# --- what one op may lay over what ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alias:
-    """A result and an operand of one op that share bytes."""
-
-    operand: int
-    result: int
-    shared: set[Address]
-    declared: bool
-    exact: bool
-    """Equal address of element 0 and equal layout."""
-
-
-def aliases(program: Program, op: Op, where: Where) -> list[Alias]:
-    """Return every pair (operand position, result position) of an op that shares a byte, in order of operands."""
-    found = []
-    for o, operand in enumerate(op.operands):
-        for r, result in enumerate(op.results):
-            shared = addresses(program, operand, where) & addresses(program, result, where)
-            if not shared:
-                continue
-            a, b = program.values[operand], program.values[result]
-            exact = where(a.buffer, a.offset) == where(b.buffer, b.offset) and same_layout(program, operand, result)
-            declared = op.in_place is not None and (o, r) in op.in_place
-            found.append(Alias(operand=o, result=r, shared=shared, declared=declared, exact=exact))
-    return found
-
-
-def addresses(program: Program, value: int, where: Where) -> set[Address]:
-    """Return the places of all bytes of a value."""
-    buffer = program.values[value].buffer
-    return {where(buffer, byte) for byte in touched(program, value)}
-
-
-def unsafe(op: Op, alias: Alias) -> bool:
-    """Return whether an alias breaks the rule of `In place`."""
-    return not (alias.exact and (alias.declared or op.in_place is None))
-
-
-def permitted(program: Program, donor: int, recipient: int, where: Where, skip: Iterable[int] = ()) -> bool:
-    """Return whether donor and recipient may overlap, with all buffers lying as `where` says."""
-    done = accesses(program, skip)
-    if persistent(program, donor) or persistent(program, recipient) or not done[donor] or not done[recipient]:
-        return False
-    last, first = done[donor][-1], done[recipient][0]
-    if last.step != first.step or last.writes or first.reads:
-        return False
-    op = program.ops[last.step]
-    found = aliases(program, op, where)
-    if any(unsafe(op, alias) for alias in found):
-        return False
-    pairs = op.in_place if op.in_place is not None else [(alias.operand, alias.result) for alias in found]
-    return any(
-        program.values[op.operands[o]].buffer == donor and program.values[op.results[r]].buffer == recipient for o, r in pairs
-    )
-
-
-def permissible(program: Program, donor: int, recipient: int, skip: Iterable[int] = ()) -> bool:
-    """Return whether the pair would be permitted if both lay at one address."""
-
-    def where(buffer: int, byte: int) -> Address:
-        return ("pair" if buffer in (donor, recipient) else buffer), byte
-
-    return permitted(program, donor, recipient, where, skip)
 
 
 # --- one run as planned ---------------------------------------------------------------------------------------------------
@@ -452,14 +288,6 @@ def judge_overlaps(document: Document, number: int, run: Run) -> list[Violation]
     return found
 
 
-def slot_bytes(plan: Plan, buffer: int, nbytes: int) -> set[Address]:
-    """Return the addresses of `nbytes` bytes from where a plan puts a buffer in an arena; none if it is in no arena."""
-    if plan.arena[buffer] < 0:
-        return set()
-    start = int(plan.offset[buffer])
-    return {(int(plan.arena[buffer]), byte) for byte in range(start, start + nbytes)}
-
-
 def overlap(document: Document, number: int, pair: tuple[int, int], step: int | None, shared: set[Address]) -> Violation:
     """Return the record of two buffers that share bytes; `step` is the first at which both live."""
     run = document.runs[number]
@@ -480,7 +308,7 @@ def overlap(document: Document, number: int, pair: tuple[int, int], step: int | 
 
 def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[Violation]:
     """Find the overlaps of a program without ops: the belief the plan was made from stands in for what is derived."""
-    problem = run.plan.problem
+    problem = standing_in(run)
     if problem is None:
         return []
     live = {buffer: believed_steps(problem, buffer) for buffer in range(len(problem.program.buffers))}
@@ -496,6 +324,12 @@ def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[V
             continue
         found.append(overlap(document, number, (one, other), None, shared))
     return found
+
+
+def standing_in(run: Run) -> Problem | None:
+    """Return the belief by which a run is judged: the plan's, if it is about the program run and that has no ops."""
+    problem = run.plan.problem
+    return problem if problem is not None and problem.program is run.program and not len(run.program.ops) else None
 
 
 def believed_steps(problem: Problem, buffer: int) -> set[int]:
@@ -526,7 +360,10 @@ def judge_slots(document: Document) -> list[Violation]:
 def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (kind, fields) for each way in which one slot is wrong."""
     program, plan = run.program, run.plan
-    size = int(program.buffers.nbytes[buffer])
+    size, used = int(program.buffers.nbytes[buffer]), bool(accesses(program, run.skip)[buffer])
+    needed = size
+    if (problem := standing_in(run)) is not None:
+        needed, used = int(problem.nbytes[buffer]), bool(problem.start[buffer] < problem.stop[buffer])
     arena, offset, nbytes = int(plan.arena[buffer]), int(plan.offset[buffer]), int(plan.nbytes[buffer])
     strays = [
         value
@@ -537,7 +374,7 @@ def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str
     if arena >= 0:
         capacity = document.arenas[arena].capacity
         outside = offset < 0 or (capacity is not None and offset + nbytes > capacity)
-        if nbytes < size:
+        if nbytes < needed:
             yield "Undersized", {}
         if offset % int(program.buffers.alignment[buffer]):
             yield "Misaligned", {}
@@ -545,7 +382,7 @@ def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str
             yield "WrongArena", {}
     if outside or strays:
         yield "OutOfBounds", {} if outside else {"value": strays[0]}
-    if arena == UNPLACED and accesses(program)[buffer]:
+    if arena == UNPLACED and used:
         yield "Unplaced", {}
 
 
@@ -580,29 +417,33 @@ def judge_belief(document: Document, problem: Problem) -> list[Violation]:
 
 
 def judge_events(document: Document, plan: Plan) -> list[Violation]:
-    """Judge what a planner says it did, in the order in which it says it, against itself and the slots."""
+    """Judge what a planner says it did, in the order in which it says it, against itself and the slots.
+
+    Where a recipient is allocated over its donor, as the pair permits, the donor's bytes pass to it: the donor need not be
+    freed, and may be, once.
+    """
     if not any(run.plan is plan for run in document.runs):
         return []
     fields = {"program": position(document.programs, plan.program), "plan": position(document.plans, plan)}
-    held: list[int] = []
+    where = planned(document, Run.of(plan))
+    holds: dict[int, bool] = {}
+    """Buffers allocated and not freed, and whether their bytes are still their own."""
     ever: set[int] = set()
     found: list[Violation] = []
     for step, event, buffer in plan.events.tolist():
         if event == Event.FREE:
-            if buffer in held:
-                held.remove(buffer)
-                continue
-            kind = "DoubleFree" if buffer in ever else "FreeOfUnallocated"
-            found.append(Violation(kind=kind, step=step, buffer=buffer, **fields))
+            if holds.pop(buffer, None) is None:
+                kind = "DoubleFree" if buffer in ever else "FreeOfUnallocated"
+                found.append(Violation(kind=kind, step=step, buffer=buffer, **fields))
             continue
         mine = slot_bytes(plan, buffer, int(plan.nbytes[buffer]))
-        found += [
-            Violation(kind="AllocOverLive", step=step, buffer=buffer, other_buffer=other, **fields)
-            for other in held
-            if other == buffer or mine & slot_bytes(plan, other, int(plan.nbytes[other]))
-        ]
-        if buffer not in held:
-            held.append(buffer)
+        for other in [other for other, owned in holds.items() if owned]:
+            over = mine & slot_bytes(plan, other, int(plan.nbytes[other]))
+            if other != buffer and over and permitted(plan.program, other, buffer, where):
+                holds[other] = False
+            elif other == buffer or over:
+                found.append(Violation(kind="AllocOverLive", step=step, buffer=buffer, other_buffer=other, **fields))
+        holds[buffer] = True
         ever.add(buffer)
     return found
 
@@ -654,7 +495,7 @@ def lower_bound(run: Run) -> int:
 
 def lower_bound_believed(run: Run, slotted: list[int]) -> int:
     """Return the same for a program without ops, as believed."""
-    problem = run.plan.problem
+    problem = standing_in(run)
     if problem is None:
         return 0
     size = {buffer: int(problem.nbytes[buffer]) for buffer in slotted}

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from oracle import judge
 
+from allocsim.checks import check
 from allocsim.model import Document
 
 JUDGES: dict[str, Callable[[Document], Counter[str]]] = {
+    "checks": lambda document: kinds(check(document)),
     "oracle": lambda document: kinds(judge(document)),
 }
 """What can say which kinds are in a document, and how often."""

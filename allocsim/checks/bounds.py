@@ -4,7 +4,8 @@
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
 * `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that live there and have a slot in an arena.
   Where an op could hand buffers over in place (permissible pairs, each buffer in one pair), the two of a pair count once,
-  as the larger: the pairing that saves most is taken, found exactly up to `EXACT` possible pairs of an op, and bounded from above
+  as the larger: the pairing that saves most is taken, found exactly up to `EXACT` possible pairs of an op (`EXACT_MIXED` where there
+  are no ops and pairs form chains), and bounded from above
   beyond (so the bound stays a bound).
 
 Lifetimes and pairs are the derived ones, those of its problem where a program has no ops. Sums are Python ints and do not wrap.
@@ -28,6 +29,9 @@ from allocsim.model import Plan
 
 EXACT = 64
 """Possible pairs of one op up to which the best pairing is searched for."""
+
+EXACT_MIXED = 12
+"""The same where a buffer is donor of one pair and recipient of another."""
 
 Pair = tuple[int, int]
 
@@ -108,7 +112,21 @@ def _best(weights: dict[Pair, int]) -> int:
     bound = min(sum(donors.values()), sum(recipients.values()))
     if len(donors) == 1 or len(recipients) == 1:
         return max(weights.values())
+    if (
+        donors.keys() & recipients.keys()
+    ):  # only without ops: a buffer of one step may be donor of one pair and recipient of another
+        edges = tuple({frozenset(pair): weight for pair, weight in weights.items()}.items())
+        return _matching(edges) if len(edges) <= EXACT_MIXED else bound
     return bound if len(weights) > EXACT else _pairing(weights)
+
+
+def _matching(edges: tuple[tuple[frozenset[int], int], ...]) -> int:
+    """Return the largest weight of edges of which no two meet; O(2^edges)."""
+    if not edges:
+        return 0
+    (pair, weight), *rest = edges
+    apart = tuple(edge for edge in rest if not edge[0] & pair)
+    return max(weight + _matching(apart), _matching(tuple(rest)))
 
 
 def _pairing(weights: dict[Pair, int]) -> int:

@@ -18,7 +18,7 @@ Each read, of each value that an op (no view, not skipped) has among its operand
     Content counts as no other value: it is found only where the host left out the upload that would replace it.
 Records
     `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the lowest such byte: `other_*` the write
-    found (none if nothing did; run and op none, buffer given, if it is content), `want_*` the write wanted. For `OverwrittenRead`
+    found (none if nothing did; run and op none if it is content, its buffer as the reader's program numbers it, if it has it), `want_*` the write wanted. For `OverwrittenRead`
     the write wanted is the value's own in this run, none if its upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
 
 How: memory is `Segments`, one for each arena, holding numbers of writes; apart, most buffers are written whole and keep one number. A
@@ -287,7 +287,7 @@ class _Memory:
         ranges = merged((place.low, place.high) for place in places)
         found = places[0].found
         wanted = self._own_write(position, value) if kind == "OverwrittenRead" else places[0].wanted
-        finder, wanter = self._witness(found), self._witness(wanted)
+        finder, wanter = self._witness(found, trial), self._witness(wanted, trial)
         read = f"{op_words(program, op)} reads {bytes_words(ranges)} of {buffer_words(program, buffer)} as {value_words(program, value)}"
         where = slot_words(program, trial.plan, buffer)
         messages = {
@@ -317,13 +317,15 @@ class _Memory:
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.first_number[position] + value
 
-    def _witness(self, number: int) -> "_Witness":
+    def _witness(self, number: int, reader: Trial) -> "_Witness":
         if number == NEVER:
             return _Witness(words="nobody")
         if number <= CONTENT:
             trial, buffer = self.identities.home[CONTENT - number]
             words = f"the content laid for {buffer_words(trial.program, buffer)}"
-            return _Witness(program=trial.program, buffer=buffer, words=words)
+            mine = self.identities.of[reader.program_index]  # content has no run, so its buffer is named as the reader knows it
+            known = mine.index(CONTENT - number) if CONTENT - number in mine else None
+            return _Witness(program=reader.program, buffer=known, words=words)
         position = self._run_of(number)
         trial = self.trials[position]
         value = number - self.first_number[position]

@@ -8,8 +8,8 @@ freed, `step` the event's own. One record for each event at fault; of an allocat
     AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
                          allocated; `other_buffer` is that one
 
-A donor hands its bytes over to a recipient: where a plan may lay the pair over each other (`placement`) and their slots begin at one
-address, allocating the recipient over the donor is no defect. From then on the bytes are the recipient's; the planner may still free the donor, once.
+A donor hands its bytes over to a recipient: where a plan may lay the pair over each other (`placement`) and their slots share a byte,
+allocating the recipient over the donor is no defect. From then on the bytes are the recipient's; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
 
@@ -77,7 +77,7 @@ class _Book:
                 state[buffer] = FREED
                 continue
             for donor in self.donors.get(buffer, ()):
-                if state[donor] == ALLOCATED and self._at_one_address(donor, buffer):
+                if state[donor] == ALLOCATED and self._shared(donor, buffer):
                     held.append(_Held(buffer=donor, first=since[donor], stop=number))
                     state[donor] = HANDED
             if state[buffer] == ALLOCATED:
@@ -116,10 +116,6 @@ class _Book:
         shift = int(plan.offset[other]) - int(plan.offset[buffer])
         low, high = max(shift, 0), min(int(plan.nbytes[buffer]), shift + int(plan.nbytes[other]))
         return ((low, high),) if low < high else ()
-
-    def _at_one_address(self, buffer: int, other: int) -> bool:
-        plan = self.plan
-        return bool(plan.placed[buffer] and plan.arena[buffer] == plan.arena[other] and plan.offset[buffer] == plan.offset[other])
 
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
         plan, program = self.plan, self.plan.program

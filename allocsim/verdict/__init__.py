@@ -23,20 +23,14 @@ from allocsim.evidence import Evidence
 from allocsim.verdict.case import Case
 from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, unexplained
 from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
-from allocsim.verdict.rows import BELIEF_ROWS, ROWS, Row
+from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict for this evidence."""
     case = Case(evidence)
-    findings = _join(
-        (
-            *plan_findings(case),
-            *kernel_findings(case),
-            *belief_findings(case),
-        )
-    )
-    findings = findings or tuple(unexplained(case))
+    found = [*plan_findings(case), *kernel_findings(case), *belief_findings(case)]
+    findings = _join((*found, *unexplained(case, found)))
     cure = evidence.cure
     return Verdict(
         findings=findings,
@@ -53,7 +47,7 @@ def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Join findings of one class and party, keep the earliest of each, and order them by when they strike."""
     joined: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
-    for finding in sorted(findings, key=lambda f: (f.run, f.step)):
+    for finding in sorted(findings, key=lambda f: (f.run, f.step, f.class_, f.fault)):
         key = (finding.class_, finding.fault)
         joined.setdefault(key, finding)
         counts[key] = counts.get(key, 0) + 1
@@ -87,19 +81,21 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
                 if row.measured == "unsafe" and row.declared
             ],
         ),
-        "R": _status(
-            sum(v.run is not None and v.run > 0 and not _same_in_first_run(case, v) for v in case.static), runs=len(case.runs)
-        )
-        if len(case.runs) > 1
-        else not_run | {"why": "one run"},
+        "R": _status(_only_later(case), runs=len(case.runs)) if len(case.runs) > 1 else not_run | {"why": "one run"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},
     }
 
 
-def _same_in_first_run(case: Case, v: Violation) -> bool:
-    return any(w.run == 0 and (w.kind, w.op, w.value, w.buffer) == (v.kind, v.op, v.value, v.buffer) for w in case.static)
+def _only_later(case: Case) -> int:
+    """Count the violations of later runs that the first run, of the same program, does not show."""
+
+    def place(v: Violation) -> tuple[object, ...]:
+        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
+
+    first = {place(v) for v in case.static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in case.static)
 
 
 def _status(count: int, **more: Any) -> dict[str, Any]:
@@ -142,4 +138,4 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:+.2f} MiB"
 
 
-__all__ = ["BELIEF_ROWS", "CLASSES", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]
+__all__ = ["BELIEF_ROWS", "CLASSES", "MEASURED_ROWS", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]

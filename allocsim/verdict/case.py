@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocsim.checks import Violation, check
+from allocsim.cure import used_pairs
 from allocsim.evidence import Evidence
-from allocsim.model import VIEW, Op, Problem, Program, Run
+from allocsim.model import VIEW, Op, Plan, Problem, Program, Run
 from allocsim.verdict.records import Witness
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
@@ -27,6 +29,9 @@ class Case:
         self.report = check(evidence.document)
         self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
+        self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
+        self._donors: dict[int, Mapping[int, tuple[int, ...]]] = {}
+        self._reads: dict[int, Mapping[int, tuple[tuple[int, bool], ...]]] = {}
 
     def run(self, violation: Violation) -> Run | None:
         """The run a violation belongs to, if any."""
@@ -50,26 +55,50 @@ class Case:
         """An op of a run; None for content laid before the session."""
         return self.runs[run].program.ops[step] if run is not None and step is not None else None
 
+    def other_buffer(self, violation: Violation) -> int | None:
+        """`other_buffer` in the tables of the violation's own run; None if it is a buffer of another program.
+
+        It comes numbered as in the program of the write found, and for content (no run) as in the reader's.
+        """
+        run = self.run(violation)
+        if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
+            return violation.other_buffer
+        return None
+
     @cached_property
-    def bad_recipients(self) -> frozenset[tuple[int, int]]:
-        """(problem, buffer) of the recipients of pairs that are not permitted."""
+    def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
+        """(id of the problem, donor, recipient) of the pairs believed that are not permitted."""
         problems = self.evidence.document.problems
-        pairs = (v for v in self.beliefs if v.kind == "BadShare" and v.problem is not None)
-        recipients = set()
-        for v in pairs:
-            assert v.problem is not None
-            recipients.add((id(problems[v.problem]), v.other_buffer if v.other_buffer is not None else -1))
-        return frozenset(recipients)
+        return frozenset(
+            (id(problems[v.problem]), v.buffer, v.other_buffer)
+            for v in self.beliefs
+            if v.kind == "BadShare" and v.problem is not None and v.buffer is not None and v.other_buffer is not None
+        )
 
     @cached_property
     def short_lifetimes(self) -> Mapping[tuple[int, int], Violation]:
-        """(problem, buffer) -> the belief that ends too early or starts too late."""
+        """(id of the problem, buffer) -> the belief that ends too early or starts too late."""
         problems = self.evidence.document.problems
         return {
             (id(problems[v.problem]), v.buffer): v
             for v in self.beliefs
             if v.kind in ("LifetimeTooShort", "MissingPin") and v.problem is not None and v.buffer is not None
         }
+
+    def donors(self, plan: Plan) -> Mapping[int, tuple[int, ...]]:
+        """Recipient -> the donors whose place the plan gave it, as its belief allows."""
+        if id(plan) not in self._donors:
+            found: dict[int, tuple[int, ...]] = {}
+            for donor, recipient in used_pairs(plan):
+                found[recipient] = (*found.get(recipient, ()), donor)
+            self._donors[id(plan)] = found
+        return self._donors[id(plan)]
+
+    def reads(self, program: Program, buffer: int) -> tuple[tuple[int, bool], ...]:
+        """(step, through a view?) of every op that reads a buffer, in order; through a view if no operand is the buffer's own."""
+        if id(program) not in self._reads:
+            self._reads[id(program)] = _reads(program)
+        return self._reads[id(program)].get(buffer, ())
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
@@ -87,22 +116,28 @@ class Case:
         step: int | None,
         *,
         program: Program,
+        home: int | None = None,
         value: int | None = None,
         buffer: int | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
     ) -> Witness:
-        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of `program`."""
-        if run is not None and 0 <= run < len(self.runs):
-            program = self.runs[run].program
+        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of run `home` (by default `run`).
+
+        `program` has the tables of what belongs to no run: a plan, a belief, content laid before the session.
+        """
+        op = self.op(run, step) if run is not None else program.ops[step] if step is not None else None
+        home = run if home is None else home
+        plan = self.runs[home].plan if home is not None else None
+        if home is not None:
+            program = self.runs[home].program
         if buffer is None and value is not None:
             buffer = int(program.values.buffer[value])
-        plan = self.runs[run].plan if run is not None and 0 <= run < len(self.runs) else None
         placed = plan is not None and buffer is not None and bool(plan.placed[buffer])
         return Witness(
             run=run,
             op=step,
-            op_name=program.ops.names[step] if step is not None else None,
-            kind=program.ops.kinds[program.ops.kind[step]] if step is not None else None,
+            op_name=op.name if op is not None else None,
+            kind=op.kind if op is not None else None,
             value=value,
             value_name=program.values.names[value] if value is not None else None,
             buffer=buffer,
@@ -110,6 +145,35 @@ class Case:
             bytes=ranges,
             address=int(plan.offset[buffer]) if plan is not None and placed and buffer is not None else None,
         )
+
+
+def _reads(program: Program) -> Mapping[int, tuple[tuple[int, bool], ...]]:
+    values, ops = program.values, program.ops
+    steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+    keep = ~ops.is_kind(VIEW)[steps]
+    own = own_values(program)[ops.operands]
+    found: dict[int, dict[int, bool]] = {}
+    for step, buffer, direct in zip(
+        steps[keep].tolist(), values.buffer[ops.operands[keep]].tolist(), own[keep].tolist(), strict=True
+    ):
+        at = found.setdefault(buffer, {})
+        at[step] = at.get(step, True) and not direct
+    return {buffer: tuple(sorted(at.items())) for buffer, at in found.items()}
+
+
+def own_values(program: Program) -> NDArray[np.bool_]:
+    """Return which values are their buffer's own; the others are views of it. Mask over values, O(values).
+
+    Own is what an op other than `view` makes, and, in a buffer no such op writes (content), what no op makes.
+    """
+    producer, buffer = program.producer, program.values.buffer
+    view = np.append(program.ops.is_kind(VIEW), False)[producer]
+    made = (producer >= 0) & ~view
+    written = np.zeros(len(program.buffers), dtype=np.bool_)
+    written[buffer[made]] = True
+    persistent = program.buffers.persistent[buffer]
+    mask: NDArray[np.bool_] = made | ((producer < 0) & (~written[buffer] | persistent))
+    return mask
 
 
 def _aliases(run: Run) -> Iterator[tuple[int, int, int]]:

@@ -6,24 +6,39 @@ declaration; and what D saw that nothing accounts for, which is said plainly and
 What this module does not see: how the findings are ordered, joined and worded as one verdict.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
 from allocsim.verdict.case import BELIEF_KINDS, Case
+from allocsim.verdict.facts import bad_pair, believed_over, earlier_run
 from allocsim.verdict.records import Finding, Witness
-from allocsim.verdict.rows import BELIEF_ROWS, ROWS, Row, earlier_run, writer_was_bad_recipient
+from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
+
+TELLING: Final = ("StaleRead", "UnsafeInPlace", "ResultsOverlap")
+"""Kinds that tell more of two buffers than that they overlap: who suffers, and how it came about."""
 
 
 def plan_findings(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each violation of the plan; an overlap that some late read already shows is not told twice."""
-    stale = {(v.run, v.buffer) for v in case.static if v.kind == "StaleRead"}
-    for v in case.static:
-        if v.kind == "Overlap" and stale.intersection(((v.run, v.buffer), (v.run, v.other_buffer))):
-            continue  # the read that suffers from this overlap tells more
+    """Yield a finding for each violation of the plan; an overlap is not told beside the harm that came of it.
+
+    That is: a record of `TELLING` about the same two buffers, or a stale read of one of them for the same cause.
+    """
+    told: set[tuple[int | None, frozenset[int | None]]] = set()
+    harmed: set[tuple[int | None, int | None, tuple[str, str]]] = set()
+    for v in sorted((*case.static, *case.history), key=lambda v: v.kind == "Overlap"):
         row = next((row for row in ROWS if v.kind in row.kinds and row.applies(case, v)), None)
-        if row is not None:
-            yield _finding(case, v, row)
+        if row is None:
+            continue
+        pair, cause = frozenset((v.buffer, v.other_buffer)), (row.class_, row.fault)
+        if v.kind == "Overlap" and ((v.run, pair) in told or any((v.run, buffer, cause) in harmed for buffer in pair)):
+            continue
+        if v.kind in TELLING:
+            told.add((v.run, pair))
+        if v.kind == "StaleRead":
+            harmed.add((v.run, v.buffer, cause))
+        yield _finding(case, v, row)
 
 
 def belief_findings(case: Case) -> Iterator[Finding]:
@@ -39,11 +54,8 @@ def belief_findings(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, v: Violation, row: Row) -> Finding:
     program = case.program(v)
     reader = case.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
-    writer = None
-    if v.other_op is not None or v.other_buffer is not None:
-        other_run = v.other_run if v.other_run is not None else v.run
-        writer = case.witness(other_run, v.other_op, buffer=v.other_buffer, program=program)
-    victim = case.witness(v.want_run, v.want_op, buffer=v.buffer, ranges=v.bytes, program=program)
+    victim = case.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
+    writer = _writer(case, v)
     return Finding(
         class_=row.class_,
         fault=row.fault,
@@ -55,6 +67,14 @@ def _finding(case: Case, v: Violation, row: Row) -> Finding:
         reader=reader,
         belief=_failed_belief(case, v),
     )
+
+
+def _writer(case: Case, v: Violation) -> Witness | None:
+    """Who wrote what was found, where somebody did."""
+    if v.other_op is None and v.other_buffer is None:
+        return None
+    other_run = v.other_run if v.other_run is not None else v.run
+    return case.witness(other_run, v.other_op, buffer=v.other_buffer, program=case.program(v))
 
 
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
@@ -76,76 +96,88 @@ def _failed_belief(case: Case, v: Violation) -> str | None:
     name, start, stop = program.buffers.names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if earlier_run(case, v):
         return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
-    if v.kind == "BadShare" or writer_was_bad_recipient(case, v):
-        return f"the belief lets another buffer take {name} over in place, which is not permitted"
     if v.kind == "UnsafeInPlace":
         return f"the belief takes op {v.op} to be safe in place; its kernel does not declare that pair"
+    if v.kind == "BadShare" or bad_pair(case, v):
+        return f"the belief lets another buffer take {name} over in place, which is not permitted"
     if v.op is not None and not start <= v.op < stop:
         return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
-    if v.kind in BELIEF_KINDS:
-        return v.message
-    return None
+    if v.kind == "StaleRead" and believed_over(case, v):
+        return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
+    return v.message if v.kind in BELIEF_KINDS else None
 
 
 def kernel_findings(case: Case) -> Iterator[Finding]:
-    """A declared pair, measured unsafe, used by the plan, and (where D ran) wrong there with its inputs right."""
+    """A pair measured unsafe that the plan uses, with (where D ran) a wrong result from right operands at that very op.
+
+    A pair known not to be declared is none of K's business: S calls its use unsafe without running anything.
+    """
     evidence = case.evidence
-    unsafe = {
-        (row.kind, row.operand, row.result): row for row in evidence.audit or () if row.measured == "unsafe" and row.declared
-    }
+    unsafe = {(row.kind, row.operand, row.result): row for row in evidence.audit or () if row.measured == "unsafe"}
     if not unsafe:
         return
-    wrong = None if evidence.origins is None else {(o.run, o.op): o for o in evidence.origins if o.what == "result"}
+    wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
     for run, aliases in enumerate(case.aliases):
-        program = case.runs[run].program
-        kinds = program.ops.kinds
+        ops = case.runs[run].program.ops
         for step, operand, result in sorted(aliases):
-            row = unsafe.get((kinds[program.ops.kind[step]], operand, result))
+            row = unsafe.get((ops.kinds[ops.kind[step]], operand, result))
             if row is None or (wrong is not None and (run, step) not in wrong):
                 continue
-            yield _kernel_finding(case, run, step, row, confirmed=wrong is not None)
+            promised = ops[step].in_place
+            if promised is None or (operand, result) in promised:
+                meaning = ASSUMED_UNSAFE if promised is None and not row.declared else KERNEL_UNSAFE
+                yield _kernel_finding(case, run, step, row, meaning, confirmed=wrong is not None)
 
 
-def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, *, confirmed: bool) -> Finding:
+def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Row, *, confirmed: bool) -> Finding:
     program = case.runs[run].program
     op = program.ops[step]
     operand, result = op.operands[row.operand], op.results[row.result]
     doubt = "" if confirmed else " (not confirmed: no differential run)"
+    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
+    promise, relied = (
+        ("as it declares to be", f"what {row.kind} declares")
+        if meaning is KERNEL_UNSAFE
+        else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
+    )
     victim = case.witness(run, step, value=operand, buffer=int(program.values.buffer[operand]), program=program)
     return Finding(
-        class_="C04",
-        fault="kernel",
+        class_=meaning.class_,
+        fault=meaning.fault,
         text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}"
-        f" (error {'up to ' + format(row.max_error, '.3g') if row.max_error is not None else 'beyond all bounds'}"
-        f" in {row.cases} cases), as it declares to be{doubt}",
+        f" (error {error} in {row.cases} case{'s'[: row.cases != 1]}), {promise}{doubt}",
         run=run,
         step=step,
         victim=victim,
         writer=case.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
         reader=victim,
-        belief=f"the plan relies on what {row.kind} declares: result {row.result} may lie over operand {row.operand}",
+        belief=f"the plan relies on {relied}: result {row.result} may lie over operand {row.operand}",
     )
 
 
-def unexplained(case: Case) -> Iterator[Finding]:
-    """What D saw and no row accounts for: said plainly, with what is missing."""
+def unexplained(case: Case, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """What D saw and no violation or unsafe pair at that op accounts for: said plainly, with what is missing."""
     evidence = case.evidence
-    if evidence.origins:
-        first = evidence.origins[0]
-        what = "its inputs are right" if first.what == "result" else "its bytes changed between write and read"
+    if case.report.count > len(case.report.violations):
+        return  # what is not listed may account for it
+    explained = {(v.run, v.op) for v in case.static} | {(f.run, f.step) for f in findings}
+    for origin in evidence.origins or ():
+        if (origin.run, origin.op) in explained:
+            continue
+        what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
         missing = "K has not measured this kernel" if evidence.audit is None else "S and K find nothing that accounts for it"
         yield Finding(
-            class_="unknown",
-            fault="unknown",
-            text=f"{origin_text(case, first)}: {what}, but {missing}",
-            run=first.run,
-            step=first.op,
-            victim=case.witness(first.run, first.op, value=first.value, program=case.runs[first.run].program),
+            class_=UNEXPLAINED.class_,
+            fault=UNEXPLAINED.fault,
+            text=f"{origin_text(case, origin)}: {what}, but {missing}",
+            run=origin.run,
+            step=origin.op,
+            victim=case.witness(origin.run, origin.op, value=origin.value, program=case.runs[origin.run].program),
         )
-    elif evidence.diverges:
+    if evidence.diverges and not evidence.origins and not findings:
         yield Finding(
-            class_="unknown",
-            fault="unknown",
+            class_=UNEXPLAINED.class_,
+            fault=UNEXPLAINED.fault,
             text="the default run differs from the reference, but no op could be found that makes the difference",
         )
 

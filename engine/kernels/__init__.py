@@ -12,7 +12,7 @@ Importing this package neither loads numba nor compiles anything.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,27 @@ __all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel"]
 
 _EVERY: Final = ((0, 0), (1, 0))
 _FIRST: Final = ((0, 0),)
+
+
+_UFUNCS: Final[dict[str, tuple[Any, ...]]] = {
+    "neg": (np.negative,),
+    "abs": (np.absolute,),
+    "sgn": (np.sign,),
+    "step": (np.heaviside, 0.0),
+    "relu": (ew.maximum, 0.0),
+    "exp": (np.exp,),
+    "expm1": (np.expm1,),
+    "log": (np.log,),
+    "sqrt": (np.sqrt,),
+    "sqr": (np.square,),
+    "sin": (np.sin,),
+    "cos": (np.cos,),
+    "tanh": (np.tanh,),
+}
+"""Functions that are one numpy ufunc, with constants behind the operand. All are UNARY, SQR, SQRT, LOG, SIN or COS to ggml."""
+
+_MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
+"""Functions with a compiled map of their own."""
 
 
 def _table() -> dict[str, dict[str, Kernel]]:
@@ -48,6 +69,21 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "add": {"numpy": Kernel(bind=ew.bind_binary("add", np.add), in_place=_EVERY)},
         "sub": {"numpy": Kernel(bind=ew.bind_binary("sub", np.subtract), in_place=_EVERY)},
         "mul": {"numpy": Kernel(bind=ew.bind_binary("mul", np.multiply), in_place=_EVERY)},
+        "div": {"numpy": Kernel(bind=ew.bind_binary("div", np.divide), in_place=_EVERY)},
+        "maximum": {"numpy": Kernel(bind=ew.bind_binary("maximum", ew.maximum))},
+        "minimum": {"numpy": Kernel(bind=ew.bind_binary("minimum", ew.minimum))},
+        "where": {"one_pass": Kernel(bind=rowwise.bind_elements("where"))},
+        **{kind: {"numpy": Kernel(bind=ew.bind_unary(kind, *how), in_place=_FIRST)} for kind, how in _UFUNCS.items()},
+        **{kind: {"one_pass": Kernel(bind=rowwise.bind_elements(kind), in_place=_FIRST)} for kind in _MAPS},
+        "gelu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("gelu_back"), note="not on ggml's list")},
+        "gelu_erf_back": {"one_pass": Kernel(bind=rowwise.bind_elements("gelu_erf_back"), note="not on ggml's list")},
+        "pow": {"numpy": Kernel(bind=ew.bind_pow, note="ggml has none")},
+        "clamp": {"numpy": Kernel(bind=ew.bind_clamp, in_place=_FIRST, note="on ggml's list since 0.25.3")},
+        "clamp_back": {"one_pass": Kernel(bind=rowwise.bind_clamp_back)},
+        "norm": {"one_pass": Kernel(bind=rowwise.bind_rows("norm", "eps"), note="not on ggml's list")},
+        "norm_back": {"one_pass": Kernel(bind=rowwise.bind_rows("norm_back", "eps"))},
+        "log_soft_max": {"one_pass": Kernel(bind=rowwise.bind_rows("log_soft_max"))},
+        "log_soft_max_back": {"one_pass": Kernel(bind=rowwise.bind_rows("log_soft_max_back"))},
         "scale": {"numpy": Kernel(bind=ew.bind_scale, in_place=_FIRST)},
         "repeat": {"numpy": Kernel(bind=ew.bind_repeat)},
         "repeat_back": {"numpy": Kernel(bind=ew.bind_repeat_back)},

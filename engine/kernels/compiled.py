@@ -370,6 +370,201 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
         _copy(block, o)
 
 
+@_kernel
+def sigmoid(x: Any, out: Any) -> None:
+    """Write out = 1 / (1 + exp(-x)). x, out: (n,)."""
+    block = _block(out)
+    one = x.dtype.type(1)
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = one / (one + _exp(-a[i]))
+        _copy(block, o)
+
+
+@_kernel
+def softplus(x: Any, out: Any) -> None:
+    """Write out = max(x, 0) + log(1 + exp(-|x|)), which is log(1 + exp(x)). x, out: (n,)."""
+    block = _block(out)
+    zero = x.dtype.type(0)
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = _maximum(a[i], zero) + np.log1p(_exp(-abs(a[i])))
+        _copy(block, o)
+
+
+@_kernel
+def gelu(x: Any, out: Any) -> None:
+    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)). x, out: (n,)."""
+    block = _block(out)
+    t = x.dtype.type
+    one, c, k = t(1), t(0.044715), t(-2 * 0.7978845608028654)
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = a[i] / (one + _exp(k * (a[i] + c * (a[i] * a[i] * a[i]))))
+        _copy(block, o)
+
+
+@_kernel
+def gelu_back(dy: Any, x: Any, out: Any) -> None:
+    """Write out = dy * (s + x s (1 - s) 2u'), s = 1 / (1 + exp(-2u)), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). All (n,)."""
+    block = _block(out)
+    t = x.dtype.type
+    one, c, c3, k = t(1), t(0.044715), t(3 * 0.044715), t(2 * 0.7978845608028654)
+    for start in range(0, x.size, BLOCK):
+        stop = start + BLOCK
+        a, b, o = dy[start:stop], x[start:stop], out[start:stop]
+        for i in range(o.size):
+            s = one / (one + _exp(-k * (b[i] + c * (b[i] * b[i] * b[i]))))
+            block[i] = a[i] * (s + b[i] * s * (one - s) * k * (one + c3 * b[i] * b[i]))
+        _copy(block, o)
+
+
+@_kernel
+def gelu_erf(x: Any, out: Any) -> None:
+    """Write out = x / 2 * (1 + erf(x / sqrt 2)). x, out: (n,)."""
+    block = _block(out)
+    t = x.dtype.type
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = t(0.5) * a[i] * (t(1) + t(math.erf(a[i] * t(0.7071067811865476))))
+        _copy(block, o)
+
+
+@_kernel
+def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
+    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. dy, x, out: (n,)."""
+    block = _block(out)
+    t = x.dtype.type
+    for start in range(0, x.size, BLOCK):
+        stop = start + BLOCK
+        a, b, o = dy[start:stop], x[start:stop], out[start:stop]
+        for i in range(o.size):
+            below = t(0.5) * (t(1) + t(math.erf(b[i] * t(0.7071067811865476))))
+            block[i] = a[i] * (below + b[i] * t(0.3989422804014327) * _exp(t(-0.5) * b[i] * b[i]))
+        _copy(block, o)
+
+
+@_kernel
+def clamp_back(dy: Any, x: Any, low: Any, high: Any, out: Any) -> None:
+    """Write out = dy where low <= x <= high, 0 elsewhere. dy, x, out: (n,)."""
+    block = _block(out)
+    zero = x.dtype.type(0)
+    for start in range(0, x.size, BLOCK):
+        stop = start + BLOCK
+        a, b, o = dy[start:stop], x[start:stop], out[start:stop]
+        for i in range(o.size):
+            block[i] = a[i] if low <= b[i] <= high else (zero if b[i] == b[i] else b[i])
+        _copy(block, o)
+
+
+@_kernel
+def where(cond: Any, a: Any, b: Any, out: Any) -> None:
+    """Write out = a where cond is not 0, b where it is, NaN where it is that. cond, a, b, out: (n,)."""
+    block = _block(out)
+    for start in range(0, a.size, BLOCK):
+        stop = start + BLOCK
+        c, x, y, o = cond[start:stop], a[start:stop], b[start:stop], out[start:stop]
+        for i in range(o.size):
+            block[i] = c[i] if c[i] != c[i] else (x[i] if c[i] != 0 else y[i])
+        _copy(block, o)
+
+
+@_sum
+def _spread(a: Any, mean: Any) -> Any:
+    """Return the sum of squared distances from the mean."""
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        total += (a[i] - mean) * (a[i] - mean)
+    return total
+
+
+@_sum
+def _dot_around(a: Any, b: Any, mean: Any) -> Any:
+    """Return the sum of a * (b - mean)."""
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        total += a[i] * (b[i] - mean)
+    return total
+
+
+@_kernel
+def norm(x: Any, eps: Any, out: Any) -> None:
+    """Write out = (x - mean) / sqrt(variance + eps), each row for itself. x, out: (rows, n)."""
+    block = _block(out)
+    one = x.dtype.type(1)
+    rows, n = x.shape
+    for row in range(rows):
+        mean = _total(x[row]) / x.dtype.type(n)
+        factor = one / np.sqrt(_spread(x[row], mean) / x.dtype.type(n) + eps)
+        for start in range(0, n, BLOCK):
+            a, o = x[row, start : start + BLOCK], out[row, start : start + BLOCK]
+            for i in range(o.size):
+                block[i] = (a[i] - mean) * factor
+            _copy(block, o)
+
+
+@_kernel
+def norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
+    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean. dy, x, out: (rows, n)."""
+    block = _block(out)
+    one = x.dtype.type(1)
+    rows, n = x.shape
+    count = x.dtype.type(n)
+    for row in range(rows):
+        mean = _total(x[row]) / count
+        spread = _spread(x[row], mean) / count + eps
+        r = one / np.sqrt(spread)
+        upstream = _total(dy[row]) / count
+        s = _dot_around(dy[row], x[row], mean) / (count * spread)
+        for start in range(0, n, BLOCK):
+            stop = start + BLOCK
+            a, b, o = dy[row, start:stop], x[row, start:stop], out[row, start:stop]
+            for i in range(o.size):
+                block[i] = (a[i] - upstream - (b[i] - mean) * s) * r
+            _copy(block, o)
+
+
+@_kernel
+def log_soft_max(x: Any, out: Any) -> None:
+    """Write out = x - max - log(sum(exp(x - max))) of each row. x, out: (rows, n)."""
+    block = _block(out)
+    rows, n = x.shape
+    for row in range(rows):
+        source = x[row]
+        top = _largest(source, x.dtype.type(1))
+        mass = 0.0
+        for start in range(0, n, BLOCK):
+            a = source[start : start + BLOCK]
+            for i in range(a.size):
+                block[i] = _exp(a[i] - top)
+            mass += _total(block[: a.size])
+        shift = top + x.dtype.type(math.log(mass))
+        for start in range(0, n, BLOCK):
+            a, o = source[start : start + BLOCK], out[row, start : start + BLOCK]
+            for i in range(o.size):
+                block[i] = a[i] - shift
+            _copy(block, o)
+
+
+@_kernel
+def log_soft_max_back(dy: Any, y: Any, out: Any) -> None:
+    """Write out = dy - exp(y) * sum(dy) of each row. dy, y, out: (rows, n)."""
+    block = _block(out)
+    rows, n = y.shape
+    for row in range(rows):
+        whole = _total(dy[row])
+        for start in range(0, n, BLOCK):
+            stop = start + BLOCK
+            a, b, o = dy[row, start:stop], y[row, start:stop], out[row, start:stop]
+            for i in range(o.size):
+                block[i] = a[i] - _exp(b[i]) * whole
+            _copy(block, o)
+
+
 # ------------------------------------------------------------------------------------------------------- rotary positions
 
 

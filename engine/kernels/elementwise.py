@@ -8,7 +8,7 @@ rows, goes to a compiled loop instead.
 ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,24 @@ def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[i
     return large.reshape(outer, copy=False), small.reshape(inner, copy=False), tuple(axes)
 
 
-_COMPILED = {np.add: 0, np.subtract: 1, np.multiply: 2}
+def maximum(a: Array, b: Any, out: Array) -> None:
+    """Write the larger of two into `out`; NaN if either is."""
+    np.maximum(a, b, out=out)  # numpy deprecates a positional out here, and here only
+
+
+def minimum(a: Array, b: Any, out: Array) -> None:
+    """Write the smaller of two into `out`; NaN if either is."""
+    np.minimum(a, b, out=out)
+
+
+Function = Callable[..., object]
+"""A ufunc, or a function with the result as its last argument."""
+
+_COMPILED: Mapping[Function, int] = {np.add: 0, np.subtract: 1, np.multiply: 2}
 """Codes of `compiled.binary_rows`."""
 
 
-def bind_binary(kind: str, ufunc: np.ufunc) -> Bind:
+def bind_binary(kind: str, ufunc: Function) -> Bind:
     """(a, b) -> shape of a; b repeats over a."""
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
@@ -62,6 +75,27 @@ def bind_binary(kind: str, ufunc: np.ufunc) -> Bind:
         return ufunc, (left, right, out.reshape(left.shape, copy=False))
 
     return bind
+
+
+def bind_unary(kind: str, ufunc: Function, *constants: float) -> Bind:
+    """Bind x -> ufunc(x, *constants), the constants cast to the dtype of x."""
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        (x,), (y,) = operands, results
+        require(x.shape == y.shape and x.dtype == y.dtype, f"{kind}: {list(x.shape)} to {list(y.shape)}")
+        return ufunc, (x, *map(x.dtype.type, constants), y)
+
+    return bind
+
+
+def bind_pow(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x -> x ** params p."""
+    return bind_unary("pow", np.power, params["p"])(params, operands, results)
+
+
+def bind_clamp(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x -> min(max(x, params low), params high); NaN stays."""
+    return bind_unary("clamp", np.clip, params["low"], params["high"])(params, operands, results)
 
 
 def bind_scale(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:

@@ -86,6 +86,26 @@ def bind_elements(name: str) -> Bind:
     return bind
 
 
+def bind_rows(name: str, *params_of: str) -> Bind:
+    """Operands of one shape [.., n] -> that shape, row by row; the parameters named go to the kernel, cast, before the result."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        same_shapes(name, *operands, *results)
+        cast = (results[0].dtype.type(params[param]) for param in params_of)
+        return call(name, *map(rows, operands), *cast, *map(rows, results))
+
+    return bind
+
+
+@on_dense
+def bind_clamp_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """(dy, x) -> dy where params low <= x <= high, 0 elsewhere."""
+    same_shapes("clamp_back", *operands, *results)
+    low, high = (results[0].dtype.type(params[name]) for name in ("low", "high"))
+    return call("clamp_back", *map(flat, operands), low, high, flat(results[0]))
+
+
 @lru_cache(maxsize=16)
 def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Array, Array, Array]:
     """Return (freq[dims/2] float64, cos[positions, dims/2], sin): angle = position * base ** (-2i / dims), rounded once."""

@@ -5,17 +5,24 @@ To add an op, add its `Rule` to the file of its family and its kernel to `engine
 
 from typing import Final
 
-from engine.ops import attention, elementwise, layout, loss, matmul, norm, optim
+from engine.ops import attention, elementwise, functions, layout, loss, matmul, norm, optim
 from engine.ops.rule import REQUIRED, Layout, Rule
 
 OPS: Final[dict[str, Rule]] = {
-    rule.kind: rule for family in (elementwise, norm, matmul, layout, attention, loss, optim) for rule in family.RULES
+    rule.kind: rule for family in (elementwise, functions, norm, matmul, layout, attention, loss, optim) for rule in family.RULES
 }
 """Kind -> rule."""
 
 NON_DIFFERENTIABLE: Final = frozenset(
     {
         "silu_back",
+        "sgn",
+        "step",
+        "gelu_back",
+        "gelu_erf_back",
+        "clamp_back",
+        "norm_back",
+        "log_soft_max_back",
         "rms_norm_back",
         "out_prod",
         "cpy",

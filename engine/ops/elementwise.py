@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from engine.graph import Tensor
 
 
-def _broadcast(sources: Sources, params: dict[str, Any]) -> Layout:
+def broadcast(sources: Sources, params: dict[str, Any]) -> Layout:
+    """Shape rule of (a, b): shaped like a, b repeating into it."""
     del params
     a, b = sources
     if not repeats_into(b.shape, a.shape):
@@ -39,7 +40,8 @@ def _scalar(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=(1,), dtype=floating(*sources))
 
 
-def _unbroadcast(grad: "Tensor", source: "Tensor") -> "Tensor":
+def unbroadcast(grad: "Tensor", source: "Tensor") -> "Tensor":
+    """Return `grad` summed over whatever `source` was repeated over."""
     return grad if grad.shape == source.shape else grad.graph.op("repeat_back", grad, shape=source.shape)
 
 
@@ -49,11 +51,11 @@ def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
 
 
 def _add_b(node: "Tensor", grad: "Tensor") -> "Tensor":
-    return _unbroadcast(grad, node.sources[1])
+    return unbroadcast(grad, node.sources[1])
 
 
 def _sub_b(node: "Tensor", grad: "Tensor") -> "Tensor":
-    return _unbroadcast(node.graph.op("scale", grad, s=-1.0), node.sources[1])
+    return unbroadcast(node.graph.op("scale", grad, s=-1.0), node.sources[1])
 
 
 def _mul_a(node: "Tensor", grad: "Tensor") -> "Tensor":
@@ -62,7 +64,7 @@ def _mul_a(node: "Tensor", grad: "Tensor") -> "Tensor":
 
 def _mul_b(node: "Tensor", grad: "Tensor") -> "Tensor":
     a, b = node.sources
-    return _unbroadcast(node.graph.op("mul", a, grad), b)
+    return unbroadcast(node.graph.op("mul", a, grad), b)
 
 
 def _scale_x(node: "Tensor", grad: "Tensor") -> "Tensor":
@@ -98,9 +100,9 @@ def _accumulate(sources: Sources, params: dict[str, Any]) -> Layout:
 
 
 RULES = (
-    Rule(kind="add", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _pass, "b": _add_b}),
-    Rule(kind="sub", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _pass, "b": _sub_b}),
-    Rule(kind="mul", arguments=("a", "b"), shape=_broadcast, derivatives={"a": _mul_a, "b": _mul_b}),
+    Rule(kind="add", arguments=("a", "b"), shape=broadcast, derivatives={"a": _pass, "b": _add_b}),
+    Rule(kind="sub", arguments=("a", "b"), shape=broadcast, derivatives={"a": _pass, "b": _sub_b}),
+    Rule(kind="mul", arguments=("a", "b"), shape=broadcast, derivatives={"a": _mul_a, "b": _mul_b}),
     Rule(kind="scale", arguments=("x",), params={"s": REQUIRED}, shape=like(), derivatives={"x": _scale_x}),
     Rule(kind="silu", arguments=("x",), shape=like(), derivatives={"x": _silu_x}),
     Rule(kind="silu_back", arguments=("dy", "x"), shape=like()),

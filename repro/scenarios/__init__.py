@@ -22,11 +22,11 @@ def find(name: str) -> Scenario:
     for part in parts:
         if part not in MODULES:
             raise UnknownNameError("scenario", part, MODULES)
+    if len(set(parts)) != len(parts):
+        raise ModelError("", f"{name}: a scenario is joined with itself")
     found: Scenario = import_module(f"repro.scenarios.{MODULES[parts[0]]}").SCENARIO
     for part in parts[1:]:
         found = join(found, import_module(f"repro.scenarios.{MODULES[part]}").SCENARIO)
-    if len(set(parts)) != len(parts):
-        raise ModelError("", f"{name}: a scenario is joined with itself")
     return found
 
 

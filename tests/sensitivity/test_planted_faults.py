@@ -163,6 +163,38 @@ def an_in_place_result_of_another_item_size(planted):
     return Document.of(plan_of(b.build(), {0: 0, 1: 0}))
 
 
+@plant("UnsafeInPlace", "Overlap")
+def an_in_place_result_of_another_item_size_and_no_stride_to_tell(planted):
+    b = ProgramBuilder("p")
+    x, y = b.tensor("x", "f32", (1,)), b.tensor("y", "f16" if planted else "i32", (1,))
+    b.op(HOST_WRITE, (), (x,))
+    b.op("cast", (x,), (y,), in_place=((0, 0),))
+    b.op(HOST_READ, (y,), ())
+    return Document.of(plan_of(b.build(), {0: 0, 1: 0}))
+
+
+@plant("UninitialisedRead", "Overlap")
+def a_recipient_that_its_op_reads_as_well(planted):
+    b = ProgramBuilder("p")
+    x, y = b.tensor("x", "f32", (4,)), b.tensor("y", "f32", (4,))
+    seed = b.value("seed", 1, "f32", (4,))
+    b.op(HOST_WRITE, (), (x,))
+    b.op("add", (x, seed) if planted else (x, x), (y,), in_place=((0, 0), (1, 0)))
+    b.op(HOST_READ, (y,), ())
+    return Document.of(plan_of(b.build(), {0: 0, 1: 0}))
+
+
+@plant("ResultsOverlap", "Overlap")
+def a_donor_that_its_op_writes_as_well(planted):
+    b = ProgramBuilder("p")
+    x, y = b.tensor("x", "f32", (4,)), b.tensor("y", "f32", (4,))
+    b.op(HOST_WRITE, (), (x,))
+    results = (b.value("x'", 0, "f32", (4,)), y) if planted else (y,)
+    b.op("both", (x,), results, in_place=((0, 0), (0, 1)) if planted else ((0, 0),))
+    b.op(HOST_READ, (y,), ())
+    return Document.of(plan_of(b.build(), {0: 0, 1: 0}))
+
+
 @plant("AssumedInPlace")
 def a_foreign_kernel_exactly_over_its_operand(planted):
     b = ProgramBuilder("p")
@@ -249,6 +281,16 @@ def a_value_reaches_outside_its_buffer(planted):
     b.op(HOST_WRITE, (), (x,))
     b.op(HOST_READ, (x,), ())
     return Document.of(plan_of(b.build(), {0: 0}))
+
+
+@plant("OutOfBounds")
+def bytes_outside_a_buffer_harm_no_neighbour_in_the_replay(planted):
+    b = ProgramBuilder("p", arenas=BYTES)
+    x, stray = b.tensor("x", "u8", (4,)), b.value("stray", b.buffer("y", 8), "u8", (8,), offset=-4 if planted else 0)
+    b.op(HOST_WRITE, (), (x,))
+    b.op("fill", (), (stray,))
+    b.op(HOST_READ, (x, stray), ())
+    return Document.of(plan_of(b.build(), {0: 0, 1: 4}))
 
 
 @plant("OutOfBounds")
@@ -402,6 +444,20 @@ def a_buffer_is_allocated_over_one_not_yet_freed(planted):
     return events((0, A, 0), (1, A, 1), *rows, (2, F, 1), (3, F, 2))
 
 
+@plant("AllocOverLive")
+def the_bytes_of_a_donor_pass_to_its_recipient_and_no_further(planted):
+    """In place nobody need free the donor; whoever comes next must wait for the recipient."""
+    rows = ((2, A, 2), (2, F, 1)) if planted else ((2, F, 1), (2, A, 2))
+    b = ProgramBuilder("p")
+    x, h, y = (b.tensor(name, "f32", (4,)) for name in "xhy")
+    b.op(HOST_WRITE, (), (x,))
+    b.op("relu", (x,), (h,), in_place=((0, 0),))
+    b.op(HOST_WRITE, (), (y,))
+    b.op(HOST_READ, (y,), ())
+    made = plan_of(b.build(), {0: 0, 1: 0, 2: 0}, events=np.array([(0, A, 0), (1, A, 1), *rows, (3, F, 2)]))
+    return Document.of(made)
+
+
 # --- sessions -------------------------------------------------------------------------------------------------------------
 
 
@@ -441,6 +497,28 @@ def a_run_overwrites_a_parameter_of_another_program(planted):
     b.op(HOST_WRITE, (), (x,))
     reader, writer = plan_of(weighted("p"), {0: 0, 1: 16}), plan_of(b.build(), {0: 12 if planted else 16})
     return Document.of(Run.of(reader), Run.of(writer), Run.of(reader))
+
+
+@plant("StaleRead")
+def content_is_there_before_the_session_and_not_only_before_its_first_run(planted):
+    b = ProgramBuilder("other", arenas=BYTES)
+    x = b.tensor("x", "f32", (4,))
+    b.op(HOST_WRITE, (), (x,))
+    writer, reader = plan_of(b.build(), {0: 12 if planted else 16}), plan_of(weighted("p"), {0: 0, 1: 16})
+    return Document.of(Run.of(writer), Run.of(reader))
+
+
+@plant("OverwrittenRead")
+def an_upload_left_out_where_another_program_wrote(planted):
+    """Persistent, so not history; but the value the reader means was never written."""
+    plans = []
+    for name in ("one", "other"):
+        b = ProgramBuilder(name)
+        s = b.tensor("s", "f32", (4,), role=Role.STATE)
+        b.op(HOST_WRITE, (), (s,))
+        b.op(HOST_READ, (s,), ())
+        plans.append(plan_of(b.build(), {0: 0}))
+    return Document.of(Run.of(plans[0]), Run.of(plans[1], skip=(0,) if planted else ()))
 
 
 @plant("Overlap", "StaleRead")

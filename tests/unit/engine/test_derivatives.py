@@ -19,11 +19,22 @@ class Case:
     kind: str
     shapes: tuple = ()
     params: dict = field(default_factory=dict)
+    positive: frozenset = frozenset()
+    """Operands drawn from (0.5, 2.5): inside the domain."""
+    choices: frozenset = frozenset()
+    """Operands drawn from 0 and 1."""
+
+    def draw(self, name, shape, rng):
+        if name in self.choices:
+            return (rng.standard_normal(shape) > 0).astype(np.float64)
+        return rng.uniform(0.5, 2.5, shape) if name in self.positive else rng.standard_normal(shape)
 
     def __str__(self):
         operands = "-".join("ids" if isinstance(s, list) else "x".join(map(str, s)) for s in self.shapes)
         return f"{self.kind}-{operands}"
 
+
+SMOOTH = ("neg", "exp", "expm1", "sqr", "sin", "cos", "tanh", "sigmoid", "softplus", "gelu", "gelu_erf")
 
 CASES = (
     Case(kind="add", shapes=((3, 4), (3, 4))),
@@ -39,6 +50,25 @@ CASES = (
     Case(kind="mul", shapes=((1, 1), (1, 1))),
     Case(kind="scale", shapes=((3, 4),), params={"s": -2.5}),
     Case(kind="scale", shapes=((2, 0),), params={"s": 3.0}),
+    *(Case(kind=kind, shapes=(shape,)) for kind in SMOOTH for shape in ((3, 5), (1,), (2, 0))),
+    *(Case(kind=kind, shapes=((3, 5),), positive=frozenset("x")) for kind in ("log", "sqrt", "abs", "relu")),
+    Case(kind="abs", shapes=((3, 5),)),
+    Case(kind="relu", shapes=((3, 5),)),
+    Case(kind="pow", shapes=((3, 5),), params={"p": 3.0}),
+    Case(kind="pow", shapes=((3, 5),), params={"p": -0.5}, positive=frozenset("x")),
+    Case(kind="clamp", shapes=((3, 5),), params={"low": -0.7, "high": 0.4}),
+    Case(kind="div", shapes=((3, 4), (3, 4)), positive=frozenset("b")),
+    Case(kind="div", shapes=((6, 4), (2, 1)), positive=frozenset("b")),
+    Case(kind="maximum", shapes=((3, 4), (3, 4))),
+    Case(kind="maximum", shapes=((6, 4), (3, 1))),
+    Case(kind="minimum", shapes=((3, 4), (3, 4))),
+    Case(kind="minimum", shapes=((2, 3, 4), (4,))),
+    Case(kind="where", shapes=((3, 4), (3, 4), (3, 4)), choices=frozenset({"cond"})),
+    Case(kind="norm", shapes=((3, 8),), params={"eps": 1e-5}),
+    Case(kind="norm", shapes=((2, 3, 7),), params={"eps": 1e-2}),
+    Case(kind="norm", shapes=((4, 1),), params={"eps": 1e-1}),
+    Case(kind="log_soft_max", shapes=((3, 5),)),
+    Case(kind="log_soft_max", shapes=((2, 3, 1),)),
     Case(kind="silu", shapes=((3, 5),)),
     Case(kind="silu", shapes=((1,),)),
     Case(kind="swiglu", shapes=((3, 5), (3, 5))),
@@ -100,7 +130,7 @@ def build(case, rng, *, strided=False):
         trainable = name not in rule.constant and name in rule.derivatives
         stored = tuple(reversed(shape)) if strided else shape
         leaf = graph.parameter(name, stored, "f64", trainable=trainable)
-        data[name] = rng.standard_normal(stored)
+        data[name] = case.draw(name, stored, rng)
         operands.append(graph.op("permute", leaf, axes=tuple(reversed(range(len(shape))))) if strided else leaf)
         wanted += [leaf] * trainable
     y = graph.op(case.kind, *operands, **case.params)

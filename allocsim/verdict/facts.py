@@ -1,0 +1,212 @@
+"""What the rows of the table ask of one violation: each a plain question about the program, the belief, the plan and the session.
+
+Conventions: a fact is a function `(Case, Violation) -> bool` and looks at no name and no number of a buffer; where a violation names
+two buffers of equal standing (`Overlap`), it holds if it holds for either. Without a known belief, the belief is the document's
+default: what the host reads is pinned, and nothing else is known to outlive its last reader.
+
+What this module does not see: classes and parties (`allocsim.verdict.rows`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from allocsim.checks import Violation
+from allocsim.model import HOST_READ, HOST_WRITE, Op, Role
+from allocsim.verdict.case import Case, own_values
+
+Fact = Callable[[Case, Violation], bool]
+
+SLOTS: Final = ("OutOfBounds", "Undersized", "Misaligned", "WrongArena", "Unplaced")
+EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive")
+STALE: Final = ("StaleRead",)
+TAKEN: Final = ("StaleRead", "Overlap")
+
+
+def every(*facts: Fact) -> Fact:
+    """Return the fact that all of these hold."""
+    return lambda case, v: all(fact(case, v) for fact in facts)
+
+
+def stale_plan(case: Case, v: Violation) -> bool:
+    """The run's program is not the one its plan was made for."""
+    if v.plan is None or v.program is None:
+        return False
+    document = case.evidence.document
+    return document.plans[v.plan].program is not document.programs[v.program]
+
+
+def not_apart(_case: Case, v: Violation) -> bool:
+    """A race that comes from reuse: it does not exist with every buffer in memory of its own."""
+    return not v.in_apart
+
+
+def by_copy(case: Case, v: Violation) -> bool:
+    """One of the two ops carries bytes from one arena to another."""
+    return any(op is not None and _crosses(case, v, op) for op in (case.op(v.run, v.op), case.op(v.run, v.other_op)))
+
+
+def _crosses(case: Case, v: Violation, op: Op) -> bool:
+    program = case.program(v)
+    read, written = (set(program.buffers.arena[program.values.buffer[list(vs)]].tolist()) for vs in (op.operands, op.results))
+    return bool(read and written and read != written)
+
+
+def one_buffer(_case: Case, v: Violation) -> bool:
+    """Both values lie in one buffer: the program did it, no plan."""
+    return v.other_buffer is None or v.buffer == v.other_buffer
+
+
+def bad_pair(case: Case, v: Violation) -> bool:
+    """The writer took the victim's place in place, along believed pairs of which one may not share."""
+    run, problem, other = case.run(v), case.problem(v), case.other_buffer(v)
+    if run is None or problem is None or v.buffer is None or other is None:
+        return False
+    ways = ((v.buffer, other), (other, v.buffer))[: 1 + (v.kind == "Overlap")]
+    donors = case.donors(run.plan)
+    return any(
+        (id(problem), donor, recipient) in case.bad_pairs
+        for victim, writer in ways
+        for donor, recipient in _chain(donors, victim, writer)
+    )
+
+
+def _chain(donors: Mapping[int, tuple[int, ...]], victim: int, writer: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs used on the way from the writer back to the victim; none if the victim is not on it."""
+    came_from = {writer: -1}
+    queue = [writer]
+    for recipient in queue:
+        for donor in donors.get(recipient, ()):
+            if donor not in came_from:
+                came_from[donor] = recipient
+                queue.append(donor)
+    at = victim
+    while at in came_from and came_from[at] >= 0:
+        yield at, came_from[at]
+        at = came_from[at]
+
+
+def donated(case: Case, v: Violation) -> bool:
+    """An output took the place of an input that was handed over for it, and one of the two is victim or writer."""
+    run, other = case.run(v), case.other_buffer(v)
+    if run is None or other is None:
+        return False
+    program, donors = run.program, case.donors(run.plan)
+    outputs = {
+        int(program.values.buffer[value]) for op in program.ops if op.kind == HOST_READ for value in op.operands
+    }  # read by the host
+    return any(
+        recipient in outputs and program.buffers.role[donor] == Role.INPUT and {donor, recipient} & {v.buffer, other}
+        for recipient, given in donors.items()
+        for donor in given
+    )
+
+
+def bound_twice(case: Case, v: Violation) -> bool:
+    """One slot was given to two buffers whose content comes from outside and stays."""
+    run, other = case.run(v), case.other_buffer(v)
+    if run is None or v.buffer is None or other is None or v.buffer == other:
+        return False
+    plan, pair = run.plan, [v.buffer, other]
+    arena, offset = plan.arena[pair].tolist(), plan.offset[pair].tolist()
+    same = bool(plan.placed[pair].all()) and arena[0] == arena[1] and offset[0] == offset[1]
+    if not same or not (run.program.buffers.role[pair] != Role.TEMPORARY).all():
+        return False
+    return bool(run.program.buffers.persistent[pair].all()) or not believed_over(case, v)
+
+
+def earlier_run(_case: Case, v: Violation) -> bool:
+    """The bytes wanted were written in an earlier run."""
+    return v.want_run is not None and v.run is not None and v.want_run < v.run
+
+
+def persistent(case: Case, v: Violation) -> bool:
+    """The victim is a parameter or a state."""
+    return v.buffer is not None and bool(case.program(v).buffers.persistent[v.buffer])
+
+
+def laid_by_host(case: Case, v: Violation) -> bool:
+    """The bytes wanted were laid by the host."""
+    op = case.op(v.want_run, v.want_op)
+    return op is not None and op.kind == HOST_WRITE
+
+
+def host_reads(case: Case, v: Violation) -> bool:
+    """The late reader is the host."""
+    op = case.op(v.run, v.op)
+    return op is not None and op.kind == HOST_READ
+
+
+def told(case: Case, v: Violation) -> bool:
+    """The planner was told that the host reads the victim; so it was where no belief is known."""
+    problem = case.problem(v)
+    return problem is None or (v.buffer is not None and bool(problem.pinned[v.buffer]))
+
+
+def believed_over(case: Case, v: Violation) -> bool:
+    """The belief ends the victim before the reader, or lets its bytes go in between; or no belief is known."""
+    problem = case.problem(v)
+    if problem is None or v.buffer is None or v.op is None:
+        return True
+    if not int(problem.start[v.buffer]) <= v.op < int(problem.stop[v.buffer]):
+        return True
+    written = v.want_op if v.want_run == v.run and v.want_op is not None else -1
+    return any(low <= v.op and high > written + 1 for low, high in problem.gaps.get(v.buffer, ()))
+
+
+def lost_view(case: Case, v: Violation) -> bool:
+    """The reader reads through a view, or the last use that the belief missed is a view's."""
+    return _reads_through_view(case, v) or _last_missed_is_a_views(case, v)
+
+
+def _reads_through_view(case: Case, v: Violation) -> bool:
+    if v.buffer is None or v.op is None:
+        return False
+    if v.value is not None and own_values(case.program(v))[v.value]:
+        return False
+    return dict(case.reads(case.program(v), v.buffer)).get(v.op, False)
+
+
+def _last_missed_is_a_views(case: Case, v: Violation) -> bool:
+    problem = case.problem(v)
+    if problem is None or v.buffer is None:
+        return False
+    start, stop = int(problem.start[v.buffer]), int(problem.stop[v.buffer])
+    missed = [through for step, through in case.reads(problem.program, v.buffer) if not start <= step < stop]
+    return bool(missed) and missed[-1]
+
+
+def short_lifetime(case: Case, v: Violation) -> bool:
+    """The believed lifetime of one of the two leaves out an access."""
+    return any(True for _ in _short(case, v))
+
+
+def missing_pin(case: Case, v: Violation) -> bool:
+    """The access left out is the host's."""
+    return any(short.kind == "MissingPin" for short in _short(case, v))
+
+
+def missing_pin_told(case: Case, v: Violation) -> bool:
+    """The access left out is the host's, and the planner was told."""
+    return any(short.kind == "MissingPin" and told(case, short) for short in _short(case, v))
+
+
+def short_by_view(case: Case, v: Violation) -> bool:
+    """The last use left out is a view's."""
+    return any(_last_missed_is_a_views(case, short) for short in _short(case, v))
+
+
+def _short(case: Case, v: Violation) -> Iterator[Violation]:
+    problem = case.problem(v)
+    for buffer in (v.buffer, v.other_buffer) if problem is not None else ():
+        short = case.short_lifetimes.get((id(problem), buffer)) if buffer is not None else None
+        if short is not None:
+            yield short
+
+
+def not_skipped(case: Case, v: Violation) -> bool:
+    """The old bytes are there although the host left out no upload into this buffer."""
+    run = case.run(v)
+    if run is None:
+        return False
+    values = run.program.values
+    return all(values.buffer[value] != v.buffer for step in run.skip for value in run.program.ops[step].results)

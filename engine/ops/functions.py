@@ -1,0 +1,192 @@
+"""Element-wise functions of one argument, quotients, extrema and choices.
+
+| kind | computes | derivative by |
+|---|---|---|
+| neg abs sgn step relu | -x, |x|, sign, x > 0, max(x, 0) | 0 for sgn and step; at 0: abs 0, relu 0, as ggml's |
+| exp expm1 log sqrt sqr sin cos tanh sigmoid softplus | as named | x; at the borders of a domain what the formula gives |
+| gelu gelu_erf | x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x/2 (1 + erf(x / sqrt 2)) | x |
+| clamp | min(max(x, low), high) | x, where low <= x <= high |
+| pow | x ** p for a constant p | x |
+| div | a / b, b repeating into a | a and b |
+| maximum minimum | of a and b, b repeating into a | a and b; a tie is a's |
+| where | a where cond is 1, b where it is 0 | a and b; cond holds zeros and ones only |
+
+Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has. Derivatives are built of ordinary ops wherever
+that is exact, so they can be differentiated again; `gelu_back` and `gelu_erf_back` are ops of their own.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.elementwise import broadcast, unbroadcast
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, like, same_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.graph import Tensor
+
+    Derivative = Callable[[Tensor, Tensor], Tensor]
+
+
+def _times(kind: str) -> "Derivative":
+    """Return the rule grad * kind(x)."""
+
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op("mul", grad, node.graph.op(kind, node.sources[0]))
+
+    return rule
+
+
+def _scaled(s: float) -> "Derivative":
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op("scale", grad, s=s)
+
+    return rule
+
+
+def _back(kind: str) -> "Derivative":
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op(kind, grad, node.sources[0])
+
+    return rule
+
+
+def _exp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("mul", grad, node)
+
+
+def _log_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("div", grad, node.sources[0])
+
+
+def _sqrt_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("scale", node.graph.op("div", grad, node), s=0.5)
+
+
+def _sqr_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("scale", node.graph.op("mul", grad, node.sources[0]), s=2.0)
+
+
+def _cos_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("neg", node.graph.op("mul", grad, node.graph.op("sin", node.sources[0])))
+
+
+def _tanh_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph = node.graph
+    return graph.op("sub", grad, graph.op("mul", grad, graph.op("sqr", node)))
+
+
+def _sigmoid_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph = node.graph
+    return graph.op("mul", grad, graph.op("sub", node, graph.op("sqr", node)))
+
+
+def _clamp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("clamp_back", grad, node.sources[0], **node.params)
+
+
+def _pow_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph, p = node.graph, node.params["p"]
+    return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
+
+
+def _div_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("div", grad, node.sources[1])
+
+
+def _div_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph, b = node.graph, node.sources[1]
+    return unbroadcast(graph.op("neg", graph.op("div", graph.op("mul", grad, node), b)), b)
+
+
+def _loses(node: "Tensor", sign: float) -> "Tensor":
+    """Return 1 where b wins over a, which is where sign * (b - a) > 0, and 0 elsewhere."""
+    graph, (a, b) = node.graph, node.sources
+    return graph.op("step", graph.op("scale", graph.op("sub", a, b), s=-sign))
+
+
+def _extremum_a(sign: float) -> "Derivative":
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        graph = node.graph
+        return graph.op("sub", grad, graph.op("mul", grad, _loses(node, sign)))
+
+    return rule
+
+
+def _extremum_b(sign: float) -> "Derivative":
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return unbroadcast(node.graph.op("mul", grad, _loses(node, sign)), node.sources[1])
+
+    return rule
+
+
+def _where(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    for other in sources[1:]:
+        same_shape(sources[0], other)
+    return Layout(shape=sources[0].shape, dtype=floating(*sources))
+
+
+def _where_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("mul", grad, node.sources[0])
+
+
+def _where_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("sub", grad, _where_a(node, grad))
+
+
+def _bounds(sources: Sources, params: dict[str, Any]) -> Layout:
+    low, high = params["low"], params["high"]
+    if not low <= high:
+        raise EngineError(f"low {low} is not below high {high}")
+    return like()(sources, params)
+
+
+def _unary(kind: str, derivative: "Derivative | None") -> Rule:
+    if derivative is None:
+        return Rule(kind=kind, arguments=("x",), shape=like(), constant=frozenset({"x"}))
+    return Rule(kind=kind, arguments=("x",), shape=like(), derivatives={"x": derivative})
+
+
+UNARY: dict[str, "Derivative | None"] = {
+    "neg": _scaled(-1.0),
+    "abs": _times("sgn"),
+    "sgn": None,
+    "step": None,
+    "relu": _times("step"),
+    "exp": _exp_x,
+    "expm1": _times("exp"),
+    "log": _log_x,
+    "sqrt": _sqrt_x,
+    "sqr": _sqr_x,
+    "sin": _times("cos"),
+    "cos": _cos_x,
+    "tanh": _tanh_x,
+    "sigmoid": _sigmoid_x,
+    "softplus": _times("sigmoid"),
+    "gelu": _back("gelu_back"),
+    "gelu_erf": _back("gelu_erf_back"),
+}
+"""Kind -> derivative, None where it is zero by definition."""
+
+_LIMITS = {"low": REQUIRED, "high": REQUIRED}
+
+RULES = (
+    *(_unary(kind, derivative) for kind, derivative in UNARY.items()),
+    Rule(kind="gelu_back", arguments=("dy", "x"), shape=like()),
+    Rule(kind="gelu_erf_back", arguments=("dy", "x"), shape=like()),
+    Rule(kind="clamp", arguments=("x",), params=_LIMITS, shape=_bounds, derivatives={"x": _clamp_x}),
+    Rule(kind="clamp_back", arguments=("dy", "x"), params=_LIMITS, shape=_bounds),
+    Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like(), derivatives={"x": _pow_x}),
+    Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
+    Rule(kind="maximum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)}),
+    Rule(kind="minimum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)}),
+    Rule(
+        kind="where",
+        arguments=("cond", "a", "b"),
+        shape=_where,
+        derivatives={"a": _where_a, "b": _where_b},
+        constant=frozenset({"cond"}),
+    ),
+)

@@ -1,0 +1,23 @@
+"""Files that hold what is expected, beside the code that makes it: compared as text, rewritten when asked to.
+
+    ALLOCSIM_UPDATE=1 pytest tests/golden tests/unit/verdict
+
+writes what the code gives now; `git diff` then shows what a person sees change, and is read before it is committed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+UPDATE = "ALLOCSIM_UPDATE"
+
+
+def agree(path: Path, text: str) -> None:
+    """Fail unless the file holds the text; with `ALLOCSIM_UPDATE` set, write it and pass."""
+    if os.environ.get(UPDATE):
+        path.write_text(text, encoding="utf-8")
+        return
+    if not path.exists():
+        pytest.fail(f"{path.name} is missing; {UPDATE}=1 writes it")
+    assert path.read_text(encoding="utf-8") == text, f"{path.name} differs; {UPDATE}=1 writes what there is now"

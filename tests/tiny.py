@@ -1,0 +1,79 @@
+"""Tiny documents in a few words, for tests that need one exact fault.
+
+    program("x = host.write; a = f x; b = g! x; v:a = view a; c = h b v; host.read c")
+
+An op is `results = kind operands`; `kind!` declares the pair (0, 0), `kind?` declares nothing known. `v:a` is a value in the buffer of
+`a`; any other result has a buffer of its own, named for it, as has what `roles` names. A buffer has 64 bytes and a value the first 32
+of them, so that `a=0 b=32` overlap without either losing a byte that is read.
+"""
+
+from typing import Any
+
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.model import HOST_WRITE, VIEW, Arena, Plan, Problem, Program, Role
+
+ARENAS = (Arena(name="cpu", alignment=32), Arena(name="gpu", alignment=32))
+
+
+def program(text: str, *, name: str = "p", roles: dict[str, Role] | None = None, gpu: str = "", read_only: str = "") -> Program:
+    """Return the program; buffers stand in the order in which they are named, those of `roles` first."""
+    builder = ProgramBuilder(name, arenas=ARENAS)
+    values: dict[str, int] = {}
+    buffers: dict[str, int] = {}
+
+    def add(word: str, role: Role) -> int:
+        label, _, home = word.partition(":")
+        if label not in values:
+            if not home:
+                buffers[label] = builder.buffer(
+                    label, 64, role=role, arena=int(label in gpu.split()), read_only=label in read_only.split()
+                )
+            values[label] = builder.value(label, buffers[home or label], "f32", (8,))
+        return values[label]
+
+    for label, role in (roles or {}).items():
+        add(label, role)
+    for clause in text.split(";"):
+        left, right = clause.split("=") if "=" in clause else ("", clause)
+        kind, *operands = right.split()
+        role = Role.INPUT if kind == HOST_WRITE else Role.TEMPORARY
+        read = [add(word, Role.TEMPORARY) for word in operands]
+        made = [add(word, role) for word in left.split()]
+        declared = None if kind.endswith("?") else ((0, 0),) if kind.endswith("!") else ()
+        builder.op(kind.rstrip("!?"), read, made, in_place=declared)
+    return builder.build()
+
+
+def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **columns: Any) -> Problem:
+    """Return the right belief, but for what is given: `a=(1, 2)` sets a lifetime, `share="a>b"` pairs, `pinned="c d"` pins."""
+    ops, values, names = made_for.ops, made_for.values, made_for.buffers.names
+    steps: dict[int, list[int]] = {}
+    read = set()
+    for op in ops:
+        for value in (*op.operands, *op.results) if op.kind != VIEW else ():
+            steps.setdefault(int(values.buffer[value]), []).append(op.step)
+        if op.kind == "host.read":
+            read |= {int(values.buffer[value]) for value in op.operands}
+    lives = {
+        buffer: (columns.pop(name, None) or (min(steps.get(buffer, [0])), max(steps.get(buffer, [0])) + 1))
+        for buffer, name in enumerate(names)
+    }
+    return Problem.of(
+        made_for,
+        start=[start for start, _ in lives.values()],
+        stop=[stop for _, stop in lives.values()],
+        pinned=sorted(read) if pinned is None else [names.index(name) for name in pinned.split()],
+        may_share=[[names.index(name) for name in pair.split(">")] for pair in share.split()],
+        **columns,
+    )
+
+
+def plan(made_for: Program, slots: str, problem: Problem | None = None, **columns: Any) -> Plan:
+    """Return the plan `x=0 a=64 b=own`; a buffer left out lies behind all others, a persistent one apart."""
+    given = dict(word.split("=") for word in slots.split())
+    behind = 1 << 16
+    places: list[int | str | None] = []
+    for index, name in enumerate(made_for.buffers.names):
+        place = given.get(name, "own" if made_for.buffers.persistent[index] else str(behind + 64 * index))
+        places.append({"own": "own", "none": None}.get(place, int(place) if place.lstrip("-").isdigit() else None))
+    return plan_of(made_for, places, problem=problem, **columns)

@@ -1,0 +1,169 @@
+"""Scenarios at small size: the verdict each must get, its repaired twin, several at once, and the cure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scenario_runs import ALL, PAIRS, small
+
+from allocsim import cure
+from allocsim.allocators import ALLOCATORS
+from allocsim.checks import check
+from allocsim.errors import AllocsimError, ModelError, PlannerError
+from allocsim.model import Document, Run
+from repro import scenarios
+from repro.run import MODES, Options, _Bench, _suspects, run
+from repro.scenario import join, repaired
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_scenario_and_each_pair_gets_its_verdict(name):
+    result = small(name)
+    assert result.matches, result.verdict.text
+    assert result.verdict.causes == frozenset(result.scenario.expected)
+    assert [f.class_ for f in result.verdict.findings[1:]] == [also["class"] for also in result.verdict.as_json()["also"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("layers", "seq"), [(3, 5), (4, 16)])
+def test_so_it_does_at_other_sizes(name, layers, seq):
+    assert small(name, layers=layers, seq=seq, steps=3).matches
+
+
+def test_all_three_at_once_are_all_named():
+    result = small("+".join(scenarios.MODULES))
+    assert result.verdict.causes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_the_repaired_twin_is_clean_under_every_planner(allocator):
+    result = small("ggml-1501", fixed=True, allocator=allocator)
+    assert result.matches
+    assert result.verdict.sound
+    assert len({mode.loss for mode in result.modes.values()}) == 1
+    assert {says["status"] for says in result.verdict.detectors.values()} <= {"clean", "not run"}
+
+
+def test_repaired_the_three_are_one():
+    one, *others = (replace(repaired(scenario), name="", title="", story="", source="") for scenario in scenarios.every())
+    assert all(other == one for other in others)
+
+
+@pytest.mark.parametrize("name", ["ggml-1501", "ggml-1501-as-reported"])
+def test_pinning_every_node_gives_the_reference_to_the_bit(name):
+    modes = small(name).modes
+    assert modes["pinned"].loss == modes["reference"].loss
+    assert modes["pinned"].first_difference is None
+    assert modes["default"].first_difference == 1
+
+
+def test_a_recycled_seed_is_right_for_one_step_and_hidden_only_by_pinning_leafs():
+    nodes, leafs = small("ggml-1501-seed").modes, small("ggml-1501-seed", pin_leafs=True).modes
+    assert nodes["default"].first_difference == nodes["pinned"].first_difference == 2
+    assert leafs["pinned"].first_difference is None
+    assert leafs["pinned"].loss == leafs["reference"].loss
+
+
+def test_the_default_run_of_1501_differs_and_its_gradients_say_where():
+    default = small("ggml-1501").modes["default"]
+    assert default.loss[0] == small("ggml-1501").modes["reference"].loss[0]
+    assert default.loss[1:] != small("ggml-1501").modes["reference"].loss[1:]
+    first = [g for g in default.gradients if g.step == 1]
+    assert len(first) == 2 * 4
+    assert all(g.ratio is not None and abs(g.ratio - 1) > 1e-3 for g in first)
+    assert all((g.ratio, g.cosine) == pytest.approx((1, 1)) for g in small("ggml-1501").modes["pinned"].gradients)
+
+
+def test_arenas_grow_from_default_over_pinned_to_reference():
+    peaks = [small("ggml-1501").modes[mode].plan.peak_bytes for mode in MODES]
+    assert peaks == sorted(peaks)
+    assert small("ggml-1501").verdict.pin_all_bytes == peaks[1] - peaks[0]
+
+
+@pytest.mark.parametrize("name", ["ggml-1501", "ggml-1501-as-reported+ggml-1501-seed"])
+def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
+    result = small(name)
+    bench = _Bench(result.scenario, result.options, lambda *_: None)
+    target = bench.train_plan(bench.plans["reference"], 2, "")
+    problem = bench.plans["default"].problem
+    suspects, others = _suspects(result.evidence)
+    described = dict(zip((e.describe(bench.program) for e in (*suspects, *others)), (*suspects, *others), strict=True))
+    elements = [described[words] for words in result.evidence.cure.elements]
+
+    def cured(chosen):
+        plan = bench.planner.place(cure.apply(problem, chosen))
+        clean = check(Document.of(*(Run.of(plan, skip=r.skip) for r in result.evidence.document.runs))).clean
+        return clean and bench.train_plan(plan, 2, "", against=target).first_difference is None
+
+    assert result.evidence.cure.minimal
+    assert cured(elements)
+    assert not cured([])
+    assert not any(cured([e for e in elements if e is not left_out]) for left_out in elements)
+
+
+def test_a_kernel_without_its_unsafe_pair_in_use_is_not_convicted():
+    result = small("ggml-1501", allocator="greedy_by_size")
+    assert result.verdict.sound
+    assert not result.matches
+    assert result.verdict.detectors["K"]["status"] == "violations"
+
+
+def test_a_wrong_expectation_does_not_match():
+    scenario = replace(scenarios.find("ggml-1501"), expected=(("C01", "plan"),))
+    assert not replace(small("ggml-1501"), scenario=scenario).matches
+    assert not replace(small(PAIRS[0]), scenario=scenarios.find("ggml-1501")).matches
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"layers": 0}, "layers"),
+        ({"seq": 0}, "seq"),
+        ({"steps": 0}, "steps: 0; ggml-1501 takes at least 1 step to show"),
+        ({"steps": -1}, "steps: -1"),
+        ({"allocator": "nobody"}, "nobody"),
+    ],
+)
+def test_sizes_and_names_that_make_no_run_are_refused(options, line):
+    with pytest.raises(AllocsimError, match=line):
+        run(scenarios.find("ggml-1501"), Options(**{"layers": 2, "seq": 8, "steps": 2, **options}))
+
+
+def test_a_scenario_says_how_many_steps_it_needs_and_which_depth():
+    with pytest.raises(ModelError, match="ggml-1501-seed takes at least 2 steps"):
+        small("ggml-1501-seed", steps=1)
+    with pytest.raises(AllocsimError, match="at least 2 layers"):
+        small("ggml-1501-as-reported", layers=1)
+
+
+def test_a_planner_without_a_belief_cannot_have_a_wrong_one(tmp_path, monkeypatch):
+    (tmp_path / "stranger_planner.py").write_text("def plan(program):\n    return [0] * len(program.buffers)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlannerError, match="has no belief"):
+        small("ggml-1501-as-reported", allocator="stranger_planner:plan")
+
+
+def test_joining_refuses_what_meets_in_one_place():
+    one = scenarios.find("ggml-1501")
+    with pytest.raises(ModelError, match="joined with itself"):
+        join(one, one)
+    with pytest.raises(ModelError, match="joined with itself"):
+        scenarios.find("ggml-1501+ggml-1501-seed+ggml-1501")
+    with pytest.raises(ModelError, match="train differently"):
+        join(one, replace(scenarios.find("ggml-1501-seed"), training=replace(one.training, rate=1.0)))
+    with pytest.raises(ModelError, match="both change the kernel of rms_norm_back"):
+        join(one, replace(one, name="other"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2])
+def test_training_shows_what_the_report_shows(seed):
+    """The reference learns, the default of ggml-1501 stays where it is, the others end above the reference."""
+    runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in scenarios.MODULES}
+    for name, modes in runs.items():
+        reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
+        drop = reference[0] - reference[-1]
+        assert drop >= reference[0] / 2
+        assert default[-1] - reference[-1] >= 0.05 * reference[0]
+        assert name != "ggml-1501" or np.abs(default - default[0]).max() < drop / 10

@@ -1,0 +1,147 @@
+"""K and D: what they add to the verdict, alone and together, and what is said where they find what nothing explains."""
+
+import pytest
+from tiny import belief, plan, program
+
+from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
+from allocsim.model import Document, Run
+from allocsim.verdict import judge
+
+TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
+
+
+def evidence(text=TEXT, slots="a=0 b=0 c=64", *, runs=1, **measured):
+    made = program(text)
+    planned = plan(made, slots, belief(made, share="a>b"))
+    return Evidence(document=Document.of(*[Run.of(planned)] * runs), **measured)
+
+
+def row(**changed):
+    default = {"kind": "norm", "operand": 0, "result": 0, "declared": True, "measured": "unsafe", "max_error": 0.5, "cases": 3}
+    return KernelRow(**{**default, **changed})
+
+
+def origin(op=2, what="result", **changed):
+    return Origin(**{"run": 0, "op": op, "what": what, "position": 0, "value": 2, "max_error": 0.5, **changed})
+
+
+def causes(**measured):
+    return judge(evidence(**measured)).causes
+
+
+def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
+    verdict = judge(evidence(audit=(row(),), origins=(origin(),), diverges=True))
+    (finding,) = verdict.findings
+    assert (finding.class_, finding.fault) == ("C04", "kernel")
+    assert (finding.victim.value_name, finding.writer.value_name, finding.step) == ("a", "b", 2)
+    assert finding.victim.address == finding.writer.address == 0
+    assert finding.belief == "the plan relies on what norm declares: result 0 may lie over operand 0"
+    assert verdict.detectors["S"]["status"] == "clean"
+    assert verdict.text == (
+        "the plan is legal (0 conflicts in 5 ops); C04, fault of the kernel: the kernel of norm is not safe with its result over "
+        "operand 0 (error up to 0.5 in 3 cases), as it declares to be; first wrong tensor: b at op 2 (norm)"
+    )
+
+
+def test_a_pair_the_plan_does_not_use_convicts_nobody():
+    verdict = judge(evidence(slots="a=0 b=64 c=128", audit=(row(),), origins=(), diverges=False))
+    assert verdict.sound
+    assert verdict.detectors["K"] == {
+        "status": "violations",
+        "count": 1,
+        "rows": 1,
+        "unsafe": ["norm: result 0 over operand 0"],
+    }
+
+
+def test_k_without_d_is_said_to_be_unconfirmed():
+    (finding,) = judge(evidence(audit=(row(),))).findings
+    assert (finding.class_, finding.fault) == ("C04", "kernel")
+    assert finding.text.endswith("(not confirmed: no differential run)")
+
+
+def test_k_with_a_d_that_found_nothing_convicts_nobody():
+    assert causes(audit=(row(),), origins=(), diverges=False) == frozenset()
+
+
+def test_a_safe_measure_of_a_used_pair_is_clean():
+    assert causes(audit=(row(measured="safe", max_error=0.0),), origins=(), diverges=False) == frozenset()
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["the audit calls it declared", "the audit calls it undeclared"])
+def test_a_pair_the_op_does_not_declare_is_the_plans_fault_whatever_k_says(declared):
+    text = TEXT.replace("b = norm!", "b = norm")
+    assert causes(text=text, audit=(row(declared=declared),), origins=(origin(),), diverges=True) == {("C03", "plan")}
+
+
+def test_a_pair_of_which_nobody_knows_and_that_is_measured_unsafe_was_assumed_by_the_plan():
+    text = TEXT.replace("b = norm!", "b = norm?")
+    assert causes(text=text, audit=(row(declared=False),), origins=(origin(),), diverges=True) == {("C03", "plan")}
+    assert causes(text=text, audit=(row(declared=True),), origins=(origin(),), diverges=True) == {("C04", "kernel")}
+    assert causes(text=text, audit=(row(declared=False, measured="safe"),), origins=(), diverges=False) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("audit", "what", "said"),
+    [
+        (None, "result", "b at op 2 (norm): its operands are right, but K has not measured this kernel"),
+        ((), "result", "b at op 2 (norm): its operands are right, but S and K find nothing that accounts for it"),
+        (
+            (),
+            "operand",
+            "b at op 2 (norm): its bytes changed between write and read, but S and K find nothing that accounts for it",
+        ),
+    ],
+    ids=["no K", "K clean", "taken"],
+)
+def test_an_origin_nothing_accounts_for_is_unknown(audit, what, said):
+    (finding,) = judge(evidence(audit=audit, origins=(origin(what=what),), diverges=True)).findings
+    assert (finding.class_, finding.fault, finding.text) == ("unknown", "unknown", said)
+
+
+def test_an_unexplained_origin_is_not_dropped_beside_another_fault():
+    found = causes(audit=(row(),), origins=(origin(), origin(op=3)), diverges=True)
+    assert found == {("C04", "kernel"), ("unknown", "unknown")}
+
+
+def test_an_origin_at_a_stale_read_is_accounted_for():
+    text, slots = "x = host.write; a = f x; b = g x; c = h b a; host.read c", "a=0 b=0"
+    assert causes(text=text, slots=slots, audit=(), origins=(origin(op=3, what="operand"),), diverges=True) == {("C03", "plan")}
+
+
+def test_a_difference_without_an_origin_is_unknown_and_said():
+    (finding,) = judge(evidence(origins=(), diverges=True)).findings
+    assert finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
+
+
+def test_each_use_of_an_unsafe_pair_counts_once_and_the_first_is_the_verdict():
+    verdict = judge(evidence(runs=2, audit=(row(),), origins=(origin(), origin(run=1)), diverges=True))
+    assert [(f.run, f.step, f.count) for f in verdict.findings] == [(0, 2, 2)]
+
+
+def test_an_error_without_bounds_is_said_in_words():
+    (finding,) = judge(evidence(audit=(row(max_error=None, cases=1),), origins=(origin(),), diverges=True)).findings
+    assert "(error beyond all bounds in 1 case)" in finding.text
+
+
+def test_a_document_alone_says_what_was_not_run():
+    verdict = judge(Evidence(document=Document.of(plan(program(TEXT), ""))))
+    assert verdict.sound
+    assert {name: says["status"] for name, says in verdict.detectors.items()} == {
+        "S": "clean", "H": "not run", "P": "not run", "D": "not run", "K": "not run", "R": "not run", "L": "not run",
+    }  # fmt: skip
+    assert verdict.text == "the plan is legal (0 conflicts in 5 ops); nothing wrong was found"
+
+
+def test_the_cure_is_told_with_its_price():
+    cure = CureRecord(elements=("pin a", "pin b"), nbytes=1 << 20, pin_all_bytes=None, minimal=True, trials=4)
+    verdict = judge(evidence(audit=(row(),), origins=(origin(),), diverges=True, cure=cure))
+    assert verdict.text.endswith("; cure: pin a; pin b, +1.00 MiB")
+    assert (verdict.as_json()["cure"], verdict.as_json()["cure_bytes"]) == ("pin a; pin b", 1 << 20)
+
+
+def test_an_evidence_without_runs_has_a_verdict():
+    assert (
+        judge(Evidence(document=Document(programs=()))).text
+        == "the plan is legal (0 conflicts in 0 ops); nothing wrong was found"
+    )

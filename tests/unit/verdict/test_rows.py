@@ -1,0 +1,465 @@
+"""Each row of the table has a tiny document that triggers it: class, party, witnesses, and the belief that failed."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from tiny import belief, plan, program
+
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.checks import Violation
+from allocsim.evidence import Evidence
+from allocsim.model import Document, Event, Role, Run
+from allocsim.verdict import BELIEF_ROWS, ROWS, judge
+from allocsim.verdict.case import Case
+from allocsim.verdict.findings import belief_findings, plan_findings
+
+LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
+"""`a` is read by `h` after `g` has made `b`."""
+
+VIEWED = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; host.read c"
+OUTPUT = "x = host.write; a = f x; b = g x; host.read a; host.read b"
+INDEX = "i = host.write; a = rows i; b = g a; c = back b i; host.read c"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A document, the row it triggers, and what the finding says."""
+
+    row: str
+    """The row's evidence."""
+    document: Document
+    class_: str
+    fault: str
+    victim: str | None = None
+    writer: str | None = None
+    reader: str | None = None
+    """Names: of the victim's buffer, of the op that wrote over it, of the op that reads too late."""
+    belief: str | None = None
+    also: tuple[tuple[str, str], ...] = ()
+    races: tuple[Violation, ...] = field(default=())
+    """Records of a detector that is not run here."""
+
+
+def late(slots="a=0 b=0", text=LATE, **beliefs):
+    made = program(text)
+    return Document.of(Run.of(plan(made, slots, belief(made, **beliefs))))
+
+
+def stale():
+    """A plan for n3 = n2 + n1 runs n3 = n2 + n0."""
+    one, other = (
+        program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3", name=last) for last in ("n1", "n0")
+    )
+    made = plan(one, "n0=0 n1=64 n2=0 n3=128", belief(one))
+    return Document.of(Run.of(made), Run.of(made, program=other))
+
+
+def raced(text="x = host.write; a = f x; b = g x", gpu=""):
+    return Document.of(Run.of(plan(program(text, gpu=gpu), "x=0")))
+
+
+def race(*, in_apart):
+    return (
+        Violation(kind="Race", program=0, plan=0, run=0, step=2, op=2, buffer=2, other_op=1, other_buffer=1, in_apart=in_apart),
+    )
+
+
+def two_states():
+    made = program("y = f p q; host.read y", roles={"p": Role.STATE, "q": Role.STATE})
+    return Document.of(Run.of(plan(made, "p=0 q=0 y=64")))
+
+
+def state_taken():
+    made = program("x = host.write; a = f x; b = g a s; host.read b", roles={"s": Role.STATE})
+    return Document.of(Run.of(plan(made, "s=0 a=0 x=64 b=128", belief(made))))
+
+
+def upload_left_out():
+    made = program("x = host.write; y = f x; z = g y; host.read z")
+    planned = plan(made, "x=0 y=64 z=0", belief(made))
+    return Document.of(Run.of(planned), Run.of(planned, skip=(0,)))
+
+
+def carried(*, skip, t):
+    """An op reads, by a value nobody makes, what a later op of the run before has left in the same buffer."""
+    b = ProgramBuilder("p")
+    e = b.buffer("e", 64)
+    before, first, after = (b.value(name, e, "f32", (8,)) for name in ("before", "first", "after"))
+    y, z = b.tensor("y", "f32", (16,)), b.tensor("t", "f32", (16,))
+    if skip:
+        b.op("host.write", (), (first,))
+    b.op("f", (before,), (y,))
+    b.op("g", (y,), (after,))
+    b.op("h", (y,), (z,))
+    b.op("host.read", (z,), ())
+    planned = plan_of(b.build(), [0, 64, t])
+    return Document.of(Run.of(planned), Run.of(planned, skip=(0,) if skip else ()))
+
+
+def events():
+    made = program(LATE)
+    rows = [(0, Event.ALLOC, 0), (2, Event.FREE, 0), (3, Event.FREE, 0)]
+    return Document.of(Run.of(plan(made, "x=0", events=np.array(rows))))
+
+
+def apart(text, **beliefs):
+    """A plan that does no harm, with a belief that could."""
+    made = program(text)
+    return Document.of(plan(made, "", belief(made, **beliefs)))
+
+
+GONE = "the belief ends a at step 2; op {} ({}) still reads it"
+
+CASES = (
+    Planted(
+        row="unordered accesses, one of them by a copy between arenas",
+        document=raced("x = host.write; a = f x; b = copy x", gpu="b"),
+        races=race(in_apart=True),
+        class_="C10",
+        fault="schedule",
+    ),
+    Planted(
+        row="unordered accesses that do not exist apart", document=raced(), races=race(in_apart=False), class_="C09", fault="plan"
+    ),
+    Planted(
+        row="unordered accesses that exist apart too", document=raced(), races=race(in_apart=True), class_="C09", fault="schedule"
+    ),
+    Planted(
+        row="the run's program is not the one the plan was made for",
+        document=stale(),
+        class_="C08",
+        fault="plan",
+        victim="n0",
+        writer="g",
+        reader="add",
+    ),
+    Planted(
+        row="a mutation the kernel does not declare, within one buffer of the program",
+        document=Document.of(plan(program("x = host.write; y:x = f x; host.read y"), "")),
+        class_="C03",
+        fault="caller",
+        victim="x",
+        writer="f",
+    ),
+    Planted(
+        row="the pair used is not declared, or not exact",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y", share="x>y"),
+        class_="C03",
+        fault="plan",
+        victim="x",
+        writer="f",
+        belief="the belief takes op 1 to be safe in place; its kernel does not declare that pair",
+    ),
+    Planted(
+        row="victim or writer is an input handed over to an output, or that output",
+        document=late(
+            "s=0 o=0",
+            "s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p",
+            share="s>o",
+        ),
+        class_="C11",
+        fault="plan",
+        victim="s",
+        writer="sub",
+        reader="copy",
+    ),
+    Planted(
+        row="one slot bound to two buffers that are filled from outside",
+        document=two_states(),
+        class_="C11",
+        fault="plan",
+        victim="p",
+        reader="f",
+    ),
+    Planted(
+        row="the writer is the recipient of a pair that may not share",
+        document=late("a=0 y=0", "x = host.write; a = f x; y = g! a; z = k y a; host.read z", share="a>y"),
+        class_="C03",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="k",
+        belief="the belief lets another buffer take a over in place, which is not permitted",
+    ),
+    Planted(
+        row="the content of a parameter or state was not kept",
+        document=state_taken(),
+        class_="C07",
+        fault="plan",
+        victim="s",
+        writer="f",
+        reader="g",
+    ),
+    Planted(
+        row="the bytes wanted were laid by the host in an earlier run",
+        document=upload_left_out(),
+        class_="C06",
+        fault="caller",
+        victim="x",
+        writer="g",
+        reader="f",
+        belief="the belief lets x go at step 2 of each run; the host counts on it in the next",
+    ),
+    Planted(
+        row="the bytes wanted were made by an op in an earlier run",
+        document=carried(skip=True, t=0),
+        class_="C07",
+        fault="caller",
+        victim="e",
+        writer="h",
+        reader="f",
+    ),
+    Planted(
+        row="the host reads it, and the planner was told",
+        document=late(text=OUTPUT),
+        class_="C05",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="host.read",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late(text=OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+        victim="a",
+        writer="g",
+        reader="host.read",
+        belief=GONE.format(3, "host.read"),
+    ),
+    Planted(
+        row="the bytes wanted were laid by the host in this run",
+        document=late("i=0 b=0", INDEX, i=(0, 2)),
+        class_="C06",
+        fault="plan",
+        victim="i",
+        writer="g",
+        reader="back",
+        belief="the belief ends i at step 2; op 3 (back) still reads it",
+    ),
+    Planted(
+        row="the last use was computed too early; the reader, or the last use missed, is a view's",
+        document=late(text=VIEWED, a=(1, 2)),
+        class_="C02",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief=GONE.format(4, "h"),
+    ),
+    Planted(
+        row="the last use was computed too early; the reader reads the buffer's own value",
+        document=late(a=(1, 2)),
+        class_="C01",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief=GONE.format(3, "h"),
+    ),
+    Planted(
+        row="the belief covers the reader; the placement gave the bytes away",
+        document=late(),
+        class_="C12",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+    ),
+    Planted(
+        row="a pin the planner was told did not hold",
+        document=late("a=0 b=32", OUTPUT, a=(1, 2)),
+        class_="C05",
+        fault="plan",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late("a=0 b=32", OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+    ),
+    Planted(row="the last use missed is a view's", document=late("a=0 b=32", VIEWED, a=(1, 2)), class_="C02", fault="plan"),
+    Planted(row="the believed lifetime leaves out an access", document=late("a=0 b=32", a=(1, 2)), class_="C01", fault="plan"),
+    Planted(
+        row="beliefs hold; the placement laid live buffers over each other",
+        document=late("a=0 b=32"),
+        class_="C12",
+        fault="plan",
+    ),
+    Planted(
+        row="one slot bound to two results",
+        document=late("a=0 b=0", "x = host.write; a b = f x; host.read x"),
+        class_="C11",
+        fault="plan",
+    ),
+    Planted(
+        row="an op writes into a read-only buffer",
+        document=Document.of(plan(program("x = host.write; y = f x; host.read y", read_only="y"), "")),
+        class_="C11",
+        fault="caller",
+    ),
+    Planted(row="the slot does not fit its buffer", document=late("a=4"), class_="C12", fault="plan", victim="a"),
+    Planted(row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"),
+    Planted(
+        row="nobody wrote these bytes",
+        document=Document.of(plan(program("y = f x; host.read y"), "")),
+        class_="C14",
+        fault="caller",
+        reader="f",
+    ),
+    Planted(
+        row="bytes of an earlier run are read, and no upload was left out",
+        document=carried(skip=False, t=128),
+        class_="C14",
+        fault="caller",
+        reader="f",
+    ),
+    Planted(
+        row="wrong under every plan",
+        document=Document.of(plan(program("x = host.write; y:x = f! x; z = g x; host.read z; host.read y"), "")),
+        class_="program",
+        fault="caller",
+        reader="g",
+        writer="f",
+    ),
+    Planted(
+        row="told of the pin, the belief still ends before the host reads",
+        document=apart(OUTPUT, a=(1, 2)),
+        class_="C05",
+        fault="plan",
+        belief=GONE.format(3, "host.read"),
+    ),
+    Planted(
+        row="the planner was not told that the host reads it",
+        document=apart(OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+    ),
+    Planted(row="the last use left out is a view's", document=apart(VIEWED, a=(1, 2)), class_="C02", fault="plan"),
+    Planted(row="an access was left out", document=apart(LATE, a=(1, 2)), class_="C01", fault="plan", belief=GONE.format(3, "h")),
+    Planted(
+        row="the believed size is too small",
+        document=apart(LATE, nbytes=[64, 60, 64, 64]),
+        class_="C12",
+        fault="plan",
+        victim="a",
+    ),
+    Planted(row="the pair may not share", document=apart(LATE, share="a>b"), class_="C03", fault="plan", victim="a"),
+)
+
+
+def findings_of(planted):
+    case = Case(Evidence(document=planted.document))
+    case.static += planted.races
+    return [*plan_findings(case), *belief_findings(case)]
+
+
+def triggered(planted):
+    """Return the findings that the row in question gave."""
+    return [finding for finding in findings_of(planted) if finding.text.startswith(f"{planted.row}: ")]
+
+
+def name(planted):
+    kind = "belief" if not planted.document.session else "plan"
+    return f"{planted.class_}-{planted.fault}-{kind}: {planted.row}"
+
+
+@pytest.mark.parametrize("planted", CASES, ids=name)
+def test_a_tiny_document_triggers_each_row_and_nothing_else(planted):
+    (finding, *_), every = triggered(planted), findings_of(planted)
+    assert (finding.class_, finding.fault) == (planted.class_, planted.fault)
+    assert {(f.class_, f.fault) for f in every} == {(planted.class_, planted.fault), *planted.also}
+
+
+@pytest.mark.parametrize("planted", [p for p in CASES if p.victim or p.writer or p.reader], ids=name)
+def test_each_row_names_victim_writer_and_reader(planted):
+    finding = triggered(planted)[0]
+    for role, field_ in (("victim", "buffer_name"), ("writer", "op_name"), ("reader", "op_name")):
+        wanted = getattr(planted, role)
+        assert wanted is None or getattr(getattr(finding, role), field_) == wanted, role
+
+
+@pytest.mark.parametrize("planted", [p for p in CASES if p.belief], ids=name)
+def test_the_belief_that_failed_is_said_in_words(planted):
+    assert triggered(planted)[0].belief == planted.belief
+
+
+@pytest.mark.parametrize("table", [ROWS, BELIEF_ROWS], ids=["ROWS", "BELIEF_ROWS"])
+def test_every_row_has_a_case(table):
+    chosen = set()
+    for planted in CASES:
+        case = Case(Evidence(document=planted.document))
+        case.static += planted.races
+        records = (*case.static, *case.history) if table is ROWS else () if case.static else case.beliefs
+        chosen |= {next((i for i, row in enumerate(table) if v.kind in row.kinds and row.applies(case, v)), -1) for v in records}
+    assert set(range(len(table))) <= chosen
+
+
+def test_every_class_that_evidence_without_meta_can_tell_has_a_row():
+    from allocsim.verdict import CLASSES, MEASURED_ROWS  # noqa: PLC0415 - beside what it is compared with
+
+    told = {row.class_ for row in (*ROWS, *BELIEF_ROWS, *MEASURED_ROWS)}
+    assert set(CLASSES) - told == {"C15"}
+
+
+def test_a_reader_of_the_own_value_is_a_lost_view_where_the_last_use_missed_is_a_views():
+    text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b a; d = k c v; host.read d"
+    assert judge(Evidence(document=late(text=text, a=(1, 2)))).causes == {("C02", "plan")}
+    text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; d = k c a; host.read d"
+    first, *_ = judge(Evidence(document=late(text=text, a=(1, 5)))).findings
+    assert (first.class_, first.fault) == ("C12", "plan")  # the belief covers h: what it misses is k, which is spoiled too
+
+
+def test_a_value_that_no_op_makes_in_a_buffer_that_ops_write_is_a_view():
+    text = "x = host.write; a = f x; b = g x; c = h b w:a; host.read c"
+    assert judge(Evidence(document=late(text=text, a=(1, 2)))).causes == {("C02", "plan")}
+
+
+def test_an_op_that_reads_a_buffer_both_ways_was_missed_as_a_reader():
+    text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b a v; host.read c"
+    assert judge(Evidence(document=late(text=text, a=(1, 2)))).causes == {("C01", "plan")}
+
+
+def test_a_gap_in_the_belief_is_a_use_missed():
+    (finding,) = judge(Evidence(document=late(gaps={1: ((2, 3),)}))).findings
+    assert (finding.class_, finding.fault) == ("C01", "plan")
+    assert finding.belief == "the belief has a gap in which a need not survive; op 3 (h) reads it after"
+
+
+def test_two_steps_in_place_of_which_one_is_bad_are_told_from_a_missed_reader():
+    text = "x = host.write; a = f x; y = g! a; z = k! y; w = m z a; host.read w"
+    assert judge(Evidence(document=late("a=0 y=0 z=0", text, share="a>y y>z"))).causes == {("C03", "plan")}
+    # a pair believed and not used convicts nobody
+    assert judge(
+        Evidence(document=late("a=0 y=64 b=0", LATE.replace("b = g x", "y = g! a; b = k x"), a=(1, 3), share="a>y"))
+    ).causes == {("C01", "plan")}
+
+
+def test_a_slot_too_small_for_the_program_that_runs_is_a_stale_plan():
+    one = program("x = host.write; y = f x; host.read y")
+    b = ProgramBuilder("large", arenas=one.arenas)
+    x, y = b.tensor("x", "f32", (64,), role=Role.INPUT), b.tensor("y", "f32", (8,))
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,))
+    b.op("host.read", (y,), ())
+    made = plan(one, "x=0 y=512")
+    assert judge(Evidence(document=Document.of(Run.of(made), Run.of(made, program=b.build())))).causes == {("C08", "plan")}
+
+
+def test_two_faults_are_both_named_and_counted():
+    made = program("x = host.write; a = f x; b = g x; c = h b a; d = k! c; host.read c; host.read d; host.read a")
+    planned = plan(made, "x=0 a=64 b=64 c=128 d=128", belief(made, a=(1, 2), pinned="d", c=(3, 5)))
+    verdict = judge(Evidence(document=Document.of(Run.of(planned))))
+    assert verdict.causes == {("C01", "plan"), ("C05", "caller")}
+    assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 1), ("C05", 2)]
+
+
+def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_verdict():
+    one = program("y = f p; host.read y", roles={"p": Role.STATE}, name="one")
+    roles = {"pad": Role.PARAMETER, "pad2": Role.PARAMETER, "q": Role.STATE}
+    other = program("u = host.write; z = f u q; host.read z", roles=roles, name="other")
+    document = Document.of(Run.of(plan(one, "p=0 y=64")), Run.of(plan(other, "u=128 q=0 z=192")))
+    first = judge(Evidence(document=document)).findings[0]
+    assert (first.class_, first.fault, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
