@@ -5,7 +5,7 @@ or within the arena where the bytes are no buffer's (a gap or a red zone: `buffe
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Literal
 
 KINDS: Final[dict[str, str]] = {
     "UninitialisedRead": "an operand has bytes nobody wrote",
@@ -20,15 +20,23 @@ KINDS: Final[dict[str, str]] = {
 }
 """Every kind, in the order in which those of one step are listed."""
 
-BY_KERNEL: Final = frozenset({"PoisonRead", "ResultUnwritten", "Overrun", "OperandWritten", "ReadOnlyWritten", "Changed"})
+WRITES: Final = frozenset({"Overrun", "OperandWritten", "ReadOnlyWritten", "Changed"})
+"""Kinds that say that bytes changed which the op may not write."""
+
+BY_KERNEL: Final = WRITES | {"PoisonRead", "ResultUnwritten"}
 """Kinds that a plan alone cannot bring about: what a kernel did against its declaration."""
+
+
+Kind = Literal[
+    "UninitialisedRead", "OverwrittenRead", "StaleRead", "PoisonRead", "ResultUnwritten", "Overrun", "OperandWritten", "ReadOnlyWritten", "Changed",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """One thing that happened and should not have."""
 
-    kind: str
+    kind: Kind
     run: int
     op: int | None = None
     """The late reader, or the op whose kernel did it; None where one of `suspects` did."""
@@ -52,7 +60,3 @@ class Incident:
     released_op: int | None = None
     """The op after which these bytes were released."""
     message: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
