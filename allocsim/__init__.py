@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from allocsim.explanation import explain
     from allocsim.interchange import as_program, from_networkx, to_networkx
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
+    from allocsim.recorder import Recorder
     from allocsim.sanitizer import Sanitized, sanitized
     from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
 
@@ -50,6 +51,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "allocsim.model": (
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
     ),
+    "allocsim.recorder": ("Recorder",),
     "allocsim.sanitizer": ("Sanitized", "sanitized"),
     "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
 }  # fmt: skip
@@ -76,6 +78,7 @@ __all__ = [
     "Problem",
     "Program",
     "ProgramBuilder",
+    "Recorder",
     "Report",
     "Role",
     "Run",
