@@ -122,14 +122,17 @@ class Sanitizer:
 
     def _blocks(self) -> list[Block]:
         arenas = [(array, number) for number, array in enumerate(self.runtime.arenas)]
-        own = [(array, None) for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True) if arena == OWN]
+        own = [
+            (array, None) for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True) if arena == OWN
+        ]
         placed = ((self._pool.position(array), array.nbytes, arena) for array, arena in (*arenas, *own))
         blocks = [Block(start=start, nbytes=nbytes, arena=arena) for start, nbytes, arena in placed if start is not None]
         return sorted(blocks, key=lambda block: block.start)
 
     def _share(self) -> list[int]:
         """Return the next buffers outside the pool whose turn it is, and those already found changed."""
-        buffers, chosen, nbytes = list(self._outside), [], 0
+        buffers, nbytes = list(self._outside), 0
+        chosen: list[int] = []
         while len(chosen) < min(len(buffers), COUNT) and nbytes < SHARE:
             buffer = buffers[self._turn % len(buffers)]
             self._turn += 1
@@ -148,7 +151,7 @@ class Sanitizer:
                 continue
             self._digests[buffer] = now
             first = since if run == self._monitor.runs - 1 else 0
-            self._monitor.outside_changed(buffer, (first, step + 1))
+            self._monitor.blame.outside_changed(buffer, (first, step + 1))
             if not any(buffer in group for group in self._watched.values()):
                 for reader in self._readers.get(buffer, ()):
                     for at in {max(reader - 1, 0), reader}:

@@ -7,9 +7,10 @@
 | `poison` | the words dead bytes hold |
 | `pieces` | who holds which bytes |
 | `facts` | last readers, and what a later run may rely on, from the program alone |
-| `trace` | what to do to the bytes before and after each op |
+| `script`, `trace` | what to do to the bytes before and after each op |
 | `rows`, `compiled` | doing it |
-| `monitor` | what it means when it comes out bad |
+| `monitor`, `following` | runs, one after the other |
+| `blame` | what it means when it comes out bad |
 | `incidents`, `telling` | the record, and its words |
 | `memory`, `arena` | blocks with red zones, and views of them for kernels |
 

@@ -48,7 +48,9 @@ NUMPY: Final[dict[str, str]] = {
 class Sanitized:
     """Memory laid out by a plan, and a monitor over it."""
 
-    def __init__(self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], Executor], every_op: bool) -> None:
+    def __init__(
+        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], Executor], every_op: bool
+    ) -> None:
         program = plan.program
         self.program, self.plan = program, plan
         pool, blocks, origin = lay_out(plan)

@@ -28,6 +28,7 @@ _MASK, _BASE = np.uint32(MASK), np.uint32(BASE & MASK)
 _MASK_TWICE, _BASE_TWICE = np.uint64(MASK << 32 | MASK), np.uint64((BASE & MASK) << 32 | BASE & MASK)
 
 
+_carray: Any = numba.carray  # type: ignore[attr-defined]
 _intrinsic: Any = extending.intrinsic  # numba declares it with types that no caller satisfies
 
 
@@ -70,7 +71,7 @@ def _hash(pool: Any, words: Any, at: int, nbytes: int) -> Any:
 
 
 @_inline
-def _clean4(words: Any, at: int, nbytes: int) -> bool:
+def _clean4(words: Any, at: int, nbytes: int) -> Any:
     if at % 4 or nbytes % 4:
         return True
     body = words[at // 4 : (at + nbytes) // 4]
@@ -81,7 +82,7 @@ def _clean4(words: Any, at: int, nbytes: int) -> bool:
 
 
 @_inline
-def _clean8(longs: Any, at: int, nbytes: int) -> bool:
+def _clean8(longs: Any, at: int, nbytes: int) -> Any:
     if at % 8 or nbytes % 8:
         return True
     body = longs[at // 8 : (at + nbytes) // 8]
@@ -92,7 +93,7 @@ def _clean8(longs: Any, at: int, nbytes: int) -> bool:
 
 
 @_inline
-def _filled(pool: Any, words: Any, at: int, nbytes: int, word: int) -> bool:
+def _filled(pool: Any, words: Any, at: int, nbytes: int, word: int) -> Any:
     stop = at + nbytes
     head = min((at + 3) // 4 * 4, stop)
     tail = max(stop // 4 * 4, head)
@@ -124,16 +125,16 @@ def _fill(pool: Any, words: Any, at: int, nbytes: int, word: int) -> None:
 @_cached
 def _run(state: Any, first: int, stop: int) -> int:
     """Carry out rows; `state` holds addresses and lengths, since handing one array over is quicker than nine."""
-    pool = numba.carray(_at(state[0]), state[1], np.uint8)
-    words = numba.carray(_at(state[0]), state[1] // 4, np.uint32)
-    longs = numba.carray(_at(state[0]), state[1] // 8, np.uint64)
-    actions = numba.carray(_at(state[2]), state[3], np.int8)
-    ats = numba.carray(_at(state[4]), state[3], np.int64)
-    sizes = numba.carray(_at(state[5]), state[3], np.int64)
-    keys = numba.carray(_at(state[6]), state[3], np.int64)
-    hashes = numba.carray(_at(state[7]), state[8], np.uint64)
-    snaps = numba.carray(_at(state[9]), state[10], np.uint8)
-    bad = numba.carray(_at(state[11]), state[3], np.int64)
+    pool = _carray(_at(state[0]), state[1], np.uint8)
+    words = _carray(_at(state[0]), state[1] // 4, np.uint32)
+    longs = _carray(_at(state[0]), state[1] // 8, np.uint64)
+    actions = _carray(_at(state[2]), state[3], np.int8)
+    ats = _carray(_at(state[4]), state[3], np.int64)
+    sizes = _carray(_at(state[5]), state[3], np.int64)
+    keys = _carray(_at(state[6]), state[3], np.int64)
+    hashes = _carray(_at(state[7]), state[8], np.uint64)
+    snaps = _carray(_at(state[9]), state[10], np.uint8)
+    bad = _carray(_at(state[11]), state[3], np.int64)
     count = 0
     for row in range(first, stop):
         action, at, nbytes, key = actions[row], ats[row], sizes[row], keys[row]

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.layout import Int64s
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Program, Role
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Int32s, Program, Role
 from allocsim.sanitizer.pieces import Pieces
 
 ELSEWHERE: Final = -1
@@ -58,7 +58,7 @@ class Facts:
         ops = self.program.ops
         return self._rows(ops.result_starts, ops.results)
 
-    def _rows(self, starts: Int64s, flat: np.ndarray) -> list[tuple[int, ...]]:  # type: ignore[type-arg]
+    def _rows(self, starts: Int64s, flat: Int32s) -> list[tuple[int, ...]]:
         views = self.program.ops.is_kind(VIEW).tolist()
         bounds, values = starts.tolist(), flat.tolist()
         return [
@@ -119,7 +119,7 @@ class Facts:
                 buffer = self.owner[value]
                 line = written.get(buffer)
                 for low, high in self.runs[value]:
-                    if line is None or line.one(low, high) != 1 and any(not tag for *_, tag, _ in line.within(low, high)):
+                    if line is None or any(not tag for _, _, tag, _ in line.meeting(low, high)):
                         found.add(buffer)
             for value in writes:
                 buffer = self.owner[value]

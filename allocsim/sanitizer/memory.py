@@ -57,7 +57,7 @@ class Pool:
     def position(self, array: Bytes) -> int | None:
         """Return where in the pool an array begins, None if it lies elsewhere."""
         offset = int(array.__array_interface__["data"][0]) - int(self.memory.__array_interface__["data"][0])
-        return offset if 0 <= offset and offset + array.nbytes <= len(self.memory) else None
+        return offset if offset >= 0 and offset + array.nbytes <= len(self.memory) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

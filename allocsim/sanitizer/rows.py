@@ -24,7 +24,7 @@ What this module does not see: why a row stands where it stands.
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from allocsim.sanitizer import poison
 HASH, HASH4, HASH8, VERIFY, FILL, EXPECT, SNAP, SAME = range(8)
 
 Bytes = NDArray[np.uint8]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -83,7 +84,7 @@ class Plain:
 
     def __init__(self, pool: Bytes) -> None:
         self._pool = pool
-        self._view = memoryview(pool)
+        self._view = memoryview(cast("Any", pool))
         self._hashes: list[int] = []
         self._snaps = bytearray()
         self._rows: list[tuple[int, int, int, int]] = []
@@ -122,7 +123,7 @@ class Plain:
 
     def digest(self, memory: Bytes) -> int:
         """Return a hash of memory outside the pool."""
-        return zlib.crc32(memory)
+        return zlib.crc32(cast("Any", memory))
 
     def copy(self, key: int, nbytes: int) -> Bytes:
         """Return what SNAP copied."""

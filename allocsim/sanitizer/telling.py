@@ -16,7 +16,9 @@ SHOWN: Final = 4
 
 def tell(facts: Facts, incident: Incident) -> Incident:
     """Return the incident with its message."""
-    return replace(incident, message=": ".join(part for part in (_headline(facts.program, incident), _found(facts, incident)) if part))
+    return replace(
+        incident, message=": ".join(part for part in (_headline(facts.program, incident), _found(facts, incident)) if part)
+    )
 
 
 def describe(program: Program, incident: Incident) -> str:
@@ -62,7 +64,9 @@ def suspects_words(program: Program, incident: Incident) -> str:
 def _headline(program: Program, incident: Incident) -> str:
     run = f" of run {incident.run}" if incident.run else ""
     if incident.op is None:
-        return f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
+        return (
+            f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
+        )
     who = op_words(program, incident.op) + run
     what = f"bytes {_bytes(incident)} of {_whose(program, incident)}"
     verb = {

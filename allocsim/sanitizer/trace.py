@@ -1,9 +1,7 @@
 """One run, traced without memory: what is to be done to the bytes before and after each op, and which reads are wrong.
 
-The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag of the write that wrote them last; *apart*, each
-buffer is a line of its own. A tag is a number: a value of this run (`0 .. values - 1`), a write of an earlier run or content
-laid before the first (`values + i`, the i-th entry of the table the run starts with), `NEVER`, `ZONE`, or `gone(t)`: bytes that tag t
-held until they were released.
+The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`script`) of the write that wrote them last; *apart*,
+each buffer is a line of its own.
 
 Each op has two phases, before and after it; phase 2k is before op k, phase 2k+1 after it, the last one is the end of the run. A
 *guard* says of a row what it watches: which piece, and since which phase its content is known. So a row that comes out bad at
@@ -30,7 +28,6 @@ What this module does not see: bytes.
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -38,83 +35,11 @@ from allocsim.sanitizer import poison
 from allocsim.sanitizer.facts import ELSEWHERE, Facts, Range
 from allocsim.sanitizer.pieces import Piece, Pieces
 from allocsim.sanitizer.rows import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
+from allocsim.sanitizer.script import NEVER, ZONE, Entry, Trace, Watch, Wrong, free_since, gone
 
-NEVER: Final = -1
-ZONE: Final = -2
 BAND: Final = 64
 HOLES: Final = 4096
 LARGE: Final = 1 << 20
-
-
-def free_since(key: int) -> int:
-    """Return the phase since which the bytes of a free piece are known; -1 for the run before."""
-    return -2 - key if key < -1 else -1
-
-
-def gone(tag: int) -> int:
-    """Return the tag of bytes that were released, and back again."""
-    return -3 - tag
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
-    """What a run starts with. Two entries of equal `key` start equal runs, whatever the numbers of these runs."""
-
-    planned: Pieces
-    apart: dict[int, Pieces]
-    values: tuple[int | None, ...]
-    """Of each write of an earlier run its value; None for content laid before the first."""
-    buffers: tuple[int, ...]
-    """Of each, its buffer."""
-
-    def key(self) -> object:
-        """Return all of it in a form that can be compared."""
-        return (
-            tuple(self.planned.starts),
-            tuple(self.planned.tags),
-            tuple((buffer, tuple(line.starts), tuple(line.tags)) for buffer, line in sorted(self.apart.items())),
-            self.values,
-            self.buffers,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """Bytes to verify after each op of a range of steps."""
-
-    low: int
-    high: int
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrong:
-    """A read that the run is bound to get wrong, as tags."""
-
-    kind: str
-    step: int
-    value: int
-    bytes: tuple[Range, ...]
-    found: int
-    wanted: int
-
-
-@dataclass(slots=True)
-class Trace:
-    """All that is to be done in one run."""
-
-    rows: list[tuple[int, int, int, int]] = field(default_factory=list)
-    guards: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """For each row: phase, tag, known since phase, value (of a result, for bands and poison) or -1."""
-    starts: list[int] = field(default_factory=list)
-    """Rows of phase p are `starts[p]:starts[p + 1]`."""
-    wrong: dict[int, list[Wrong]] = field(default_factory=dict)
-    """Step -> reads to report."""
-    hashes: int = 0
-    snaps: int = 0
-    planned: Pieces = field(default_factory=lambda: Pieces(0, NEVER))
-    apart: dict[int, Pieces] = field(default_factory=dict)
 
 
 class Tracer:
@@ -242,7 +167,7 @@ class Tracer:
         size = sum(high - low for low, high in runs)
         right = len(runs) == 1
         if right:
-            (low, high), = runs
+            ((low, high),) = runs
             tag = line.one(low, high)
             right = tag is not None and tag >= 0 and (not facts.made[value] or tag == value)
             if right and base != ELSEWHERE:

@@ -69,9 +69,13 @@ def test_it_finds_exactly_the_wrong_reads_that_the_judge_finds(document, choice)
     report = check(Document.of(*(Run.of(plan, skip=skip) for skip in skips)))
     wanted = {(v.kind, v.run, v.op, v.value, v.bytes) for v in report.of_kind(*READS)}
     assert {(i.kind, i.run, i.op, i.value, i.bytes) for i in arena.incidents if i.kind in READS} == wanted
-    witnesses = {(v.kind, v.run, v.op, v.value, v.other_run, v.other_op, v.want_run, v.want_op) for v in report.of_kind("StaleRead")}
+    witnesses = {
+        (v.kind, v.run, v.op, v.value, v.other_run, v.other_op, v.want_run, v.want_op) for v in report.of_kind("StaleRead")
+    }
     assert {
-        (i.kind, i.run, i.op, i.value, i.held_run, i.held_op, i.want_run, i.want_op) for i in arena.incidents if i.kind == "StaleRead"
+        (i.kind, i.run, i.op, i.value, i.held_run, i.held_op, i.want_run, i.want_op)
+        for i in arena.incidents
+        if i.kind == "StaleRead"
     } == witnesses
     assert not [i for i in arena.incidents if i.kind in BY_KERNEL], arena.report()
 
@@ -106,7 +110,9 @@ def test_every_byte_changed_outside_the_results_is_seen(document, data):
 
     perform(arena, [()] * 2, misdeed)
     runs = {incident.run for incident in arena.incidents}
-    assert 0 in runs or any(i.suspects and i.suspects[0] <= step < i.suspects[1] for i in arena._monitor._found if i.run == 0)
+    assert 0 in runs or any(
+        i.suspects and i.suspects[0] <= step < i.suspects[1] for i in arena._monitor.blame._found if i.run == 0
+    )
     assert {i.op for i in arena.incidents if i.run == 1 and i.kind in BY_KERNEL} == {step}, arena.report()
 
 

@@ -141,7 +141,10 @@ def test_declared_views_in_a_pool_and_unknown_dtypes():
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (lambda r, m: (r.upload(("x", m[:8])), r.download(("x", m[4:12]))), "x: bytes \\[4, 12\\) are not within its 8; name the tensors"),
+        (
+            lambda r, m: (r.upload(("x", m[:8])), r.download(("x", m[4:12]))),
+            "x: bytes \\[4, 12\\) are not within its 8; name the tensors",
+        ),
         (lambda r, m: r.view(m[:8], m[:4]), "view: the parent was in no call before"),
         (lambda r, m: r.keep(m[:8], "w", role=Role.INPUT), "w: input is no role of memory that is kept"),
         (lambda r, m: (r.upload(("w", m)), r.keep(m, "w")), "w: was recorded already"),

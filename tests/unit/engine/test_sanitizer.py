@@ -18,7 +18,18 @@ from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
 
 TINY = LlamaConfig(
-    layers=2, hidden=16, ffn=24, heads=4, kv_heads=2, vocab=20, seq=8, rope_theta=1e4, eps=1e-5, rank=2, alpha=4.0, targets=("q", "v")
+    layers=2,
+    hidden=16,
+    ffn=24,
+    heads=4,
+    kv_heads=2,
+    vocab=20,
+    seq=8,
+    rope_theta=1e4,
+    eps=1e-5,
+    rank=2,
+    alpha=4.0,
+    targets=("q", "v"),
 )
 
 
@@ -211,14 +222,13 @@ def test_an_overrunning_kernel_is_the_kernels_fault_and_the_plan_is_legal(tmp_pa
     plan = slots(lowered, x=64, **{names[3]: 0})
     weights = {"w": np.ones(16, np.float32)}
     found = watched(lowered, plan, inputs)
-    with Runtime(lowered, plan, parameters=weights) as one, Runtime(
-        lowered, find("reference").plan(lowered.program), parameters=weights
-    ) as other:
+    with (
+        Runtime(lowered, plan, parameters=weights) as one,
+        Runtime(lowered, find("reference").plan(lowered.program), parameters=weights) as other,
+    ):
         differs = origins(one, other, [HostRun(inputs=inputs)] * 2)
     assert differs
-    evidence = Evidence(
-        document=Document.of(*[Run.of(plan)] * 2), audit=(), origins=differs, sanitizer=found, diverges=True
-    )
+    evidence = Evidence(document=Document.of(*[Run.of(plan)] * 2), audit=(), origins=differs, sanitizer=found, diverges=True)
     save(evidence, tmp_path)
     verdict = judge(load(tmp_path))
     assert verdict.causes == {("C12", "kernel")}
