@@ -8,6 +8,8 @@
     with engine.Runtime(lowered, plan, parameters=weights) as runtime:
         runtime.run(inputs)["loss"]
 
+or, typed by hand (`engine.front`): `y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2; y.backward()`.
+
 Names are imported when they are first used, and so is the module `engine.lower`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
 and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
 """
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.autodiff import backward
+    from engine.front import gradcheck, no_grad, tensor
     from engine.graph import Graph, Tensor
     from engine.kernels import KERNELS, Kernel
     from engine.lower import Lowered
@@ -33,10 +36,26 @@ _HOMES: Final = {
     "Runtime": "engine.runtime",
     "Tensor": "engine.graph",
     "backward": "engine.autodiff",
+    "gradcheck": "engine.front",
+    "no_grad": "engine.front",
+    "tensor": "engine.front",
 }
 """Where each public name lives."""
 
-__all__ = ["KERNELS", "OPS", "Graph", "Kernel", "Lowered", "Rule", "Runtime", "Tensor", "backward"]
+__all__ = [
+    "KERNELS",
+    "OPS",
+    "Graph",
+    "Kernel",
+    "Lowered",
+    "Rule",
+    "Runtime",
+    "Tensor",
+    "backward",
+    "gradcheck",
+    "no_grad",
+    "tensor",
+]
 
 
 def __getattr__(name: str) -> Any:

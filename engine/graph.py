@@ -156,23 +156,24 @@ class Graph:
         rule = OPS.get(kind)
         if rule is None:
             raise UnknownNameError("op", kind, OPS)
-        operands = ", ".join(f"{argument} {source}" for argument, source in zip(rule.arguments, sources, strict=False))
-        where = f"{kind}({operands})"
         if not len(rule.arguments) - rule.optional <= len(sources) <= len(rule.arguments):
-            raise EngineError(f"{where}: {len(sources)} operands given; it takes {', '.join(rule.arguments)}")
+            takes = ", ".join(rule.arguments)
+            raise EngineError(f"{_where(rule, sources)}: {len(sources)} operands given; it takes {takes}")
         if stranger := next((source for source in sources if source.graph is not self), None):
-            raise EngineError(f"{where}: {stranger} belongs to graph {stranger.graph.name!r}, not {self.name!r}")
-        filled = _fill(where, rule, params)
+            raise EngineError(f"{_where(rule, sources)}: {stranger} belongs to graph {stranger.graph.name!r}, not {self.name!r}")
+        filled = _fill(rule, sources, params)
         try:
             layout = rule.shape(sources, filled)
         except EngineError as error:
-            raise EngineError(f"{where}: {error}") from None
+            raise EngineError(f"{_where(rule, sources)}: {error}") from None
         lies_in = sources[0] if rule.view else sources[rule.mutates] if rule.mutates is not None else None
         strides = layout.strides or contiguous_strides(layout.shape, ITEMSIZES[layout.dtype])
         if lies_in is not None and rule.mutates is not None:
             strides = lies_in.strides
             if lies_in.storage.role == Role.PARAMETER and not lies_in.storage.trainable:
-                raise EngineError(f"{where}: {lies_in.storage} is read-only; only trainable parameters may change")
+                raise EngineError(
+                    f"{_where(rule, sources)}: {lies_in.storage} is read-only; only trainable parameters may change"
+                )
         return self._add(
             name=self._name(name or kind, unique=bool(name)),
             dtype=layout.dtype,
@@ -246,10 +247,16 @@ class Graph:
         return name
 
 
-def _fill(where: str, rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
-    if unknown := set(given) - set(rule.params):
-        raise EngineError(f"{where}: no parameter {', '.join(sorted(unknown))}; there are {', '.join(rule.params) or 'none'}")
+def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
+    """Return the call as messages show it; made only for those, since it takes longer than the op."""
+    return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
+
+
+def _fill(rule: Rule, sources: tuple[Tensor, ...], given: Mapping[str, Any]) -> dict[str, Any]:
     filled = {**rule.params, **given}
+    if len(filled) > len(rule.params):
+        unknown, known = sorted(set(given) - set(rule.params)), ", ".join(rule.params) or "none"
+        raise EngineError(f"{_where(rule, sources)}: no parameter {', '.join(unknown)}; there are {known}")
     if missing := [name for name, value in filled.items() if value is REQUIRED]:
-        raise EngineError(f"{where}: parameter {', '.join(missing)} is missing")
+        raise EngineError(f"{_where(rule, sources)}: parameter {', '.join(missing)} is missing")
     return filled

@@ -15,7 +15,7 @@ reset out read in it what an earlier run made.
 
 `in_place` of an op is what the chosen kernel variant declares. `meta` of values and ops carries `layer`, `stage`
 (`forward`, `backward`, `update`), `grad_of` (name of the parameter whose gradient it is), and of ops `op` (the real kind, also of
-views), `variant`, and `src` (all sources in slot order) where the kernel does not read all of them. No check reads it.
+views), `variant`, `params` of the kernel, and `src` (all sources in slot order) where the kernel does not read all of them. No check reads it.
 
 What this module does not see: data, slots, and what kernels do.
 """
@@ -135,6 +135,7 @@ def lower(
                 **_meta(tensor, gradient_of),
                 "op": tensor.kind,
                 **({"variant": variant} if variant else {}),
+                **({"params": dict(tensor.params)} if variant and tensor.params else {}),
                 **({"src": [values[source] for source in tensor.sources]} if tensor.rule.unread else {}),
             },
         )

@@ -1,9 +1,10 @@
 """Figures and report folders: the only place that draws.
 
-`plot` makes one picture of a document, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
+`plot` makes one picture of a document, `plot_comparison` one of planners, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
 here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
 """
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from reports.folder import write_report
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "plot", "write_report"]
+__all__ = ["draw", "plot", "plot_comparison", "write_report"]
 
 
 def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
@@ -40,11 +41,20 @@ def plot(document: Document, kind: str, path: str | Path, *, run: int = 0) -> No
     Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for another kind, ModelError
     for a run that does not exist. The file appears whole or not at all.
     """
-    target = Path(path)
-    suffix = target.suffix.lower()
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
+    _write(path, lambda: draw(document, kind, run=run))
+
+
+def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: str | Path) -> None:
+    """Draw (problem, planner, peak over bound or None, sound) rows into a file, as `plot` does and with its errors."""
+    _write(path, lambda: import_module("reports.figures.planners").planner_ratios(rows))
+
+
+def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:
+    target = Path(path)
+    suffix = target.suffix.lower()
     if suffix not in {".png", ".svg"}:
         raise OutputError(f"{path}: the suffix {target.suffix!r} names no format of pictures; .png and .svg do")
     with replacing(target) as place:
-        place.write_bytes(import_module("reports.figures.style").render(draw(document, kind, run=run), suffix))
+        place.write_bytes(import_module("reports.figures.style").render(drawn(), suffix))

@@ -1,4 +1,4 @@
-"""The judge's twin: every check of format.md but `Race`, one byte at a time.
+"""The judge's twin: every check of format.md, one byte at a time.
 
 Written from format.md alone ("Meaning", "What a check must say") and sharing no code with `allocsim.checks`; the record types
 of `allocsim.checks.violations` are the common interface. Memory is a dict from (space, byte address) to the tag of its last
@@ -38,6 +38,7 @@ from facts import (
     touched,
     unsafe,
 )
+from orders import happens_before
 
 from allocsim.checks.violations import KINDS, Stats, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Document, Event, Op, Plan, Problem, Program, Run
@@ -67,6 +68,7 @@ def judge(document: Document) -> Judgement:
         number += len(session)
     for index, run in enumerate(document.runs):
         found += judge_run(document, index, run)
+        found += judge_races(document, index, run)
     found += judge_slots(document)
     for problem in document.problems:
         found += judge_belief(document, problem)
@@ -266,6 +268,44 @@ def judge_op(document: Document, number: int, op: Op, where: Where) -> list[Viol
                 at(document, number, op, "WriteToReadOnly")(value=value, buffer=buffer, bytes=as_ranges(touched(program, value)))
             )
     return found
+
+
+def judge_races(document: Document, number: int, run: Run) -> list[Violation]:
+    """Find every two accesses to one byte, one of them a write, of ops that nothing orders: all pairs, byte by byte."""
+    program, where = run.program, planned(document, run)
+    before = happens_before(program)
+    touches = {
+        op.step: [(v, False, addresses(program, v, where)) for v in op.operands]
+        + [(v, True, addresses(program, v, where)) for v in op.results]
+        for op in ops_of(program, run.skip)
+    }
+    found: dict[tuple[int, int, int, int], list[tuple[int, str, set[Address]]]] = {}
+    for late, early in product(touches, touches):
+        if early >= late or (early, late) in before:
+            continue
+        for (value, writes, mine), (other, other_writes, theirs) in product(touches[late], touches[early]):
+            if mine & theirs and (writes or other_writes):
+                hazard = f"{'write' if writes else 'read'} after {'write' if other_writes else 'read'}"
+                buffers = program.values[value].buffer, program.values[other].buffer
+                found.setdefault((late, early, *buffers), []).append((value, hazard, mine & theirs))
+    records = []
+    for late, early, buffer, other_buffer in sorted(found):
+        meetings = found[late, early, buffer, other_buffer]
+        shared = {place for _, _, places in meetings for place in places}
+        inside = range(int(program.buffers.nbytes[buffer]))
+        records.append(
+            at(document, number, program.ops[late], "Race")(
+                value=meetings[0][0],
+                buffer=buffer,
+                other_run=number,
+                other_op=early,
+                other_buffer=other_buffer,
+                bytes=as_ranges(byte for byte in inside if where(buffer, byte) in shared),
+                in_apart=buffer == other_buffer,
+                hazards=tuple(dict.fromkeys(hazard for _, hazard, _ in meetings)),
+            )
+        )
+    return records
 
 
 def judge_overlaps(document: Document, number: int, run: Run) -> list[Violation]:

@@ -6,11 +6,11 @@ a wrong belief a right one with `MISTAKES`. Small parts are drawn and nothing is
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from facts import accesses, live_steps, permissible, persistent
+from facts import accesses, addresses, live_steps, ops_of, permissible, persistent, planned
 from hypothesis import strategies as st
 from sketch import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
 
@@ -42,7 +42,9 @@ def arenas(*, capacities: Sequence[int | None] = (None, 4096)) -> Strategy[list[
 @st.composite
 def programs(draw: Any, *, defects: bool = False) -> Program:
     """Draw one program, without defects of its own unless asked for."""
-    return assemble(draw(recipes(defects=defects)), arenas=draw(arenas()), streams=draw(st.sampled_from((1, 1, 1, 2))))
+    streams = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    program = assemble(draw(recipes(defects=defects)), arenas=draw(arenas()), streams=streams)
+    return program if defects else synchronised(program, spread(program)).program
 
 
 # --- plans ----------------------------------------------------------------------------------------------------------------
@@ -141,6 +143,35 @@ def with_events(made: Plan, *, free_donors_first: bool = True) -> Plan:
         rows.append((done[buffer][0].step, 1, Event.ALLOC, buffer))
         rows.append((done[buffer][-1].step, 0 if buffer in donors else 2, Event.FREE, buffer))
     return changed(made, events=np.array([(step, event, b) for step, _, event, b in sorted(rows)]).reshape(-1, 3))
+
+
+def synchronised(program: Program, made: Plan) -> Plan:
+    """Return the plan of the same program with waits: every op for all earlier ones of other streams that it meets on some byte."""
+    where = planned(Document.of(made), Run.of(made))
+    done = {
+        op.step: [set().union(*(addresses(program, v, where) for v in side)) for side in (op.operands, op.results)]
+        for op in ops_of(program)
+    }
+
+    def meet(one: int, other: int) -> bool:
+        (reads, writes), (other_reads, other_writes) = done[one], done[other]
+        return bool(writes & (other_reads | other_writes) or reads & other_writes)
+
+    stream = program.ops.stream
+    waits = [
+        [
+            early
+            for early in range(op.step)
+            if op.step in done and early in done and stream[early] != op.stream and meet(op.step, early)
+        ]
+        for op in program.ops
+    ]
+    ops = replace(
+        program.ops,
+        after_starts=np.cumsum([0, *map(len, waits)], dtype=np.int64),
+        after=np.array([wait for row in waits for wait in row], dtype=np.int32),
+    )
+    return changed(made, program=replace(program, ops=ops))
 
 
 def overlaps(made: Plan, one: int, other: int) -> bool:
@@ -372,7 +403,7 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
     """Draw a document of one or two programs with plans, beliefs, and often a session.
 
     A sound one has no violation: its programs have no defects, its plans no faults, its beliefs no mistakes, and a run skips
-    only uploads whose bytes lie apart since an earlier run of the same plan.
+    only uploads whose bytes lie apart since an earlier run of the same plan. Its streams wait for each other where they must.
     """
     spaces = draw(arenas() if sound else arenas(capacities=(None, 4096, 4096, 40)))
     streams = draw(st.sampled_from((1, 1, 1, 2)))
@@ -386,8 +417,13 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
             for n, (program, s) in enumerate(zip(programs, drawn, strict=True))
         ]
     problems, plans = [], []
-    for program, script in zip(programs, drawn, strict=True):
-        made = planned_soundly(program, script, reserved=draw(st.sampled_from((0, 48))) if reserved is None else reserved)
+    for number, script in enumerate(drawn):
+        made = planned_soundly(
+            programs[number], script, reserved=draw(st.sampled_from((0, 48))) if reserved is None else reserved
+        )
+        if sound:
+            made = synchronised(programs[number], made)
+        program = programs[number] = made.program
         if draw(st.booleans()):
             problems.append(believed(program, () if sound else draw(faults_of(MISTAKES, max_size=4))))
             made = changed(made, problem=problems[-1])

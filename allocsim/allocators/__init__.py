@@ -14,7 +14,24 @@ not fit.
 
 from typing import Final
 
-from allocsim.allocators import exact, ggml, ggml_belief, greedy, reference
+from allocsim.allocators import (
+    best,
+    best_fit,
+    branch_and_bound,
+    buddy,
+    caching,
+    exact,
+    ggml,
+    ggml_belief,
+    greedy,
+    greedy_by_breadth,
+    linear_scan,
+    reference,
+    skyline,
+    slots,
+    tlsf,
+    xla,
+)
 from allocsim.allocators.constraints import (
     PINS,
     Constraints,
@@ -28,6 +45,8 @@ from allocsim.allocators.constraints import (
 )
 from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import UnknownNameError
+
+BOUNDED: Final = ("sound", "at_most_reference")
 
 ALLOCATORS: Final[dict[str, Allocator]] = {
     row.name: row
@@ -46,12 +65,23 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             guarantees=("sound", "no_reuse"),
             source="no reuse: every buffer in bytes of its own",
         ),
-        Allocator(
-            name="greedy_by_size",
-            belief=exact.believe,
-            placement=greedy.place,
-            guarantees=("sound", "at_most_reference"),
-            source="Pisarchyk and Lee, arXiv:2001.03288, without sharing in place",
+        *(
+            Allocator(name=name, belief=exact.believe, placement=placement, guarantees=guarantees, source=source)
+            for name, placement, guarantees, source in (
+                ("linear_scan", linear_scan.place, BOUNDED, "first fit in order of birth; Poletto and Sarkar 1999"),
+                ("best_fit", best_fit.place, BOUNDED, "best fit in order of birth; Knuth, TAOCP 1, 2.5"),
+                ("greedy_by_size", greedy.place, BOUNDED, "Pisarchyk and Lee, arXiv:2001.03288; TFLite, ExecuTorch"),
+                ("greedy_by_breadth", greedy_by_breadth.place, BOUNDED, "Pisarchyk and Lee, arXiv:2001.03288"),
+                ("skyline_by_lifetime", skyline.place_by_lifetime, BOUNDED, "Sekiyama et al., arXiv:1804.10001"),
+                ("skyline_by_area", skyline.place_by_area, BOUNDED, "Sekiyama et al., arXiv:1804.10001, by area"),
+                ("xla_best_fit", xla.place, BOUNDED, "XLA heap_simulator.cc, GlobalDecreasingSizeBestFitHeap"),
+                ("buddy", buddy.place, ("sound",), "Knowlton, CACM 8(10), 1965"),
+                ("tlsf", tlsf.place, ("sound",), "Masmano et al., ECRTS 2004; tinygrad"),
+                ("slot_sharing", slots.place, BOUNDED, "TVM graph_plan_memory.cc; ExecuTorch mem_obj_id"),
+                ("caching", caching.place, ("sound",), "PyTorch CUDACachingAllocator.cpp"),
+                ("best", best.place, BOUNDED, "the best of the fast ones, then a bounded exact search"),
+                ("exact", branch_and_bound.place, BOUNDED, "branch and bound after Moffitt, MiniMalloc, ASPLOS 2023"),
+            )
         ),
     )
 }
@@ -59,14 +89,20 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
 
 
 def find(name: str) -> Planner:
-    """Return the planner called `name`: a row of `ALLOCATORS`, or a stranger's `package.module:function`.
+    """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, or a stranger's `package.module:function`.
 
-    Raises UnknownNameError where there is none, PlannerError where a stranger's module cannot be imported or is no planner.
+    An entry point of the group `allocsim.allocators` is such a function, or an `Allocator`, under a name of its own; names of the
+    table cannot be taken. Raises UnknownNameError where there is none, PlannerError where a stranger's module cannot be imported or
+    is no planner, or where two packages offer one name.
     """
     if name in ALLOCATORS:
         return ALLOCATORS[name]
     if ":" not in name:
-        raise UnknownNameError("allocator", name, ALLOCATORS)
+        from allocsim.allocators.strangers import entry_points, find_entry_point  # noqa: PLC0415 - as below
+
+        if name not in entry_points():
+            raise UnknownNameError("allocator", name, {*ALLOCATORS, *entry_points()})
+        return find_entry_point(name)
     from allocsim.allocators.strangers import find_stranger  # noqa: PLC0415 - a stranger's import may be anything
 
     return find_stranger(name)

@@ -1,4 +1,4 @@
-"""Planners from outside the table, named `package.module:function`.
+"""Planners from outside the table, named `package.module:function` or installed as entry points of the group `allocsim.allocators`.
 
 A stranger's function is recognised by its signature:
 
@@ -18,14 +18,18 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from allocsim.allocators import exact, ggml
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call, in_a_line
 from allocsim.errors import PlannerError, UnknownNameError
 from allocsim.model import Plan, Problem, Program
+
+GROUP: Final = "allocsim.allocators"
+"""The entry point group in which packages offer planners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,28 @@ def find_stranger(name: str) -> Planner:
     if not callable(function):
         raise PlannerError(f"allocator {name!r} is a {type(function).__name__}, not a function")
     return of_function(name, function)
+
+
+def entry_points() -> dict[str, list[str]]:
+    """Return the installed entry points: name -> the `package.module:function` of each package that offers it."""
+    found: dict[str, list[str]] = {}
+    for point in metadata.entry_points(group=GROUP):
+        offers = found.setdefault(point.name, [])
+        if point.value not in offers:  # one package may be found in two places of the path
+            offers.append(point.value)
+    return found
+
+
+def find_entry_point(name: str) -> Planner:
+    """Return the planner installed under `name`, which exists. Raises PlannerError where two packages offer it or it is no planner."""
+    offers = entry_points()[name]
+    if len(offers) > 1:
+        raise PlannerError(f"allocator {name!r} is offered twice, as {' and '.join(sorted(offers))}; use one of these names")
+    planner = find_stranger(offers[0])
+    if isinstance(planner, Allocator):
+        return planner if planner.name == name else replace(planner, name=name, source=planner.source or offers[0])
+    assert isinstance(planner, Stranger)
+    return replace(planner, name=name)
 
 
 def of_function(name: str, function: Callable[..., Any]) -> Planner:

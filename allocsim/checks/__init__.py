@@ -1,4 +1,4 @@
-"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps alone (detectors S and L).
+"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps alone (detectors S, L and H).
 
     report = check(document)
 
@@ -10,7 +10,7 @@ Order: records are listed by (run, step, kind), nulls first, kinds in the order 
 operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is
 exact up to 10^6; beyond, it is a lower bound and `truncated` is set.
 
-What the judge does not see: kernels, numbers, and orders other than the list's (`Race` is not among these checks).
+What the judge does not see: kernels and numbers. All checks follow the order of the list but `order`, which says whether any other is as good.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from allocsim.checks.bounds import stats
 from allocsim.checks.case import COUNT_LIMIT, Case, Findings
 from allocsim.checks.dataflow import check_dataflow
 from allocsim.checks.events import check_events
+from allocsim.checks.order import check_order
 from allocsim.checks.placement import check_placement
 from allocsim.checks.slots import check_slots
 from allocsim.checks.violations import KINDS, Report, Stats, Violation
@@ -35,6 +36,7 @@ CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
     "dataflow": check_dataflow,
     "writes": check_writes,
     "placement": check_placement,
+    "order": check_order,
 }
 """Every check by name."""
 
@@ -69,4 +71,5 @@ def check(document: Document, *, limit: int = 10_000) -> Report:
         count=count,
         truncated=findings.bounded or count > COUNT_LIMIT,
         stats=stats(case),
+        counts={kind: number for kind, number in findings.counts.items() if number},
     )

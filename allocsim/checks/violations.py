@@ -5,6 +5,7 @@ act on it, with the names beside them for people. `step` is the place of the op 
 `bytes` are half-open ranges within the buffer named by `buffer`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,6 +67,10 @@ class Violation:
     """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name` where they apply."""
     in_apart: bool | None = None
     """`Race` only: whether it also exists with every buffer in memory of its own."""
+    hazards: tuple[str, ...] | None = None
+    """`Race` only: `write after read`, `read after write`, `write after write`, as the list has them."""
+    schedule: tuple[int, ...] | None = None
+    """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op` on; earlier ones before, the others after."""
 
     @property
     def severity(self) -> str:
@@ -98,6 +103,8 @@ class Report:
     truncated: bool
     """Whether `count` is only a lower bound."""
     stats: Stats
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many there are of each kind found, warnings included, as exact as `count`."""
 
     @property
     def clean(self) -> bool:

@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
+    "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
     "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
     "plot": Command("allocsim.cli.plot", "plot", "a picture of a plan: memory map, lifetimes or live bytes"),

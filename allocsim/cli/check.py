@@ -4,6 +4,9 @@ Exit status 0 where all files are clean, 1 where one has violations, 2 where one
 same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count", "truncated", "violations", "warnings",
 "stats"}]}`, and `{"file", "error"}` for a file that cannot be read.
 
+`--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
+allow, and shows the first number that comes out wrong (`engine.explore`). A file whose ops the engine cannot run is refused.
+
 What this module does not see: how plans are judged (`allocsim.checks`).
 """
 
@@ -15,6 +18,7 @@ import typer
 from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT, os_error_line
+from allocsim.cli.exploring import explore_document, print_explored
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import AllocsimError
 from allocsim.formats import load
@@ -27,20 +31,25 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Violations listed for each file.")] = DEFAULT_LIMIT,
+    explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
     """Exit status: 0 all clean, 1 violations, 2 a file cannot be read."""
     entries: list[dict[str, Any]] = []
     for path in files:
         try:
-            report = judge(load(path), limit=limit)
+            document = load(path)
+            report = judge(document, limit=limit)
+            explored = explore_document(document, seed=seed) if explore else None
         except AllocsimError as error:
             entries.append({"file": path, "error": str(error)})
         except OSError as error:
             entries.append({"file": path, "error": os_error_line(error)})
         else:
-            entries.append({"file": path, **report_entry(report)})
+            entries.append({"file": path, **report_entry(report)} | ({"explore": explored} if explored is not None else {}))
             if not as_json:
                 print_report(path, report)
+                print_explored(explored or [])
         if "error" in entries[-1]:
             print_error(entries[-1]["error"])
     if as_json:
@@ -66,9 +75,9 @@ def record(violation: Violation) -> dict[str, Any]:
     """Return a violation as the JSON object of format.md: indices, null where they do not apply, with the names beside them."""
     fields: dict[str, Any] = asdict(violation)
     names: dict[str, Any] = fields.pop("names")
-    in_apart = fields.pop("in_apart")
+    race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}
     fields["bytes"] = [list(run) for run in violation.bytes]
-    return fields | names | ({} if in_apart is None else {"in_apart": in_apart})
+    return fields | names | (race if violation.kind == "Race" else {})
 
 
 def print_report(path: str, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""`allocsim convert IN OUT`: any file format that can be read, to the native document.
+"""`allocsim convert IN OUT`: any file format that can be read, to one that can be written, told by the suffix of OUT.
 
 What this module does not see: formats (`allocsim.formats` tells them by their content).
 """
@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from allocsim.cli.output import print_line, show_path
-from allocsim.document import write
-from allocsim.formats import load
+from allocsim.formats import load, save
 
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A file of any supported format.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="The native document to write.")],
+    target: Annotated[
+        str, typer.Argument(metavar="OUT", help="What to write: .csv is minimalloc, anything else the native document.")
+    ],
 ) -> int:
     """Nothing is written where the file cannot be read."""
     document = load(source)
-    write(document, target)
+    save(document, target)
     print_line(f"wrote {show_path(target)}: {document!r}")
     return 0

@@ -1,7 +1,7 @@
 """`allocsim plan FILE --allocator A`: make a plan for every program of a document.
 
 What the document's first problem for a program pins, keeps apart and fixes is what the planner is told; the rest it believes
-anew. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
+anew; a program without ops (a solver's instance) is placed by its problem as it stands. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
 them. A session of the document is kept, its runs now under the new plans.
 
 What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound (`allocsim check`).
@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from allocsim.allocators import PINS, Constraints, find, pin_values
+from allocsim.allocators import PINS, Constraints, Planner, bounds, find, pin_values, plan_program
 from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
 from allocsim.formats import load
 from allocsim.liveness import lower_bound
-from allocsim.model import Bools, Document, Plan, Program, Run
+from allocsim.model import Bools, Document, Plan, Problem, Program, Run
 
 
 def plan(
@@ -38,7 +38,7 @@ def plan(
     if not document.programs:
         raise DocumentError(file, "programs", "there is none to plan")
     try:
-        plans = [planner.plan(program, _constraints(document, program, pin or [])) for program in document.programs]
+        plans = [_plan(planner, document, program, pin or []) for program in document.programs]
     except CapacityError as error:
         print_error(str(error))
         return 1
@@ -51,8 +51,12 @@ def plan(
     return int(bool(over))
 
 
-def _constraints(document: Document, program: Program, pins: list[str]) -> Constraints:
+def _plan(planner: Planner, document: Document, program: Program, pins: list[str]) -> Plan:
     told = next((problem for problem in document.problems if problem.program is program), None)
+    return plan_program(planner, program, believed=told, constraints=_constraints(document, program, told, pins))
+
+
+def _constraints(document: Document, program: Program, told: Problem | None, pins: list[str]) -> Constraints:
     base = Constraints.of(program) if told is None else Constraints.from_problem(told)
     policies = [PINS[name] for name in pins if name in PINS]
     mask = np.zeros(len(program.buffers), dtype=np.bool_) if policies else base.pinned.copy()
@@ -86,6 +90,13 @@ def _problems(plans: list[Plan]) -> tuple[Any, ...]:
     return tuple(made.problem for made in plans if made.problem is not None)
 
 
+def _bound(made: Plan) -> int:
+    """Return bytes no plan goes below; of a program without ops, by its problem."""
+    if made.problem is not None and not len(made.program.ops):
+        return bounds.lower_bound(made.problem)
+    return lower_bound(made.program, counted=made.placed)
+
+
 def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
@@ -93,7 +104,7 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
             "allocator": allocator,
             "buffers": len(made.program.buffers),
             "peak_bytes": made.peak_bytes,
-            "lower_bound_bytes": lower_bound(made.program, counted=made.placed),
+            "lower_bound_bytes": _bound(made),
         }
         for made in plans
     ]

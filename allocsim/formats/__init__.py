@@ -1,9 +1,10 @@
-"""Files of every supported format, read into documents.
+"""Files of every supported format, read into documents, and documents written.
 
     document = formats.load("plan.json")           # the format is told by the content, never by the name
     document = formats.load("dump", "ggml")        # or said
+    formats.save(document, "instance.csv")         # the format is told by the suffix
 
-Each format is a row of `FORMATS`: how to recognise it by its first bytes, and how to read it. Every reader converts its source's
+Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for some, how to write it. Every reader converts its source's
 conventions of time and bytes once, states them in its header, runs no code and trusts no number; what is wrong comes back as one
 `DocumentError` with file, place and rule. What no row recognises is read as a native document, whose reader says best what is wrong.
 """
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from allocsim import document
-from allocsim.errors import DocumentError, UnknownNameError
-from allocsim.formats import ggml
+from allocsim.errors import DocumentError, OutputError, UnknownNameError
+from allocsim.files import write_atomic
+from allocsim.formats import ggml, minimalloc
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -34,6 +36,10 @@ class Format:
     """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
     loads: Callable[[bytes, str], Document]
     """Bytes and the name of the file to the document, or DocumentError."""
+    saves: Callable[[Document], bytes] | None = None
+    """The document as such a file, or OutputError where the format cannot say it; None where it is only read."""
+    suffix: str = ""
+    """What the names of files to be written end in, for those that can be."""
 
 
 def _is_native(head: bytes) -> bool:
@@ -43,8 +49,23 @@ def _is_native(head: bytes) -> bool:
 FORMATS: Final[dict[str, Format]] = {
     row.name: row
     for row in (
-        Format(name="native", what="allocsim's own document, version 1", matches=_is_native, loads=document.loads),
+        Format(
+            name="native",
+            what="allocsim's own document, version 1",
+            matches=_is_native,
+            loads=document.loads,
+            saves=document.dumps,
+            suffix=".json",
+        ),
         Format(name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads),
+        Format(
+            name="minimalloc",
+            what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
+            matches=minimalloc.looks_like,
+            loads=minimalloc.loads,
+            saves=minimalloc.dumps,
+            suffix=".csv",
+        ),
     )
 }
 """Every format that can be read, in the order in which they are tried."""
@@ -73,9 +94,28 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     return FORMATS[format_name].loads(data, str(path))
 
 
+def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
+    """Write a document, atomically, in the format named, or the one of the path's suffix, `native` where none has it.
+
+    Raises OutputError where the format cannot say it or the file cannot be written, UnknownNameError for an unknown format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise UnknownNameError("format", format_name, FORMATS)
+    suffix = Path(path).suffix.lower()
+    name = format_name or next((row.name for row in FORMATS.values() if suffix and row.suffix == suffix), "native")
+    writer = FORMATS[name].saves
+    if writer is None:
+        raise OutputError(f"{path}: the format {name!r} can be read, not written")
+    try:
+        data = writer(made)
+    except OutputError as error:
+        raise OutputError(f"{path}: {error}") from None
+    write_atomic(path, data)
+
+
 def detect(head: bytes) -> str:
     """Return the name of the format of a file that begins with `head`; `native` where none is recognised."""
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 
-__all__ = ["FORMATS", "HEAD", "Format", "detect", "load"]
+__all__ = ["FORMATS", "HEAD", "Format", "detect", "load", "save"]

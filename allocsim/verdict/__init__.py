@@ -58,15 +58,15 @@ def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _detectors(case: Case) -> dict[str, dict[str, Any]]:
     evidence, warnings = case.evidence, case.report.warnings
     audit, origins = evidence.audit, evidence.origins
-    beliefs = len(case.beliefs)
+    beliefs, races = len(case.beliefs), case.report.counts.get("Race", 0)
     too_long = sum(v.kind == "LifetimeTooLong" for v in warnings)
+    streams = max((len(run.program.streams) for run in case.runs), default=1)
     not_run = {"status": "not run", "count": None}
     return {
-        "S": _status(case.report.count - beliefs, ops=case.report.stats.ops, truncated=case.report.truncated),
-        "H": {
-            **not_run,
-            "why": "one stream" if all(len(p.streams) == 1 for p in evidence.document.programs) else "not asked for",
-        },
+        "S": _status(case.report.count - beliefs - races, ops=case.report.stats.ops, truncated=case.report.truncated),
+        "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in case.races))
+        if streams > 1
+        else not_run | {"why": "one stream"},
         "P": not_run | {"why": "no kernels to execute"}
         if evidence.sanitizer is None
         else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
@@ -122,15 +122,18 @@ def _text(case: Case, findings: tuple[Finding, ...]) -> str:
 
 
 def _legality(case: Case) -> str:
-    """Say whether the plan is legal, in one run and over the session."""
+    """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow."""
     ops = max((len(run.program.ops) for run in case.runs), default=0)
-    conflicts = case.report.count - len(case.beliefs)
-    if not conflicts:
-        return f"the plan is legal (0 conflicts in {ops} ops)"
+    races = case.report.counts.get("Race", 0)
+    conflicts = case.report.count - len(case.beliefs) - races
     found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
-    if any(v.run in {0, None} for v in case.static):
+    if any(v.run in {0, None} for v in case.static if v.kind != "Race"):
         return f"the plan is not legal ({found} in {len(case.runs)} run{'s'[: len(case.runs) != 1]} of {ops} ops)"
-    return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {len(case.runs)} runs ({found})"
+    if conflicts:
+        return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {len(case.runs)} runs ({found})"
+    if any(not v.in_apart for v in case.races):
+        return f"the plan is legal in list order (0 conflicts in {ops} ops) but not in every order its streams allow"
+    return f"the plan is legal (0 conflicts in {ops} ops)"
 
 
 def _party(finding: Finding) -> str:

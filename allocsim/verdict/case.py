@@ -17,7 +17,7 @@ from allocsim.model import VIEW, Op, Plan, Problem, Program, Run
 from allocsim.verdict.records import Witness
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
-"""What L says; everything else a report lists is S."""
+"""What L says; `Race` is H's, everything else a report lists is S's."""
 
 
 class Case:
@@ -28,6 +28,7 @@ class Case:
         self.runs = evidence.document.runs
         self.report = check(evidence.document)
         self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
+        self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
         self._donors: dict[int, Mapping[int, tuple[int, ...]]] = {}

@@ -56,16 +56,16 @@ def _finding(case: Case, v: Violation, row: Row) -> Finding:
     program = case.program(v)
     reader = case.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
     victim = case.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
-    writer = _writer(case, v)
+    parties = _racing(case, v) if v.kind == "Race" else (victim, _writer(case, v), reader)
     return Finding(
         class_=row.class_,
         fault=row.fault,
-        text=f"{row.evidence}: {_late_read(reader, writer, victim) if v.kind == 'StaleRead' else v.message}{row.remedy}",
+        text=f"{row.evidence}: {_late_read(reader, parties[1], victim) if v.kind == 'StaleRead' else v.message}{row.remedy}",
         run=v.run if v.run is not None else -1,
         step=v.step if v.step is not None else -1,
-        victim=victim,
-        writer=writer,
-        reader=reader,
+        victim=parties[0],
+        writer=parties[1],
+        reader=parties[2],
         belief=_failed_belief(case, v),
     )
 
@@ -76,6 +76,16 @@ def _writer(case: Case, v: Violation) -> Witness | None:
         return None
     other_run = v.other_run if v.other_run is not None else v.run
     return case.witness(other_run, v.other_op, buffer=v.other_buffer, program=case.program(v))
+
+
+def _racing(case: Case, v: Violation) -> tuple[Witness, Witness, Witness | None]:
+    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the list loses and nobody reads."""
+    later = case.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=case.program(v))
+    earlier = case.witness(v.run, v.other_op, buffer=v.other_buffer, program=case.program(v))
+    hazards = v.hazards or ("read after write",)
+    if "read after write" in hazards:
+        return later, earlier, later
+    return earlier, later, earlier if "write after read" in hazards else None
 
 
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
@@ -92,8 +102,8 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
 def _failed_belief(case: Case, v: Violation) -> str | None:
     """Say which belief failed, comparing what was believed of the victim with what the program does."""
     problem, program = case.problem(v), case.program(v)
-    if problem is None or v.buffer is None:
-        return None
+    if problem is None or v.buffer is None or v.kind == "Race":
+        return _believed_order(case, v) if v.kind == "Race" else None
     name, start, stop = program.buffers.names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if earlier_run(case, v):
         return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
@@ -106,6 +116,14 @@ def _failed_belief(case: Case, v: Violation) -> str | None:
     if v.kind == "StaleRead" and believed_over(case, v):
         return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
     return v.message if v.kind in BELIEF_KINDS else None
+
+
+def _believed_order(case: Case, v: Violation) -> str | None:
+    """Say what reuse took for granted where streams do not keep to it; nothing of a race that no plan made."""
+    if v.in_apart:
+        return None
+    names = case.program(v).ops.names
+    return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"
 
 
 def kernel_findings(case: Case) -> Iterator[Finding]:

@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     from reports.figures.live import live_bytes
     from reports.figures.loss import loss_curves
     from reports.figures.memory import memory_map
+    from reports.figures.planners import planner_ratios
 
-__all__ = ["FIGURES", "RECORD_FIGURES", "gradient_ratio", "lifetimes", "live_bytes", "loss_curves", "memory_map"]
+__all__ = [
+    "FIGURES",
+    "RECORD_FIGURES",
+    "gradient_ratio",
+    "lifetimes",
+    "live_bytes",
+    "loss_curves",
+    "memory_map",
+    "planner_ratios",
+]
 
 FIGURES: Final[dict[str, tuple[str, str]]] = {
     # kind: (module, function of a document)
@@ -29,6 +39,7 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     # name: (module, function of a part of the record)
     "loss": ("loss", "loss_curves"),
     "gradients": ("gradients", "gradient_ratio"),
+    "planners": ("planners", "planner_ratios"),
 }
 
 

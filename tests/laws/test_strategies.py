@@ -92,4 +92,4 @@ def test_a_fifth_of_sound_documents_use_in_place_and_a_fifth_have_sessions(sound
 def test_mixed_documents_hold_every_kind(mixed):
     count = Counter(kind for d in mixed for kind in {v.kind for v in judge(d).violations + judge(d).warnings})
     print(dict(count))  # noqa: T201
-    assert set(count) == set(KINDS) - {"Race"}
+    assert set(count) == set(KINDS)

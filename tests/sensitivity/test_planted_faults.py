@@ -1,8 +1,9 @@
 """One or more planted faults for every kind: that kind fires, no other does, and the unplanted twin is clean.
 
-Where a fault cannot help but break two rules at once, both are named. `Race` needs the happens-before check and is planted
-with it.
+Where a fault cannot help but break two rules at once, both are named.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -33,12 +34,12 @@ def test_the_unplanted_twin_is_clean(row, judge):
 
 def test_every_kind_is_planted():
     fired = {kind for row in PLANTS for kind in row.fires}
-    assert fired == set(KINDS) - {"Race"}
+    assert fired == set(KINDS)
 
 
 def test_every_kind_fires_alone_somewhere():
     alone = {kind for row in PLANTS for kind in row.fires if len(row.fires) == 1}
-    assert alone == set(KINDS) - {"Race"}
+    assert alone == set(KINDS)
 
 
 def test_plants_have_names_of_their_own():
@@ -533,3 +534,97 @@ def a_plan_made_for_another_program(planted):
     long = b.build()
     made = plan_of(short, {0: 0, 1: 16, 2: 0})
     return Document.of(Run.of(made, program=long if planted else short))
+
+
+# --- order ----------------------------------------------------------------------------------------------------------------
+
+
+def branches(waits: Mapping[int, Sequence[int]], slots: Mapping[int, int], *, arenas: int = 1) -> Document:
+    """x, then a = f(x) on one stream and b = g(x) on the other, then y = h(a, b); ops 0 to 4, buffers x, a, b, y of 16 bytes each."""
+    b = ProgramBuilder("branches", arenas=tuple(Arena(name=f"m{n}", alignment=1) for n in range(arenas)), streams=("one", "two"))
+    x, a, c, y = (b.tensor(name, "f32", (4,), arena=arenas - 1 if name == "b" else 0) for name in "xaby")
+    b.op(HOST_WRITE, (), (x,))
+    b.op("g", (x,), (c,), stream=1, after=waits.get(1, (0,)))
+    b.op("f", (x,), (a,), in_place=((0, 0),), after=waits.get(2, ()))
+    b.op("h", (a, c), (y,), after=waits.get(3, (1,)))
+    b.op(HOST_READ, (y,), ())
+    return Document.of(plan_of(b.build(), slots))
+
+
+APART = {0: 0, 1: 16, 2: 32, 3: 48}
+
+
+@plant("Race")
+def in_place_over_what_another_stream_still_reads(planted):
+    """In list order g has read x before f takes its bytes; on two streams f need not wait for g."""
+    return branches({2: () if planted else (1,)}, APART | {1: 0})
+
+
+@plant("Race")
+def an_upload_into_the_slot_that_another_stream_reads(planted):
+    """Both uploads are on one stream; g has read the first before the second in list order only."""
+    b = ProgramBuilder("p", arenas=BYTES, streams=("one", "two"))
+    x, a, c = (b.tensor(name, "f32", (4,)) for name in "xac")
+    b.op(HOST_WRITE, (), (x,))
+    b.op("g", (x,), (a,), stream=1, after=(0,))
+    b.op(HOST_WRITE, (), (c,), after=() if planted else (1,))
+    return Document.of(plan_of(b.build(), {0: 0, 1: 16, 2: 0}))
+
+
+@plant("Race")
+def a_forgotten_wait_for_an_operand(planted):
+    """The only race that exists apart: h reads b, and nothing says that g is done."""
+    return branches({3: () if planted else (1,)}, APART)
+
+
+@plant("Race")
+def a_forgotten_wait_for_an_upload(planted):
+    return branches({1: () if planted else (0,)}, APART)
+
+
+@plant("Race")
+def a_copy_that_nobody_waits_for(planted):
+    """g carries x into the memory of another device."""
+    return branches({3: () if planted else (1,)}, {0: 0, 1: 16, 2: 0, 3: 32}, arenas=2)
+
+
+@plant("Race")
+def two_streams_write_one_byte(planted):
+    """Workspaces of two streams share their last and first byte; nobody reads either."""
+    b = ProgramBuilder("p", arenas=BYTES, streams=("one", "two"))
+    w, v = (b.tensor(name, "u8", (4,)) for name in "wv")
+    b.op("f", (), (w,))
+    b.op("g", (), (v,), stream=1)
+    return Document.of(plan_of(b.build(), {0: 0, 1: 3 if planted else 4}))
+
+
+@plant("Race")
+def one_wait_goes_to_the_wrong_op(planted):
+    """The second piece of x is read; only the first has been waited for."""
+    b = ProgramBuilder("p", arenas=BYTES, streams=("one", "two"))
+    x = b.buffer("x", 8)
+    halves = [b.value(f"x{n}", x, "u8", (4,), offset=4 * n) for n in range(2)]
+    whole = b.value("whole", x, "u8", (8,))
+    for half in halves:
+        b.op(HOST_WRITE, (), (half,))
+    b.op("f", (whole,), (b.tensor("y", "u8", (8,)),), stream=1, after=(0,) if planted else (1,))
+    return Document.of(plan_of(b.build(), {0: 0, 1: 8}))
+
+
+@plant("Race")
+def columns_that_miss_each_other_until_one_is_a_byte_wider(planted):
+    """Two streams fill interleaved columns of one buffer: hulls cross, bytes do not."""
+    b = ProgramBuilder("p", arenas=BYTES, streams=("one", "two"))
+    x = b.buffer("x", 16)
+    left = b.value("left", x, "u8", (4, 3 if planted else 2), strides=(4, 1))
+    right = b.value("right", x, "u8", (4, 2), strides=(4, 1), offset=2)
+    b.op("f", (), (left,))
+    b.op("g", (), (right,), stream=1)
+    return Document.of(plan_of(b.build(), {0: 0}))
+
+
+@plant("Race", "Race")
+def each_run_races_for_itself(planted):
+    """Runs follow each other: two equal races, and none between the runs."""
+    (made,) = branches({2: () if planted else (1,)}, APART | {1: 0}).plans
+    return Document.of(Run.of(made), Run.of(made))

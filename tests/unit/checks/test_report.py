@@ -82,7 +82,7 @@ def test_an_empty_document_is_clean():
 
 def test_the_vocabulary_can_be_had_from_the_package():
     assert Violation(kind="StaleRead").severity == "violation"
-    assert set(CHECKS) == {"slots", "beliefs", "events", "dataflow", "writes", "placement"}
+    assert set(CHECKS) == {"slots", "beliefs", "events", "dataflow", "writes", "placement", "order"}
 
 
 def test_a_layout_of_too_many_runs_is_named(tiny):
@@ -169,7 +169,7 @@ def test_without_ops_the_bound_is_of_the_belief(tiny):
 
 # what it stands on -----------------------------------------------------------------------------------------------------------
 
-ALLOWED = {"allocsim.model", "allocsim.layout", "allocsim.errors", "numpy", "numpy.typing"}
+ALLOWED = {"allocsim.model", "allocsim.layout", "allocsim.errors", "numpy", "numpy.typing", "numba"}
 
 
 def test_the_judge_imports_numpy_the_model_and_itself_alone():

@@ -1,0 +1,281 @@
+"""Exact: the least peak there is, by branch and bound, with a proof; or the best found until the search is stopped.
+
+    plan = place(problem)                                  # plan.meta["exact"]["proved"] says whether it is optimal
+    plan = place(problem, enough=1 << 20, seconds=60)      # stop at the first plan that fits into a MiB
+
+Each arena is solved for itself. A portfolio of heuristics gives a first peak, `allocsim.allocators.bounds` a floor. Between the two, the search
+(`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor, then, while that is open, at heights
+between it and the best peak so far, by bisection. It is asked under several strategies (orders of preference and focus) in turn, each with a
+bounded number of nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything, and others find the
+answer at once. A search that ends without an answer by itself proves that nothing fits, and raises the floor by a granule, the common
+divisor of all that adds up.
+
+`plan.meta["exact"]`: `proved` (no sound placement of these footprints has a lower peak), `lower_bound` (bytes), `nodes`.
+CapacityError says whether the arena is proved too small or the search was stopped.
+
+Guarantees: sound; at most `reference`; optimal where `proved`. Pairs of `may_share` are taken as `allocsim.allocators.footprints` chains
+them; where some pair is on offer, only a peak equal to the lower bound counts as proved. Gaps are used where the program has no ops.
+
+Deterministic unless `seconds` is given: the default budget is counted in nodes. Exponential in the worst case, O(items * sections) a node,
+O(items^2) memory; arenas of more than `MOST_ITEMS` footprints are left to the heuristics.
+
+Source: Moffitt, "MiniMalloc", ASPLOS 2023, and what `search_kernel` cites.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.allocators import portfolio
+from allocsim.allocators.bounds import arena_bounds, granule, without
+from allocsim.allocators.footprints import FREE, Footprints, footprints, plan
+from allocsim.errors import CapacityError
+from allocsim.layout import Int64s
+from allocsim.model import Plan, Problem
+
+NAME = "exact"
+
+MOST_ITEMS: Final = 1500
+DEFAULT_NODES: Final = 1_000_000
+FIRST_ROUND: Final = 2_000
+SEARCHABLE: Final = 1 << 60
+"""Bytes in all above which sums could leave 64 bits; such arenas are left to the heuristics."""
+
+STRATEGIES: Final = (("AZ", 0), ("TWA", 1), ("WAT", 0), ("AZ", 1), ("ZA", 1), ("TWA", 0), ("WAT", 1))
+"""(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live in its life), size (Z) first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Budget:
+    """What the search may still spend, and what it has spent."""
+
+    nodes: int | None
+    deadline: float | None
+    """Processor time at which to stop."""
+    spent: int = 0
+    began: float = field(default_factory=time.process_time)
+
+    def grant(self, wanted: int) -> int:
+        """Return how many nodes of `wanted` may be spent now."""
+        allowed = wanted if self.nodes is None else min(wanted, self.nodes - self.spent)
+        if self.deadline is None:
+            return max(allowed, 0)
+        now = time.process_time()
+        rate = self.spent / (now - self.began) if self.spent > FIRST_ROUND and now > self.began else 1e5
+        return max(min(allowed, int((self.deadline - now) * rate)), 0)
+
+
+def place(
+    problem: Problem, *, enough: int | None = None, seconds: float | None = None, nodes: int | None = None, name: str = NAME
+) -> Plan:
+    """Place the problem with the least peak that can be found.
+
+    Args:
+        problem: what to place.
+        enough: bytes an arena may need; the search stops at the first placement that needs no more.
+        seconds: processor time after which the best so far is returned.
+        nodes: search nodes after which the best so far is returned; `DEFAULT_NODES` if `seconds` is not given either.
+        name: who asks, for errors and for the plan's `source`.
+
+    Raises:
+        CapacityError: an arena is too small, or nothing that fits was found in time; the message says which.
+    """
+    placed = footprints(problem)
+    if nodes is None and seconds is None:
+        nodes = DEFAULT_NODES
+    budget = Budget(nodes=nodes, deadline=None if seconds is None else time.process_time() + seconds)
+    bounds = arena_bounds(problem)
+    offsets = np.zeros(len(placed), dtype=np.int64)
+    proved, floors = True, 0
+    for arena, rows in placed.by_arena():
+        solved = _Solver(placed, arena, rows, bound=bounds[arena], budget=budget, name=name).solve(enough)
+        offsets[rows] = solved.offsets
+        floors += solved.floor
+        proved &= solved.peak <= solved.floor
+    meta = {NAME: {"proved": bool(proved), "lower_bound": floors, "nodes": budget.spent}}
+    return plan(name, placed, offsets, meta=meta)
+
+
+class _Solver:
+    """One arena: the best offsets so far, the floor, and the tables of the search."""
+
+    def __init__(self, placed: Footprints, arena: int, rows: Int64s, *, bound: int, budget: Budget, name: str) -> None:
+        self.placed, self.arena, self.rows, self.budget, self.name = placed, arena, rows, budget, name
+        self.granule = granule(placed, rows) if len(rows) else 1
+        self.floor = -(-bound // self.granule) * self.granule
+        """No peak is lower, as far as is proved."""
+        self.least = self.floor
+        """No peak of these footprints is lower, as far as the search proved."""
+        self.capacity = placed.limit(arena)
+        self.strict = not len(placed.problem.may_share)
+        """Whether a search that ends by itself proves a bound of the problem, and not only of the chains chosen."""
+        self.offsets = np.zeros(len(rows), dtype=np.int64)
+        self.peak = 0
+        self.tables: _Tables | None = None
+
+    def solve(self, enough: int | None) -> "_Solver":
+        """Search until the best is proved, is good enough or the budget is spent; return this solver."""
+        if not len(self.rows):
+            self.floor = 0
+            return self
+        if self.floor > self.capacity:
+            raise self._refusal(proved=True)
+        best = portfolio.first_plans(self.placed, self.arena, self.rows, self.floor)
+        if best is not None:
+            self._keep(best)
+        else:
+            self.peak = self.capacity + 1
+        total = float(self.placed.nbytes[self.rows].sum(dtype=np.float64))
+        if len(self.rows) <= MOST_ITEMS and total <= SEARCHABLE:
+            self.tables = _Tables(self.placed, self.rows)
+            self._search(max(enough or 0, self.floor))
+        if self.peak > self.capacity:
+            raise self._refusal(proved=self.least > self.capacity)
+        if self.strict:
+            self.floor = min(self.least, self.peak)
+        return self
+
+    def _search(self, enough: int) -> None:
+        """Lower the peak to `enough` or to what is proved to be the least, or until the budget is spent."""
+        share = FIRST_ROUND
+        while self.budget.grant(1):
+            goal = max(self.least, enough)
+            if self.peak <= goal or self.least > self.capacity:
+                return
+            if self._ask(min(goal, self.capacity), share) == "open":
+                self._bisect(goal, share // 8)
+                share *= 2
+
+    def _bisect(self, low: int, share: int) -> None:
+        """Lower the peak by bisection between `low`, which is open, and what was found, as long as that is quick."""
+        while self.budget.grant(1):
+            ceiling = min(self.peak, self.capacity + 1)
+            middle = (low + ceiling) // 2 // self.granule * self.granule
+            if middle <= low or ceiling - low <= ceiling >> 9:
+                return
+            if self._ask(middle, share) != "found":
+                low = middle
+
+    def _ask(self, height: int, share: int) -> str:
+        """Return whether all fits below `height`: `found` (and kept), `none` (and noted as proved) or `open`."""
+        assert self.tables is not None
+        for strategy in range(len(STRATEGIES)):
+            nodes = self.budget.grant(share)
+            if not nodes:
+                break
+            verdict, offsets, used = self.tables.search(strategy, height, nodes)
+            self.budget.spent += used
+            if verdict == "found":
+                self._keep(offsets)
+            if verdict == "none":
+                self.least = (height // self.granule + 1) * self.granule
+            if verdict != "open":
+                return verdict
+        return "open"
+
+    def _keep(self, offsets: Int64s) -> None:
+        self.offsets = offsets
+        self.peak = int((offsets + self.placed.nbytes[self.rows]).max())
+
+    def _refusal(self, *, proved: bool) -> CapacityError:
+        arena = self.placed.problem.program.arenas[self.arena]
+        why = f"at least {self.floor} are needed" if self.floor > self.capacity else "no plan fits"
+        verdict = f"{why}, proved" if proved else f"none found within {self.budget.spent} nodes"
+        return CapacityError(f"allocator {self.name!r}: arena {arena.name!r} has {arena.capacity} bytes; {verdict}")
+
+
+class _Tables:
+    """The columns the kernel works on: the free rows of one arena as items, the fixed ones as walls."""
+
+    def __init__(self, placed: Footprints, rows: Int64s) -> None:
+        self.rows = rows
+        self.fixed = placed.fixed[rows] != FREE
+        self.fixed_offsets = placed.fixed[rows]
+        lives = [_lives(placed, row) for row in rows.tolist()]
+        marks = np.unique([step for life in lives for stretch in life for step in stretch])
+        sections = [[np.searchsorted(marks, stretch).tolist() for stretch in life] for life in lives]
+        items = [index for index, fixed in enumerate(self.fixed.tolist()) if not fixed]
+        items.sort(key=lambda index: sections[index][0][0])
+        self.items = np.array(items, dtype=np.int64)
+        self.size, self.alignment = placed.nbytes[rows][items], placed.alignment[rows][items]
+        self.steps = np.array([sum(stop - start for start, stop in lives[index]) for index in items], dtype=np.float64)
+        spans = [sections[index] for index in items]
+        self.first = np.array([span[0][0] for span in spans], dtype=np.int64)
+        self.last = np.array([span[-1][1] for span in spans], dtype=np.int64)
+        self.pieces = np.array([piece for span in spans for piece in span], dtype=np.int64).reshape(-1, 2)
+        self.piece_starts = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
+        lived = np.zeros((len(rows), len(marks) - 1), dtype=np.bool_)
+        for index, span in enumerate(sections):
+            for start, stop in span:
+                lived[index, start:stop] = True
+        ours = lived[items].astype(np.float32)
+        self.meet = ours @ ours.T > 0
+        self.load = placed.nbytes[rows][items].astype(np.float64) @ ours
+        self._wall(placed, rows, lived, items)
+        self.orders: dict[str, Int64s] = {}
+        self.scratch: Any = None
+
+    def _wall(self, placed: Footprints, rows: Int64s, lived: Any, items: list[int]) -> None:
+        """Note the fixed bytes each item must keep clear of, by their bottoms."""
+        fixed = sorted(np.flatnonzero(self.fixed).tolist(), key=lambda index: int(self.fixed_offsets[index]))
+        walls: list[tuple[int, int]] = []
+        starts = [0]
+        for item in items:
+            meeting = (index for index in fixed if (lived[item] & lived[index]).any())
+            walls += ((int(self.fixed_offsets[i]), int(self.fixed_offsets[i] + placed.nbytes[rows[i]])) for i in meeting)
+            starts.append(len(walls))
+        self.walls = np.array(walls, dtype=np.int64).reshape(-1, 2)
+        self.wall_starts = np.array(starts, dtype=np.int64)
+
+    def rank(self, order: str) -> Int64s:
+        """Return the place of each item in an order of preference."""
+        if order not in self.orders:
+            contention = [self.load[first:last].max() for first, last in zip(self.first, self.last, strict=True)]
+            keys = {"W": self.steps, "A": self.steps * self.size, "Z": self.size, "T": np.array(contention)}
+            sorted_items = np.lexsort([-keys[letter] for letter in reversed(order)])
+            self.orders[order] = np.empty(len(sorted_items), dtype=np.int64)
+            self.orders[order][sorted_items] = np.arange(len(sorted_items))
+        return self.orders[order]
+
+    def search(self, strategy: int, height: int, nodes: int) -> tuple[str, Int64s, int]:
+        """Return (`found`, `none` or `open`; offsets of all rows; nodes used)."""
+        from allocsim.allocators import search_kernel as kernel  # noqa: PLC0415 - numba
+
+        count = len(self.items)
+        if self.scratch is None:
+            self.scratch = kernel.scratch(count)
+            self.loads = np.empty((2, len(self.load) + 1), dtype=np.int64)
+        items, offs, bases, voids, _ = self.scratch
+        order, focus = STRATEGIES[strategy]
+        items[0, :count] = np.arange(count)
+        voids[0] = -1
+        offs[0, :count] = bases[0, :count] = list(self._floors())
+        control = np.array([0, nodes, focus, height], dtype=np.int64)
+        answer = np.zeros(count, dtype=np.int64)
+        search: Any = kernel.search  # the scratch tables are five arguments
+        found = search(
+            0, count, *self.scratch, self.first, self.last, self.pieces, self.piece_starts, self.meet, self.size, self.alignment,
+            self.walls, self.wall_starts, self.rank(order), self.loads, control, answer,
+        )  # fmt: skip
+        offsets = self.fixed_offsets.copy()
+        offsets[self.items] = answer
+        verdict = {kernel.FOUND: "found", kernel.FAILED: "none", kernel.STOPPED: "open"}[found]
+        return verdict, offsets, min(int(control[kernel.NODES]), nodes)
+
+    def _floors(self) -> Iterator[int]:
+        """Yield the least offset of each item beside the fixed ones."""
+        for item, (size, step) in enumerate(zip(self.size.tolist(), self.alignment.tolist(), strict=True)):
+            at = 0
+            for bottom, top in self.walls[self.wall_starts[item] : self.wall_starts[item + 1]].tolist():
+                if top > at and bottom < at + size:
+                    at = -(-top // step) * step
+            yield at
+
+
+def _lives(placed: Footprints, row: int) -> list[tuple[int, int]]:
+    """Return the stretches of steps in which a footprint needs its bytes; all of its life if it were none."""
+    start, stop = int(placed.start[row]), int(placed.stop[row])
+    return without(start, stop, placed.gaps.get(row, ())) or [(start, stop)]

@@ -1,0 +1,142 @@
+"""A caching allocator with segments, blocks and splitting, as PyTorch's for CUDA.
+
+Sizes are rounded up to 512 bytes. Requests of at most 1 MiB are small and come out of segments of 2 MiB; larger ones out of segments of 20
+MiB below 10 MiB, and of their own size rounded up to 2 MiB from there on. Segments are taken from the arena one after another and never given
+back. A request takes the smallest free block of its kind that holds it, the lowest of equal ones; the rest becomes a block of its own if it
+is at least 512 bytes (small) or more than 1 MiB (large), else it stays with the block. A block freed is merged with its free
+neighbours of the same segment.
+
+In an arena of less than 20 MiB all these numbers are halved until a large segment fits, or the smallest block is one byte. A segment that
+would leave the capacity is cut to what is left, and where that is too little the request is refused; PyTorch would first give whole free
+segments back. Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
+
+Sound; whole segments make its peak the memory reserved, so there is no promise against `reference`. `plan.meta["caching"]["reserved"]` has the
+bytes of segments by arena. O(blocks) a call. Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocsim.allocators.online import drive
+from allocsim.layout import LIMIT
+from allocsim.model import Plan, Problem
+
+NAME = "caching"
+
+MIN_BLOCK: Final = 512
+SMALL: Final = 1 << 20
+"""Largest request that is small."""
+SMALL_SEGMENT: Final = 2 << 20
+LARGE_SEGMENT: Final = 20 << 20
+MIN_LARGE: Final = 10 << 20
+"""Requests from here on have a segment of their own size."""
+ROUND_LARGE: Final = 2 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """A stretch of a segment, free or taken."""
+
+    segment: int
+    start: int
+    stop: int
+    small: bool
+    free: bool = True
+
+
+class Caching:
+    """Blocks in order of address; those of one segment cover it."""
+
+    def __init__(self, capacity: int | None, alignment: int) -> None:
+        del alignment  # larger alignments than a block's are met inside
+        self.stop = LIMIT if capacity is None else min(capacity, LIMIT)
+        self.scale = 0
+        while self.stop < LARGE_SEGMENT >> self.scale and MIN_BLOCK >> self.scale > 1:
+            self.scale += 1
+        self.blocks: list[Block] = []
+        self.walls: list[tuple[int, int]] = []
+        self.end = 0
+        self.segments = 0
+        self.reserved = 0
+
+    def alloc(self, nbytes: int, alignment: int) -> int | None:
+        """Return the start of free bytes, in a new segment where no block is large enough."""
+        unit, most = MIN_BLOCK >> self.scale, SMALL >> self.scale
+        size = -(-nbytes // unit) * unit
+        small = size <= most
+        step = alignment
+        fitting = [block for block in self.blocks if block.free and block.small == small and _room(block, step) >= nbytes]
+        fitting = [block for block in fitting if _room(block, step) >= size or block.stop == self.stop]
+        block = min(fitting, key=lambda block: (block.stop - block.start, block.start), default=None)
+        if block is None:
+            block = self._segment(nbytes, size, step, small=small)
+        if block is None:
+            return None
+        offset = -(-block.start // step) * step
+        block.free = False
+        rest = block.stop - (offset + size)
+        if rest >= unit if small else rest > most:
+            tail = replace(block, start=offset + size, free=True)
+            block.stop = offset + size
+            self.blocks.insert(self.blocks.index(block) + 1, tail)
+        return offset
+
+    def free(self, offset: int, nbytes: int) -> None:
+        """Free the block the bytes lie in and merge it with its neighbours."""
+        del nbytes  # the block knows
+        place = next(i for i, block in enumerate(self.blocks) if block.start <= offset < block.stop)
+        self.blocks[place].free = True
+        for left in (place, place - 1):
+            if not 0 <= left < len(self.blocks) - 1:
+                continue
+            block, following = self.blocks[left], self.blocks[left + 1]
+            if block.free and following.free and block.segment == following.segment:
+                block.stop = following.stop
+                del self.blocks[left + 1]
+
+    def reserve(self, offset: int, nbytes: int) -> None:
+        """Keep segments clear of bytes."""
+        self.walls = sorted([*self.walls, (offset, offset + nbytes)])
+
+    def _segment(self, nbytes: int, size: int, step: int, *, small: bool) -> Block | None:
+        """Open a segment behind the last one; None where the arena has no room for the request."""
+        scale, unit = self.scale, ROUND_LARGE >> self.scale
+        want = (
+            SMALL_SEGMENT >> scale if small else LARGE_SEGMENT >> scale if size < MIN_LARGE >> scale else -(-size // unit) * unit
+        )
+        want += 0 if MIN_BLOCK % step == 0 and not scale else step - 1
+        start, want = self._clear(self.end, want)
+        if start + want > self.stop:
+            want = self.stop - start
+        block = Block(segment=self.segments, start=start, stop=start + want, small=small)
+        if want < 1 or _room(block, step) < nbytes:
+            return None
+        self.segments += 1
+        self.reserved += want
+        self.end = block.stop
+        self.blocks.append(block)
+        return block
+
+    def _clear(self, start: int, want: int) -> tuple[int, int]:
+        """Return the first start from `start` on whose segment touches no fixed bytes."""
+        for low, high in self.walls:
+            if low < start + want and start < high:
+                start = -(-high // MIN_BLOCK) * MIN_BLOCK
+        return start, want
+
+
+def _room(block: Block, step: int) -> int:
+    """Return the bytes of a block from its first multiple of `step` on."""
+    return block.stop - -(-block.start // step) * step
+
+
+def place(problem: Problem) -> Plan:
+    """Place by a caching allocator. Raises CapacityError where a segment does not fit."""
+    made: list[Caching] = []
+
+    def make(capacity: int | None, alignment: int) -> Caching:
+        made.append(Caching(capacity, alignment))
+        return made[-1]
+
+    plan = drive(NAME, problem, make)
+    return replace(plan, meta={NAME: {"reserved": [allocator.reserved for allocator in made]}})

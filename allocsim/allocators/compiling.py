@@ -1,0 +1,26 @@
+"""Compiling functions with numba, kept on disk where a folder for that can be found.
+
+Importing this module imports numba (0.3 s); nothing is compiled before the first call, unless a signature is given.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+_njit: Any = numba.njit  # its overloads know no tuples of signatures
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(*signature: str) -> Callable[[Function], Function]:
+    """Return a decorator that compiles a function, for one signature if given (recursive functions need it)."""
+
+    def decorate(function: Function) -> Function:
+        try:
+            dispatcher: Function = _njit(*signature, cache=True)(function)
+        except RuntimeError:  # numba found no folder to write to
+            dispatcher = _njit(*signature)(function)
+        return dispatcher
+
+    return decorate

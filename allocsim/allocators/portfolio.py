@@ -1,0 +1,62 @@
+"""First plans: the fast heuristics that have been seen to win, and the lowest peak of all.
+
+Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by breadth; by contention, then by area; by
+birth. Each arena for itself; the first that equals the bound given ends it.
+
+O(n^2), compiled, for each. What this module does not see: who asks (`best`, `branch_and_bound`).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from allocsim.allocators.fitting import fit_rows
+from allocsim.allocators.footprints import Footprints
+from allocsim.allocators.greedy import by_size
+from allocsim.allocators.greedy_by_breadth import broadest, by_breadth
+from allocsim.allocators.linear_scan import by_birth
+from allocsim.allocators.skyline import largest, lift, longest
+from allocsim.errors import CapacityError
+from allocsim.layout import Int64s
+
+SKYLINE_MOST: Final = 5_000
+"""Footprints beyond which the skyline, which looks at all of them at each turn, is left out."""
+
+
+def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
+    """Return the rows by the most bytes that live at a step of their lives, then by area."""
+    start, stop, nbytes = placed.start[rows], placed.stop[rows], placed.nbytes[rows]
+    breadth, _ = broadest(start, stop, nbytes)
+    return rows[np.lexsort((rows, -nbytes.astype(np.float64) * (stop - start), -breadth))]
+
+
+HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s], Int64s], ...]] = (
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=False),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=True),
+    lambda placed, arena, rows: lift(NAME, placed, arena, rows, largest),
+    lambda placed, arena, rows: lift(NAME, placed, arena, rows, longest),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_breadth(placed, rows), best=True),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_contention(placed, rows), best=False),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_birth(placed, rows), best=False),
+)
+"""Functions from the footprints `rows` of an arena to their offsets."""
+
+NAME = "portfolio"
+
+
+def first_plans(placed: Footprints, arena: int, rows: Int64s, bound: int) -> Int64s | None:
+    """Return the offsets of the footprints `rows` of one arena with the lowest peak found; None where no heuristic fits them in."""
+    best: Int64s | None = None
+    least = 0
+    for heuristic in HEURISTICS:
+        try:
+            offsets = heuristic(placed, arena, rows)
+        except CapacityError:
+            continue
+        peak = int((offsets + placed.nbytes[rows]).max(initial=0))
+        if best is None or peak < least:
+            best, least = offsets, peak
+        if least <= bound:
+            break
+    return best

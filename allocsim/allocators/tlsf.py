@@ -1,0 +1,126 @@
+"""TLSF, two-level segregated fit: a free block of a good size in a bounded number of steps.
+
+Free blocks are kept in classes by size: a power of two, cut into `DIVISIONS` equal parts. A request is rounded up to the next class
+boundary, so any block of its class or of a higher one is large enough without a search (good fit, not best); the first class that has one
+gives the block freed last. The block is cut to size and its rest goes back. A block freed is merged with the free ones beside it at once.
+Sizes are rounded up to the arena's alignment. An unbounded arena grows at its end, where no class has a block.
+
+The rounding may pass by a block that would do; where no class has one, the free blocks are searched after all before there is no room, as the
+capacity is a hard limit here. A larger alignment than the arena's is met inside a block large enough for any start, and the front given back.
+
+Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and O(free blocks) for the book. Source: Masmano,
+Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
+(tinygrad/runtime/support/memory.py and engine/memory.py).
+"""
+
+from typing import Final
+
+from allocsim.allocators.free_list import FreeList
+from allocsim.allocators.online import drive
+from allocsim.layout import LIMIT
+from allocsim.model import Plan, Problem
+
+NAME = "tlsf"
+
+DIVISIONS: Final = 16
+"""Classes within one power of two."""
+
+
+class Tlsf:
+    """Free blocks by class, over a book of free ranges."""
+
+    def __init__(self, capacity: int | None, alignment: int) -> None:
+        self.alignment = alignment
+        self.stop = LIMIT if capacity is None else min(capacity, LIMIT)
+        self.end = 0
+        """Where the space that was ever used ends; beyond it everything is free and in no class."""
+        self.book = FreeList(0, 0)
+        self.classes: dict[int, dict[int, int]] = {}
+        """Class -> start -> size of its free blocks, the one freed last at the end."""
+
+    def alloc(self, nbytes: int, alignment: int) -> int | None:
+        """Return the offset of free bytes, from the first class that surely has them."""
+        size = -(-nbytes // self.alignment) * self.alignment
+        slack = 0 if self.alignment % alignment == 0 else alignment - 1
+        start = self._good(size + slack)
+        if start is None:
+            start = self._any(size, alignment, nbytes)
+        if start is None:
+            return None
+        offset = -(-start // alignment) * alignment
+        self._cut(start, offset, offset + size)
+        return offset
+
+    def free(self, offset: int, nbytes: int) -> None:
+        """Give bytes back and merge them with what is free beside them."""
+        self._give(offset, offset + -(-nbytes // self.alignment) * self.alignment)
+
+    def reserve(self, offset: int, nbytes: int) -> None:
+        """Keep bytes from being handed out."""
+        stop = offset + nbytes
+        if stop > self.end:
+            self._give(self.end, stop)
+            self.end = stop
+        for low, high in list(self.book):
+            if low < stop and offset < high:
+                self._cut(low, max(low, offset), min(high, stop))
+
+    def _good(self, size: int) -> int | None:
+        """Return the start of a block of the first class all of whose blocks hold `size` bytes."""
+        least = _class(size) + (size != _floor(_class(size)))
+        found = min((c for c, blocks in self.classes.items() if c >= least and blocks), default=None)
+        return None if found is None else next(reversed(self.classes[found]))
+
+    def _any(self, size: int, alignment: int, nbytes: int) -> int | None:
+        """Return the start of the lowest block that holds the request after all, the space grown if need be."""
+        for low, high in self.book:
+            if -(-low // alignment) * alignment + size <= high:
+                return low
+        low = self.end
+        if self.book.stops and self.book.stops[-1] == self.end:
+            low = self.book.starts[-1]
+        offset = -(-low // alignment) * alignment
+        if offset > self.stop - nbytes:
+            return None
+        self._give(self.end, offset + size)
+        self.end = offset + size
+        return low
+
+    def _cut(self, block: int, start: int, stop: int) -> None:
+        """Take `[start, stop)` out of the free block that begins at `block`."""
+        high = self._forget(block)
+        self.book.take(block, high)
+        for low, top in ((block, start), (stop, high)):
+            if low < top:
+                self._give(low, top)
+
+    def _give(self, start: int, stop: int) -> None:
+        for low, high in list(self.book):
+            if low <= stop and start <= high:
+                self._forget(low)
+        low, high = self.book.give(start, stop)
+        if low < high:
+            self.classes.setdefault(_class(high - low), {})[low] = high - low
+
+    def _forget(self, block: int) -> int:
+        """Take a free block out of its class; return where it ends."""
+        stop = self.book.stops[self.book.starts.index(block)]
+        del self.classes[_class(stop - block)][block]
+        return stop
+
+
+def _class(size: int) -> int:
+    """Return the class a block of `size` bytes is in: DIVISIONS for each power of two."""
+    level = max(size.bit_length() - 1, 0)
+    return level * DIVISIONS + ((size - (1 << level)) * DIVISIONS >> level)
+
+
+def _floor(index: int) -> int:
+    """Return the least size of a class, rounded up to a whole number of bytes."""
+    level, part = divmod(index, DIVISIONS)
+    return (1 << level) + -(-(part << level) // DIVISIONS)
+
+
+def place(problem: Problem) -> Plan:
+    """Place by TLSF. Raises CapacityError where a buffer finds no room."""
+    return drive(NAME, problem, Tlsf)

@@ -1,0 +1,50 @@
+"""XLA's decreasing-size best fit: two orders, the better plan of the two.
+
+*Spatial*: by size, then length of life, then the problem's order. *Temporal*: by length of life, then size, then order. Each buffer takes
+the smallest free chunk that holds it (the lowest of equal ones), else the room above all chunks. The plan with the lower peak is
+kept, in each arena for itself; the spatial one where they are equal. XLA's colocations are chains here (`allocsim.allocators.footprints`).
+
+Sound; at most the bytes of `reference`. O(n^2), compiled. Source: xla/service/heap_simulator.cc, `GlobalDecreasingSizeBestFitHeap` under
+`ChooseBestHeapAlgorithm`.
+"""
+
+import numpy as np
+
+from allocsim.allocators.fitting import fit_rows
+from allocsim.allocators.footprints import Footprints, footprints, plan
+from allocsim.errors import CapacityError
+from allocsim.layout import Int64s
+from allocsim.model import Plan, Problem
+
+NAME = "xla_best_fit"
+
+
+def spatial(placed: Footprints, rows: Int64s) -> Int64s:
+    """Return the rows by size, then by length of life."""
+    return rows[np.lexsort((rows, placed.start[rows] - placed.stop[rows], -placed.nbytes[rows]))]
+
+
+def temporal(placed: Footprints, rows: Int64s) -> Int64s:
+    """Return the rows by length of life, then by size."""
+    return rows[np.lexsort((rows, -placed.nbytes[rows], placed.start[rows] - placed.stop[rows]))]
+
+
+def place(problem: Problem) -> Plan:
+    """Keep the better of both orders. Raises CapacityError where neither fits."""
+    placed = footprints(problem)
+    offsets = np.zeros(len(placed), dtype=np.int64)
+    for arena, rows in placed.by_arena():
+        offsets[rows] = _better(placed, arena, rows)
+    return plan(NAME, placed, offsets)
+
+
+def _better(placed: Footprints, arena: int, rows: Int64s) -> Int64s:
+    found: list[Int64s] = []
+    for order in (spatial, temporal):
+        try:
+            found.append(fit_rows(NAME, placed, arena, rows, order(placed, rows), best=True))
+        except CapacityError as error:
+            refusal = error
+    if not found:
+        raise refusal
+    return min(found, key=lambda offsets: int((offsets + placed.nbytes[rows]).max(initial=0)))

@@ -1,0 +1,95 @@
+"""`allocsim compare FILE... [--allocator A]...`: planners x problems, in one table.
+
+A row for each planner and program: peak, ratio to the lower bound, processor time, fragmentation, and whether the judge finds the plan
+sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
+2 where a file cannot be read.
+
+What this module does not see: how planners are measured (`allocsim.comparison`) and how pictures are drawn (`reports`).
+"""
+
+import math
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
+from allocsim.comparison import Row
+from allocsim.comparison import compare as measure
+from allocsim.errors import DocumentError
+from allocsim.formats import load
+
+COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict", "what")
+
+
+def compare(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents or instances of any supported format.")],
+    *,
+    allocator: Annotated[
+        list[str] | None, typer.Option(help='A name, or "package.module:function"; all of the shelf by default.')
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    plot: Annotated[str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG or SVG, by its suffix.")] = None,
+) -> int:
+    """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""
+    found: list[tuple[str, Row]] = []
+    for path in files:
+        document = load(path)
+        if not document.programs:
+            raise DocumentError(path, "programs", "there is none to plan")
+        rows = measure(document, allocator or list(ALLOCATORS))
+        found += ((path, row) for row in rows)
+        if not as_json:
+            _print(path, rows)
+    means = geometric_means([row for _, row in found])
+    if as_json:
+        print_json({"rows": [_entry(path, row) for path, row in found], "geometric_mean_ratio": means})
+    elif len({(path, row.program) for path, row in found}) > 1:
+        print_line("geometric mean of the ratios")
+        print_table(("planner", "ratio"), [(name, f"{mean:.4f}") for name, mean in means.items()], right=("ratio",))
+    if plot is not None:
+        _plot([(f"{show_path(path)}: {row.program}", row) for path, row in found], plot, quiet=as_json)
+    return int(not all(row.good for _, row in found))
+
+
+def geometric_means(rows: list[Row]) -> dict[str, float]:
+    """Return the geometric mean of each planner's ratios, for those with a finite one everywhere they were asked, the best first."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratios.setdefault(row.planner, []).append(row.ratio if row.ratio is not None else math.inf)
+    means = {name: math.exp(sum(map(math.log, of)) / len(of)) for name, of in ratios.items() if all(0 < r < math.inf for r in of)}
+    return dict(sorted(means.items(), key=lambda entry: entry[1]))
+
+
+def _entry(path: str, row: Row) -> dict[str, Any]:
+    ratio = None if row.ratio is None or math.isinf(row.ratio) else row.ratio
+    return {"file": path, **asdict(row), "ratio": ratio}
+
+
+def _print(path: str, rows: list[Row]) -> None:
+    for program in dict.fromkeys(row.program for row in rows):
+        chosen = [row for row in rows if row.program == program]
+        print_line(f"{show_path(path)}: {program}, at least {in_bytes(chosen[0].bound_bytes)} ({chosen[0].bound_bytes})")
+        print_table(COLUMNS, [_cells(row) for row in chosen], right=COLUMNS[1:5])
+
+
+def _cells(row: Row) -> tuple[Any, ...]:
+    verdict = "failed" if row.sound is None else "UNSOUND" if not row.sound else "optimal" if row.proved else "sound"
+    return (
+        row.planner,
+        row.peak_bytes,
+        None if row.ratio is None else f"{row.ratio:.4f}",
+        None if row.seconds is None else f"{row.seconds * 1e3:.1f}",
+        None if row.fragmentation is None else f"{row.fragmentation:.3f}",
+        verdict,
+        row.finding,
+    )
+
+
+def _plot(rows: list[tuple[str, Row]], target: str, *, quiet: bool) -> None:
+    from reports import plot_comparison  # noqa: PLC0415 - only where a picture is asked for
+
+    plot_comparison([(problem, row.planner, row.ratio, row.good) for problem, row in rows], target)
+    if not quiet:
+        print_line(f"wrote {show_path(target)}")

@@ -1,0 +1,249 @@
+"""minimalloc: a CSV with a buffer in each row, its lifetime and its size; the instances of idealloc are the same.
+
+Columns, in any order, named in the first line:
+
+    id | buffer | buffer_id         a name
+    lower | start | begin           first step
+    upper                           the step after the last: half-open
+    end                             the last step: inclusive, and so are then the ends of the gaps
+    size                            bytes
+    alignment                       bytes, 1 where it is missing
+    hint                            an offset to try first; kept in the buffer's `meta`, used by nobody here
+    gaps                            `7-9 12-14`: steps in which the bytes need not survive; a gap with a window, `7-9@0:512`, in which only those
+                                    bytes are needed, is kept in `meta` and not believed, so the buffer lives through it
+    offset                          bytes; in every row: a plan; in some rows (else empty): offsets that are already decided
+
+A row is a buffer, in one arena without capacity; the program has no ops, so the problem stands in for them. The names decide, not the
+order: `end` and `upper` differ by one and by nothing else.
+
+Written are the first program's buffers that have a place (those of its first plan, or all that are not `own`), with the lifetimes of the
+plan's problem, of the document's first, or else the exact ones; pinned ones to the end. Pairs cannot be written: left out, they only make
+a problem harder, but a plan that uses one is refused, and so is what has several programs or uses several arenas.
+
+Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs, half-open.
+"""
+
+import re
+from pathlib import PurePath
+from typing import Final
+
+import numpy as np
+
+from allocsim.allocators import exact
+from allocsim.allocators.constraints import Constraints
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.errors import DocumentError, OutputError
+from allocsim.layout import LIMIT, Int64s
+from allocsim.model import OWN, Arena, Document, Plan, Problem, Program
+
+COLUMNS: Final = {
+    "id": "id", "buffer": "id", "buffer_id": "id", "lower": "lower", "start": "lower", "begin": "lower", "upper": "upper",
+    "end": "upper", "size": "size", "alignment": "alignment", "hint": "hint", "gaps": "gaps", "offset": "offset",
+}  # fmt: skip
+"""Spelling -> column."""
+
+NEEDED: Final = ("id", "lower", "upper", "size")
+
+Gaps = tuple[tuple[int, int], ...]
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` names the columns of an instance in its first line."""
+    first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
+    found = {COLUMNS.get(name.strip()) for name in first.split(",")}
+    return found.issuperset(NEEDED)
+
+
+def loads(data: bytes, source: str = "instance") -> Document:
+    """Return program, problem and, where every row has an offset, plan; raise DocumentError with line and rule. O(rows)."""
+    rows = _Rows(data, source)
+    name = PurePath(source).stem or "instance"
+    builder = ProgramBuilder(name, arenas=(Arena(name="memory", alignment=1),))
+    lives: list[tuple[int, int]] = []
+    gaps: dict[int, Gaps] = {}
+    offsets: dict[int, int] = {}
+    while rows.advance():
+        start, stop = rows.number("lower"), rows.number("upper") + rows.inclusive
+        if stop < start:
+            raise rows.refuse("upper", f"the lifetime [{start}, {stop}) ends before it starts")
+        believed, windows = _gaps(rows)
+        meta = {key: value for key, value in (("hint", rows.optional("hint")), ("windows", windows)) if value is not None}
+        alignment = rows.optional("alignment")
+        if alignment == 0:
+            raise rows.refuse("alignment", "0 is no alignment; 1 is the least")
+        buffer = builder.buffer(rows.cell("id"), rows.number("size"), alignment=alignment or 1, meta=meta or None)
+        lives.append((start, stop))
+        offset = rows.optional("offset", signed=True)
+        if believed:
+            gaps[buffer] = believed
+        if offset is not None:
+            offsets[buffer] = offset
+    return _document(builder.build(), lives, gaps, offsets)
+
+
+def _document(program: Program, lives: list[tuple[int, int]], gaps: dict[int, Gaps], offsets: dict[int, int]) -> Document:
+    columns = np.array(lives, dtype=np.int64).reshape(-1, 2)
+    whole = bool(lives) and len(offsets) == len(lives)
+    problem = Problem.of(program, start=columns[:, 0], stop=columns[:, 1], gaps=gaps, fixed={} if whole else offsets)
+    if not whole:
+        return Document(programs=(program,), problems=(problem,))
+    return Document.of(plan_of(program, [offsets[buffer] for buffer in range(len(lives))], problem=problem, source="minimalloc"))
+
+
+class _Rows:
+    """The lines of a file, one after another, with the place of what is wrong in them."""
+
+    def __init__(self, data: bytes, source: str) -> None:
+        self.source = source
+        try:
+            lines = data.decode("utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            raise DocumentError(source, "", f"is no UTF-8 text: {error.reason} at byte {error.start}") from None
+        self.lines = [line.removesuffix("\r") for line in lines]
+        self.line = 0
+        self.cells: list[str] = []
+        names = [name.strip() for name in self.lines[0].split(",")]
+        self.column: dict[str, int] = {}
+        for place, name in enumerate(names):
+            if name not in COLUMNS:
+                raise self.refuse("", f"column {name!r} is unknown; there are {', '.join(COLUMNS)}")
+            if COLUMNS[name] in self.column:
+                raise self.refuse("", f"column {name!r} says again what another says")
+            self.column[COLUMNS[name]] = place
+        missing = [name for name in NEEDED if name not in self.column]
+        if missing:
+            raise self.refuse("", f"there is no column {missing[0]!r}")
+        self.inclusive = int("end" in names)
+
+    def advance(self) -> bool:
+        """Go to the next line that is not empty; return whether there is one."""
+        self.line += 1
+        while self.line < len(self.lines) and not self.lines[self.line].strip():
+            self.line += 1
+        if self.line >= len(self.lines):
+            return False
+        self.cells = self.lines[self.line].split(",")
+        if len(self.cells) != len(self.column):
+            raise self.refuse("", f"has {len(self.cells)} cells; {len(self.column)} are needed")
+        return True
+
+    def cell(self, column: str) -> str:
+        """Return the text of a column of this row, empty where there is no such column."""
+        return self.cells[self.column[column]].strip() if column in self.column else ""
+
+    def number(self, column: str) -> int:
+        """Return a number that must be there."""
+        return self.whole(column, self.cell(column))
+
+    def optional(self, column: str, *, signed: bool = False) -> int | None:
+        """Return a number that may be left out."""
+        cell = self.cell(column)
+        return self.whole(column, cell, signed=signed) if cell else None
+
+    def whole(self, column: str, text: str, *, signed: bool = False) -> int:
+        """Return the number that `text` spells; raise DocumentError where it is none, negative or too large."""
+        if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
+            raise self.refuse(column, f"{text[:40]!r} is no whole number")
+        number = int(text)
+        if abs(number) > LIMIT or (number < 0 and not signed):
+            raise self.refuse(column, f"{number} {'is negative' if number < 0 else 'exceeds 2^62'}")
+        return number
+
+    def refuse(self, column: str, rule: str) -> DocumentError:
+        """Return the error about a column of this line."""
+        return DocumentError(self.source, f"line {self.line + 1}{f', {column}' if column else ''}", rule)
+
+
+def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
+    """Return the gaps of a row that are believed, and the text of those with a window."""
+    believed, windows = [], []
+    for text in rows.cell("gaps").split():
+        steps, at, _ = text.partition("@")
+        low, dash, high = steps.partition("-")
+        if not dash:
+            raise rows.refuse("gaps", f"{text[:40]!r} is no range of steps like 7-9")
+        gap = rows.whole("gaps", low), rows.whole("gaps", high) + rows.inclusive
+        if gap[1] < gap[0]:
+            raise rows.refuse("gaps", f"[{gap[0]}, {gap[1]}) ends before it starts")
+        if at:
+            windows.append(f"{gap[0]}-{gap[1]}{text[text.index('@') :]}")
+        else:
+            believed.append(gap)
+    return tuple(believed), " ".join(windows) or None
+
+
+def dumps(document: Document, *, inclusive: bool = False) -> bytes:
+    """Return the CSV of a document; `inclusive` spells `start` and `end` instead of `lower` and `upper`.
+
+    O(buffers). Raises OutputError where the format cannot say it.
+    """
+    if len(document.programs) != 1:
+        raise OutputError(f"minimalloc knows one program; there are {len(document.programs)}")
+    program = document.programs[0]
+    plan = document.plans[0] if document.plans else None
+    problem = _problem(document, program, plan)
+    placed = np.flatnonzero(~problem.own if plan is None else plan.placed)
+    _one_arena(program, placed)
+    if plan is not None:
+        _no_pairs(problem, plan)
+    steps = max(len(program.ops), int(problem.stop.max(initial=0)))
+    stop = np.where(problem.pinned, np.maximum(problem.stop, steps), problem.stop)
+    if inclusive and bool((stop == problem.start)[placed].any()):
+        raise OutputError("a lifetime without steps has no last step; write `upper`")
+    return _table(program, problem, plan, placed, stop, inclusive=inclusive).encode()
+
+
+def _problem(document: Document, program: Program, plan: Plan | None) -> Problem:
+    if plan is not None and plan.problem is not None:
+        return plan.problem
+    if document.problems:
+        return document.problems[0]
+    return exact.believe(program, Constraints.of(program))
+
+
+def _one_arena(program: Program, placed: Int64s) -> None:
+    used = np.unique(program.buffers.arena[placed])
+    if len(used) > 1:
+        raise OutputError(f"minimalloc knows one arena; {len(used)} are in use")
+
+
+def _no_pairs(problem: Problem, plan: Plan) -> None:
+    for donor, recipient in problem.may_share.tolist():
+        together = plan.arena[donor] == plan.arena[recipient] != OWN and plan.offset[donor] == plan.offset[recipient]
+        if together and plan.placed[donor] and problem.stop[donor] == problem.start[recipient] + 1:
+            names = plan.program.buffers.names
+            raise OutputError(f"minimalloc knows no pairs in place; the plan has {names[recipient]!r} over {names[donor]!r}")
+
+
+def _table(program: Program, problem: Problem, plan: Plan | None, placed: Int64s, stop: Int64s, *, inclusive: bool) -> str:
+    buffers = program.buffers
+    names = [buffers.names[b] for b in placed.tolist()]
+    plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)
+    rows: list[dict[str, object]] = []
+    for place, b in enumerate(placed.tolist()):
+        meta = buffers.meta.get(b, {})
+        gaps = [f"{low}-{high - inclusive}" for low, high in problem.gaps.get(b, ())]
+        for window in str(meta.get("windows", "")).split():
+            steps, _, where = window.partition("@")
+            low, _, high = steps.partition("-")
+            gaps.append(f"{low}-{int(high) - inclusive}@{where}")
+        rows.append(
+            {
+                "id": names[place] if plain else b,
+                "start" if inclusive else "lower": int(problem.start[b]),
+                "end" if inclusive else "upper": int(stop[b]) - inclusive,
+                "size": int(problem.nbytes[b]),
+                "alignment": int(buffers.alignment[b]),
+                "hint": meta.get("hint", ""),
+                "gaps": " ".join(gaps),
+                "offset": problem.fixed.get(b, "") if plan is None else int(plan.offset[b]),
+            }
+        )
+    defaults = {"alignment": 1, "hint": "", "gaps": "", "offset": ""}
+    spelled = ("id", "start", "end", "size") if inclusive else ("id", "lower", "upper", "size")
+    columns = [*spelled, *(name for name, default in defaults.items() if any(row[name] != default for row in rows))]
+    lines = [columns, *([str(row[column]) for column in columns] for row in rows)]
+    return "".join(",".join(line) + "\n" for line in lines)
+
+
+__all__ = ["COLUMNS", "dumps", "loads", "looks_like"]

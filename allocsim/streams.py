@@ -1,0 +1,222 @@
+"""Programs on several streams: which op runs on which, the waits this takes, and the orders it allows.
+
+    stream  = branches(program, 3)                      # independent branches side by side
+    spread  = on_streams(program, stream)               # waits for what is read and written: right with every buffer apart
+    ordered = on_streams(program, stream, plan=plan)    # waits for reuse of slots as well: right under that plan
+    broken  = without_wait(spread, op, wait)            # one wait forgotten
+
+Ops keep their place in the list, so plans, beliefs and steps hold for all of these. Two accesses are ordered if they meet in a byte of their hulls
+and one writes it; waits that others imply are left out. An order is a list of steps, legal if each op comes after those before it on
+its stream and after those it waits for.
+
+Complexity: O(ops x streams + accesses x pieces of memory they meet). What this module does not see: how long ops take, and what they compute.
+"""
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model import VIEW, Plan, Program
+
+
+def branches(program: Program, streams: int) -> tuple[int, ...]:
+    """Return a stream for each op: an op goes on behind one it needs where that is the last on its stream, else to the stream idle for longest.
+
+    Views go where what they show was made. Raises ModelError for fewer than one stream.
+    """
+    if streams < 1:
+        raise ModelError("streams", f"{streams}; at least 1 is needed")
+    maker = [-1] * len(program.values)
+    placed: list[int] = []
+    last = [-1] * streams
+    for op in program.ops:
+        needed = {maker[value] for value in op.operands} - {-1}
+        if op.kind == VIEW:
+            placed.append(placed[max(needed)] if needed else 0)
+            maker[op.results[0]] = max(needed, default=-1)
+            continue
+        behind = [stream for stream, step in enumerate(last) if step in needed]
+        chosen = max(behind, key=last.__getitem__) if behind else min(range(streams), key=last.__getitem__)
+        placed.append(chosen)
+        last[chosen] = op.step
+        for value in op.results:
+            maker[value] = op.step
+    return tuple(placed)
+
+
+def on_streams(
+    program: Program, stream: Sequence[int], *, plan: Plan | None = None, names: Sequence[str] | None = None
+) -> Program:
+    """Return the program with its ops on these streams and the waits that make every legal order as good as the list's.
+
+    Args:
+        program: any program; its own streams and waits are dropped.
+        stream: a stream for each op.
+        plan: whose reuse of slots must hold as well; without it, every buffer is taken to lie apart.
+        names: of the streams; `s0`, `s1`, ... by default.
+
+    Raises:
+        ModelError: not one stream for each op, or a plan for another number of buffers.
+    """
+    if len(stream) != len(program.ops):
+        raise ModelError("stream", f"has {len(stream)} entries; the program has {len(program.ops)} ops")
+    if plan is not None and len(plan.arena) != len(program.buffers):
+        raise ModelError("plan", f"has {len(plan.arena)} slots; the program has {len(program.buffers)} buffers")
+    count = max(stream, default=0) + 1
+    clocks: list[list[int]] = []
+    last = [-1] * count
+    waits: list[list[int]] = []
+    for step, needed in enumerate(_needs(program, plan)):
+        mine = stream[step]
+        clock = list(clocks[last[mine]]) if last[mine] >= 0 else [-1] * count
+        chosen = []
+        for other in sorted(needed, reverse=True):
+            if stream[other] != mine and clock[stream[other]] < other:
+                chosen.append(other)
+                clock = [max(pair) for pair in zip(clock, clocks[other], strict=True)]
+        clock[mine] = last[mine] = step
+        clocks.append(clock)
+        waits.append(sorted(chosen))
+    titles = tuple(names) if names is not None else tuple(f"s{number}" for number in range(count))
+    return _with(program, waits, stream=np.array(stream, dtype=np.int32), streams=titles)
+
+
+def without_wait(program: Program, op: int, wait: int) -> Program:
+    """Return the program with `op` no longer waiting for `wait`; raise ModelError if it does not."""
+    waits = [list(row.after) for row in program.ops]
+    if not 0 <= op < len(waits) or wait not in waits[op]:
+        raise ModelError(f"ops[{op}].after", f"op {wait} is not among them")
+    waits[op].remove(wait)
+    return _with(program, waits, stream=program.ops.stream, streams=program.streams)
+
+
+def said_of(program: Program, plan: Plan) -> Plan:
+    """Return a plan, with its belief, as one of the same program on other streams.
+
+    Raises ModelError for a plan of another number of buffers.
+    """
+    problem = None if plan.problem is None else replace(plan.problem, program=program)
+    return replace(plan, program=program, problem=problem)
+
+
+def waits_of(program: Program) -> tuple[tuple[int, int], ...]:
+    """Return every (op, op it waits for)."""
+    return tuple((op.step, wait) for op in program.ops for wait in op.after)
+
+
+def preferring(program: Program, stream: int) -> tuple[int, ...]:
+    """Return the legal order in which one stream runs ahead of all others as far as it can. O((ops + waits) log ops)."""
+    streams = program.ops.stream.tolist()
+    return _in_order(program, lambda step: (streams[step] != stream, step))
+
+
+def shuffled(program: Program, seed: int) -> tuple[int, ...]:
+    """Return a legal order drawn at random, the same for the same seed; not uniformly. O((ops + waits) log ops)."""
+    random = Random(seed)  # noqa: S311 - nothing secret
+    return _in_order(program, lambda _: random.random())
+
+
+def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
+    """Return the legal order that takes, of all ops whose turn it may be, the one of lowest rank."""
+    missing = [0] * len(program.ops)
+    followers: list[list[int]] = [[] for _ in missing]
+    last: dict[int, int] = {}
+    for op in program.ops:
+        before = {*op.after, last.get(op.stream, -1)} - {-1}
+        last[op.stream] = op.step
+        missing[op.step] = len(before)
+        for earlier in before:
+            followers[earlier].append(op.step)
+    ready = [(rank(step), step) for step, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, step = heapq.heappop(ready)
+        order.append(step)
+        for follower in followers[step]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, (rank(follower), follower))
+    return tuple(order)
+
+
+def _with(program: Program, waits: Sequence[Sequence[int]], **columns: Any) -> Program:
+    starts = np.cumsum([0, *map(len, waits)], dtype=np.int64)
+    after = np.array([wait for row in waits for wait in row], dtype=np.int32)
+    ops = replace(program.ops, stream=columns["stream"], after_starts=starts, after=after)
+    return replace(program, ops=ops, streams=columns["streams"])
+
+
+def _needs(program: Program, plan: Plan | None) -> Iterable[set[int]]:
+    """Yield, for each op, earlier ops that must be over before it, the last of each sort on every byte."""
+    memory: dict[tuple[bool, int], _Memory] = {}
+    hulls = np.clip(program.values.hulls, 0, program.buffers.nbytes[program.values.buffer][:, None]).tolist()
+
+    def stretch(value: int) -> "tuple[_Memory, int, int]":
+        buffer = int(program.values.buffer[value])
+        in_arena = plan is not None and bool(plan.placed[buffer])
+        space = int(plan.arena[buffer]) if plan is not None and in_arena else buffer
+        base = int(plan.offset[buffer]) if plan is not None and in_arena else 0
+        low, high = hulls[value]
+        return memory.setdefault((in_arena, space), _Memory()), base + low, base + high
+
+    for op in program.ops:
+        needed: set[int] = set()
+        if op.kind != VIEW:
+            for value in op.operands:
+                needed |= {piece.writer for piece in _pieces(*stretch(value))}
+            for value in op.results:
+                needed |= {step for piece in _pieces(*stretch(value)) for step in (piece.writer, *piece.readers)}
+            for value in op.operands:
+                for piece in _pieces(*stretch(value)):
+                    piece.readers.add(op.step)
+            for value in op.results:
+                space, low, high = stretch(value)
+                space.take(low, high, op.step)
+        yield needed - {-1, op.step}
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Bytes that were written together and read by the same ops since."""
+
+    writer: int = -1
+    readers: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """One address space, cut at `starts`; the first piece reaches down without end."""
+
+    starts: list[int] = field(default_factory=lambda: [-(1 << 70)])
+    pieces: list[_Piece] = field(default_factory=lambda: [_Piece()])
+
+    def cut(self, at: int) -> int:
+        """Make a piece begin at `at`; return its index."""
+        index = bisect_left(self.starts, at)
+        if index == len(self.starts) or self.starts[index] != at:
+            whole = self.pieces[index - 1]
+            self.starts.insert(index, at)
+            self.pieces.insert(index, _Piece(writer=whole.writer, readers=set(whole.readers)))
+        return index
+
+    def take(self, low: int, high: int, writer: int) -> None:
+        """Let an op write `[low, high)`."""
+        if low < high:
+            first, last = self.cut(low), self.cut(high)
+            self.starts[first:last], self.pieces[first:last] = [low], [_Piece(writer=writer)]
+
+
+def _pieces(memory: _Memory, low: int, high: int) -> list[_Piece]:
+    """Return the pieces of `[low, high)`, cut to it."""
+    if low >= high:
+        return []
+    first = memory.cut(low)
+    memory.cut(high)
+    return memory.pieces[first : bisect_right(memory.starts, high - 1)]
