@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from allocsim.explanation import explain
     from allocsim.interchange import as_program, from_networkx, to_networkx
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
+    from allocsim.recorder import Recorder
     from allocsim.reduction import reduce
+    from allocsim.sanitizer import Sanitized, sanitized
     from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
 
 __version__: Final = "0.1.0"
@@ -55,6 +57,8 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
     ),
     "allocsim.reduction": ("reduce",),
+    "allocsim.recorder": ("Recorder",),
+    "allocsim.sanitizer": ("Sanitized", "sanitized"),
     "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
 }  # fmt: skip
 """Where each public name lives."""
@@ -80,9 +84,11 @@ __all__ = [
     "Problem",
     "Program",
     "ProgramBuilder",
+    "Recorder",
     "Report",
     "Role",
     "Run",
+    "Sanitized",
     "Stats",
     "UncleanError",
     "UnknownNameError",
@@ -100,6 +106,7 @@ __all__ = [
     "plan_of",
     "read",
     "reduce",
+    "sanitized",
     "schema",
     "to_networkx",
     "verify",

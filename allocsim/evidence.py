@@ -1,6 +1,6 @@
 """What the detectors found, as plain data that a verdict can be recomputed from.
 
-S and L need only the document and are run again by whoever judges. K and D need kernels to execute; what they measured is kept
+S and L need only the document and are run again by whoever judges. K, D and P need kernels to execute; what they measured is kept
 as rows here. `Evidence` joins them; `save` and `load` keep it in a folder of two files, `session.json` (the native document)
 and `evidence.json`, so that another process, or another person, can reach the verdict without the engine.
 
@@ -19,6 +19,7 @@ from allocsim import document as native
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic
 from allocsim.model import Document
+from allocsim.sanitizer.incidents import Incident
 
 SESSION_FILE = "session.json"
 EVIDENCE_FILE = "evidence.json"
@@ -85,6 +86,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """K, for the kernels this program uses; None: not run."""
     origins: tuple[Origin, ...] | None = None
     """D, in order of execution; None: not run."""
+    sanitizer: tuple[Incident, ...] | None = None
+    """P, in order of run and step, of the first runs of the document; None: not run."""
     diverges: bool | None = None
     """D: whether anything the host can see differs between the default and the reference run; None: not run."""
     cure: CureRecord | None = None
@@ -95,14 +98,19 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     version: Literal[1] = 1
     audit: tuple[KernelRow, ...] | None = None
     origins: tuple[Origin, ...] | None = None
+    sanitizer: tuple[Incident, ...] | None = None
     diverges: bool | None = None
     cure: CureRecord | None = None
+
+
+MEASURED = tuple(name for name in _Record.__struct_fields__ if name not in ("format", "version"))
+"""Fields of `Evidence` that are kept in the record."""
 
 
 def save(evidence: Evidence, folder: Path) -> None:
     """Write the evidence into `folder` (made if missing), each file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = _Record(audit=evidence.audit, origins=evidence.origins, diverges=evidence.diverges, cure=evidence.cure)
+    record = _Record(**{name: getattr(evidence, name) for name in MEASURED})
     native.write(evidence.document, folder / SESSION_FILE)
     write_atomic(folder / EVIDENCE_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
@@ -118,7 +126,7 @@ def load(folder: Path) -> Evidence:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(str(path), "", str(error)) from None
     _check(document, record, str(path))
-    return Evidence(document=document, audit=record.audit, origins=record.origins, diverges=record.diverges, cure=record.cure)
+    return Evidence(document=document, **{name: getattr(record, name) for name in MEASURED})
 
 
 def _check(document: Document, record: _Record, source: str) -> None:
@@ -142,3 +150,24 @@ def _check(document: Document, record: _Record, source: str) -> None:
         if positions[origin.position] != origin.value:
             rule = f"{origin.what} {origin.position} of op {origin.op} is value {positions[origin.position]}, not {origin.value}"
             raise DocumentError(source, f"{place}.value", rule)
+    for index, incident in enumerate(record.sanitizer or ()):
+        _check_incident(document, incident, source, f"sanitizer[{index}]")
+
+
+def _check_incident(document: Document, incident: Incident, source: str, place: str) -> None:
+    runs = document.runs
+    if not 0 <= incident.run < len(runs):
+        raise DocumentError(source, f"{place}.run", f"run {incident.run} does not exist; there are {len(runs)}")
+    program = runs[incident.run].program
+    limits = {
+        "op": len(program.ops), "held_op": len(program.ops), "want_op": len(program.ops), "released_op": len(program.ops),
+        "value": len(program.values), "held_value": len(program.values), "buffer": len(program.buffers),
+        "arena": len(program.arenas), "held_run": len(runs), "want_run": len(runs),
+    }  # fmt: skip
+    for name, count in limits.items():
+        index = getattr(incident, name)
+        if index is not None and not 0 <= index < count:
+            raise DocumentError(source, f"{place}.{name}", f"{index} does not exist; there are {count}")
+    low, high = incident.suspects or (0, 0)
+    if not 0 <= low <= high <= len(program.ops):
+        raise DocumentError(source, f"{place}.suspects", f"[{low}, {high}) is no range of the {len(program.ops)} ops")

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 
 BENCHMARKS = {
     "step": "a training step against PyTorch",
+    "sanitizer": "a training step in guarded memory against the plain one",
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd",
     "order": "happens-before on many ops and streams",

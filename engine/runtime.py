@@ -28,6 +28,8 @@ from engine.lower import Lowered
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
 """Called after each op with (step, operands, results); the arrays are the bound memory itself."""
+Allocate = Callable[[int], NDArray[np.uint8]]
+"""Returns that many bytes, beginning at a multiple of `BLOCK_ALIGNMENT`."""
 
 BLOCK_ALIGNMENT = 64
 """Bytes; a cache line, and at least what any SIMD load asks for."""
@@ -50,6 +52,7 @@ class Runtime:
         *,
         parameters: Mapping[str, Array] | None = None,
         threads: int | None = 1,
+        allocate: Allocate | None = None,
     ) -> None:
         """Take memory, lay the parameters and bind every call.
 
@@ -58,6 +61,8 @@ class Runtime:
             plan: a plan of `lowered.program`; for a plan made for another program, make one of this program from its slots.
             parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
             threads: BLAS threads of this process until `close`; None leaves them alone.
+            allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
+                it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
 
         Raises:
             EngineError: the plan is not of this program or cannot be bound; a parameter is missing, unknown or misshapen.
@@ -66,10 +71,13 @@ class Runtime:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}")
         self.lowered = lowered
         self.plan = plan
-        self.arenas: tuple[NDArray[np.uint8], ...] = _arenas(plan)
+        self._allocate = allocate or _block
+        self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
         self._limits: Any = None
         blocks = self._place(dict(parameters or {}))
+        self.blocks: tuple[tuple[NDArray[np.uint8], int], ...] = tuple(blocks)
+        """For each buffer the memory it lies in, and where it begins there."""
         arrays = tuple(_bind(value, *blocks[value.buffer], self.lowered) for value in lowered.program.values)
         self._arrays = arrays
         ops = lowered.program.ops
@@ -166,9 +174,14 @@ class Runtime:
         self._limits = threadpool_limits(limits=threads, user_api="blas")
 
     def _observed(self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer) -> dict[str, Array]:
-        for step in range(len(self._operands)):
-            self.execute(step, inputs, skip)
-            observer(step, self._operands[step], self._results[step])
+        with np.errstate(all="ignore"):
+            for step, (operands, results) in enumerate(zip(self._operands, self._results, strict=True)):
+                call = self._by_step.get(step)
+                if call is not None:
+                    call[0](*call[1])
+                elif step < len(self._writes):
+                    self.execute(step, inputs, skip)
+                observer(step, operands, results)
         return self.outputs()
 
     def _write(self, step: int, name: str, inputs: Mapping[str, Array]) -> None:
@@ -220,7 +233,7 @@ class Runtime:
                 blocks.append((data.reshape(-1).view(np.uint8), 0))
                 continue
             else:
-                blocks.append((_block(nbytes), 0))
+                blocks.append((self._allocate(nbytes), 0))
             if buffers.persistent[index] and nbytes:
                 self._lay(name, blocks[index], data, nbytes)
         return blocks
@@ -232,7 +245,8 @@ class Runtime:
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
 
 
-def _arenas(plan: Plan) -> tuple[NDArray[np.uint8], ...]:
+def arena_sizes(plan: Plan) -> tuple[int, ...]:
+    """Return the bytes each arena takes, up to the end of its highest slot; raise EngineError where a slot lies outside its arena."""
     ends = plan.offset + plan.nbytes
     sizes = []
     for index, arena in enumerate(plan.program.arenas):
@@ -243,7 +257,7 @@ def _arenas(plan: Plan) -> tuple[NDArray[np.uint8], ...]:
             limit = "unbounded" if arena.capacity is None else f"of {arena.capacity} bytes"
             raise EngineError(f"slots reach from {low} to {size}; arena {arena.name!r} starts at 0 and is {limit}")
         sizes.append(size)
-    return tuple(_block(size) for size in sizes)
+    return tuple(sizes)
 
 
 def _block(nbytes: int) -> NDArray[np.uint8]:

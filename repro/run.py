@@ -1,7 +1,7 @@
 """Run a scenario: train three ways, ask every detector, find the cure, reach the verdict.
 
 The way data takes: scenario -> training graph -> program -> three plans (default, pinned, reference) -> three training runs ->
-evidence (S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference;
+evidence (S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory;
 the cure by delta debugging) -> verdict. The detectors see the program, the plan, the session and the kernels, never the scenario.
 
 * `default`: the planner under test, told only what the host reads; reuse and in place on.
@@ -28,12 +28,14 @@ from allocsim.checks import check
 from allocsim.errors import ModelError, PlannerError
 from allocsim.evidence import CureRecord, Evidence, KernelRow
 from allocsim.model import Document, Plan, Run, Value
+from allocsim.sanitizer import Incident
 from allocsim.verdict import Verdict, judge
 from engine.audit import Case, Layout, audit_ops, default_cases
 from engine.differential import HostRun, compare, origins, same_bits, tap
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
 from engine.runtime import Runtime
+from engine.sanitizer import Sanitizer
 from repro import training
 from repro.scenario import Scenario, repaired
 
@@ -43,6 +45,8 @@ Progress = Callable[[str, int, int], None]
 
 MODES: Final = ("default", "pinned", "reference")
 MOST_STEPS: Final = 10_000
+SANITIZED_RUNS: Final = 2
+"""Runs P watches: the first, and one more that names the op where the first left several suspects."""
 LOCKSTEP_RUNS: Final = 2
 """Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
 
@@ -259,10 +263,26 @@ class _Bench:
         with self.runtime(default.plan) as planned, self.runtime(self.plans["reference"]) as reference:
             found = origins(planned, reference, self.host(horizon))
         self.progress("lockstep", 1, 1)
-        evidence = Evidence(document=session, audit=audit, origins=found, diverges=default.first_difference is not None)
+        evidence = Evidence(
+            document=session,
+            audit=audit,
+            origins=found,
+            sanitizer=self.sanitized(default.plan),
+            diverges=default.first_difference is not None,
+        )
         if judge(evidence).sound:
             return evidence
         return msgspec.structs.replace(evidence, cure=self.cure(evidence, horizon))
+
+    def sanitized(self, plan: Plan) -> tuple[Incident, ...]:
+        """Run the first steps in guarded memory, as the default run did them."""
+        hosts = self.host(min(self.steps, SANITIZED_RUNS))
+        with Sanitizer(self.lowered, plan, parameters=self.setup.parameters, threads=self.options.threads) as sanitizer:
+            for number, host in enumerate(hosts):
+                sanitizer.run(host.inputs, skip=host.skip)
+                self.progress("sanitized", number + 1, len(hosts))
+            sanitizer.finish()
+            return sanitizer.incidents
 
     def calls(self) -> Iterator[Case]:
         """The kernel calls of the program, as the audit wants them."""

@@ -1,6 +1,6 @@
 """One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and the cure.
 
-A verdict is a pure function of `Evidence`. S and L are run anew on its document; K and D come as measured rows. Attribution
+A verdict is a pure function of `Evidence`. S and L are run anew on its document; K, D and P come as measured rows. Attribution
 compares *belief* with *fact*: the table `ROWS` maps each kind of evidence to a root-cause class (C01 to C15) and the
 party at fault (plan, kernel, caller, schedule). For one violation the first row that applies decides. Findings of one class
 and party are one finding with a count; the earliest in (run, step) is the verdict, the others its `also`.
@@ -11,7 +11,7 @@ unexplained, never guessed. The order of rows matters and is part of the table.
 
 Complexity: that of the checks, plus O(violations + ops).
 
-What this module does not see: how K, D and the cure were measured.
+What this module does not see: how K, D, P and the cure were measured.
 """
 
 from collections.abc import Iterable
@@ -22,6 +22,7 @@ from allocsim.checks import Violation
 from allocsim.evidence import Evidence
 from allocsim.verdict.case import Case
 from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, unexplained
+from allocsim.verdict.kernels import sanitizer_findings
 from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
 from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
 
@@ -29,7 +30,7 @@ from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict for this evidence."""
     case = Case(evidence)
-    found = [*plan_findings(case), *kernel_findings(case), *belief_findings(case)]
+    found = [*plan_findings(case), *kernel_findings(case), *sanitizer_findings(case), *belief_findings(case)]
     findings = _join((*found, *unexplained(case, found)))
     cure = evidence.cure
     return Verdict(
@@ -66,7 +67,9 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
         "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in case.races))
         if streams > 1
         else not_run | {"why": "one stream"},
-        "P": {**not_run, "why": "not asked for"},
+        "P": not_run | {"why": "no kernels to execute"}
+        if evidence.sanitizer is None
+        else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
         "D": _without_lockstep(evidence.diverges)
         if origins is None
         else _status(len(origins), diverges=evidence.diverges, first=origin_text(case, origins[0]) if origins else None),

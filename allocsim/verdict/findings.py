@@ -13,6 +13,7 @@ from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
 from allocsim.verdict.case import BELIEF_KINDS, Case
 from allocsim.verdict.facts import bad_pair, believed_over, earlier_run
+from allocsim.verdict.kernels import accounts_for
 from allocsim.verdict.records import Finding, Witness
 from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
 
@@ -180,7 +181,7 @@ def unexplained(case: Case, findings: Sequence[Finding]) -> Iterator[Finding]:
         return  # what is not listed may account for it
     explained = {(v.run, v.op) for v in case.static} | {(f.run, f.step) for f in findings}
     for origin in evidence.origins or ():
-        if (origin.run, origin.op) in explained:
+        if (origin.run, origin.op) in explained or accounts_for(case, origin):
             continue
         what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
         missing = "K has not measured this kernel" if evidence.audit is None else "S and K find nothing that accounts for it"

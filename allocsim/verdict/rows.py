@@ -244,5 +244,14 @@ UNEXPLAINED: Final = Row(
     class_="unknown",
     fault="unknown",
 )
-MEASURED_ROWS: Final[tuple[Row, ...]] = (KERNEL_UNSAFE, ASSUMED_UNSAFE, UNEXPLAINED)
-"""What K and D add; `allocsim.verdict.findings` joins them."""
+SANITIZED_ROWS: Final[tuple[Row, ...]] = (
+    Row(kinds=("Overrun", "Changed"), evidence="a kernel wrote outside its results", class_="C12", fault="kernel"),
+    Row(kinds=("PoisonRead",), evidence="a kernel read dead bytes that it does not declare", class_="C12", fault="kernel"),
+    Row(kinds=("OperandWritten",), evidence="a kernel wrote into an operand", class_="C03", fault="kernel"),
+    Row(kinds=("ReadOnlyWritten",), evidence="a kernel wrote into read-only memory", class_="C03", fault="kernel"),
+    Row(kinds=("ResultUnwritten",), evidence="a kernel left part of its result unwritten", class_="C14", fault="kernel"),
+)
+"""What P adds; `allocsim.verdict.kernels` reads them."""
+
+MEASURED_ROWS: Final[tuple[Row, ...]] = (KERNEL_UNSAFE, ASSUMED_UNSAFE, *SANITIZED_ROWS, UNEXPLAINED)
+"""What K, D and P add; `allocsim.verdict.findings` and `kernels` join them."""

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,9 +104,17 @@ def shuffled(evidence: Evidence, seed: int) -> Evidence:
         and tuple(
             Origin(**{**_fields(o), "value": int(first[id(old.runs[o.run].program)].value_of[o.value])}) for o in evidence.origins
         ),
+        sanitizer=evidence.sanitizer and tuple(renumbered(i, first[id(old.runs[i.run].program)]) for i in evidence.sanitizer),
         diverges=evidence.diverges,
         cure=evidence.cure,
     )
+
+
+def renumbered(incident, maker):
+    """Return an incident with its values and its buffer as a shuffled program has them."""
+    new = {"value": maker.value_of, "held_value": maker.value_of, "buffer": maker.buffer_of}
+    known = {name: int(to[getattr(incident, name)]) for name, to in new.items() if getattr(incident, name) is not None}
+    return replace(incident, **known)
 
 
 def _fields(struct):

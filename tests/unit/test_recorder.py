@@ -1,0 +1,156 @@
+"""The recorder: which tensor an array is taken for, and what becomes of it in the program and the plan."""
+
+import numpy as np
+import pytest
+
+import allocsim
+from allocsim.errors import ModelError
+from allocsim.model import OWN, Role
+
+
+def piece(memory, offset, count=16):
+    return memory[offset : offset + 4 * count].view(np.float32)
+
+
+def kinds(recorder):
+    program, plan = recorder.finish()
+    return [(v.kind, v.op) for v in allocsim.verify_program(program, plan).violations]
+
+
+def test_a_late_reader_of_a_reused_piece_of_a_pool_is_convicted():
+    memory = np.zeros(256, np.uint8)
+    x, h, y = piece(memory, 0), piece(memory, 64), piece(memory, 0)
+    recorder = allocsim.Recorder(pools={"scratch": memory})
+    recorder.upload(x)
+    recorder.call("exp", reads=[x], writes=[h])
+    recorder.call("neg", reads=[h], writes=[y])
+    recorder.call("add", reads=[y, x], writes=[h])
+    recorder.download(h)
+    program, plan = recorder.finish()
+    assert plan.offset.tolist()[:3] == [0, 64, 0]
+    report = allocsim.verify_program(program, plan)
+    assert {(v.kind, v.op) for v in report.violations} == {("StaleRead", 3), ("Overlap", 2)}
+
+
+def test_the_same_without_the_late_reader_is_clean():
+    memory = np.zeros(256, np.uint8)
+    x, h, y = piece(memory, 0), piece(memory, 64), piece(memory, 0)
+    recorder = allocsim.Recorder(pools={"scratch": memory})
+    recorder.upload(x)
+    recorder.call("exp", reads=[x], writes=[h])
+    recorder.call("neg", reads=[h], writes=[y])
+    recorder.download(y)
+    assert kinds(recorder) == []
+
+
+def test_names_tell_tensors_apart_where_objects_are_made_anew():
+    memory = np.zeros(128, np.uint8)
+    here = lambda: piece(memory, 0)  # noqa: E731 - a runtime that makes an array for each call
+    recorder = allocsim.Recorder(pools={"scratch": memory})
+    recorder.upload(("x", here()))
+    recorder.upload(("y", here()))
+    recorder.download(("x", here()))
+    assert ("StaleRead", 2) in kinds(recorder)
+    blind = allocsim.Recorder(pools={"scratch": memory})
+    blind.upload(here())
+    blind.upload(here())
+    blind.download(here())
+    assert kinds(blind) == []
+
+
+def test_outside_pools_a_slice_is_a_view_of_its_allocation():
+    x, y = np.zeros((4, 4), np.float32), np.zeros(4, np.float32)
+    recorder = allocsim.Recorder()
+    recorder.upload(x)
+    recorder.call("take", reads=[x[1:3, ::2].T], writes=[y[::-1]])
+    recorder.download(y)
+    program, plan = recorder.finish()
+    assert len(program.buffers) == 2
+    assert (plan.arena == OWN).all()
+    taken, made = program.values[1], program.values[2]
+    assert (taken.shape, taken.strides, taken.offset) == ((2, 2), (8, 16), 16)
+    assert (made.strides, made.offset) == ((-4,), 12)
+    assert allocsim.verify_program(program, plan).clean
+
+
+def test_a_loop_does_not_keep_its_temporaries_alive():
+    memory = np.zeros(128, np.uint8)
+    x, h = piece(memory, 0), piece(memory, 0)
+    out = np.zeros(16, np.float32)
+    recorder = allocsim.Recorder(pools={"scratch": memory})
+    for _ in range(3):
+        recorder.upload(x)
+        recorder.call("exp", reads=[x], writes=[h], in_place=[(0, 0)])
+        recorder.call("copy", reads=[h], writes=[out])
+    recorder.download(out)
+    assert kinds(recorder) == []
+    program, _ = recorder.finish()
+    assert len(program.buffers) == 9
+
+
+def test_a_call_that_reads_what_it_writes_is_a_mutation():
+    a, b = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    recorder = allocsim.Recorder()
+    recorder.upload(a, b)
+    recorder.call("add", reads=[a, b], writes=[a], in_place=[(0, 0)])
+    recorder.download(a)
+    program, plan = recorder.finish()
+    assert len(program.buffers) == 2
+    assert allocsim.verify_program(program, plan).clean
+    unsaid = allocsim.Recorder()
+    unsaid.upload(a, b)
+    unsaid.call("add", reads=[a, b], writes=[a])
+    unsaid.download(a)
+    report = allocsim.verify_program(*unsaid.finish())
+    assert report.clean
+    assert [w.kind for w in report.warnings] == ["AssumedInPlace"]
+
+
+def test_reading_what_nobody_wrote_is_said():
+    recorder = allocsim.Recorder()
+    recorder.download(np.zeros(4, np.float32))
+    assert kinds(recorder) == [("UninitialisedRead", 0)]
+
+
+def test_content_is_kept_and_parameters_are_read_only():
+    w, s, y = (np.zeros(4, np.float32) for _ in range(3))
+    recorder = allocsim.Recorder()
+    recorder.keep(w, "w")
+    recorder.keep(s, "s", role=Role.STATE)
+    recorder.call("add", reads=[w, s], writes=[s], in_place=[(1, 0)])
+    recorder.call("scale", reads=[s], writes=[y])
+    recorder.call("sgd", reads=[w, s], writes=[w], in_place=[(0, 0)])
+    recorder.download(y)
+    assert kinds(recorder) == [("WriteToReadOnly", 2)]
+
+
+def test_declared_views_in_a_pool_and_unknown_dtypes():
+    memory = np.zeros(256, np.uint8)
+    table, row = memory[:128].view(np.complex64), memory[32:40].view(np.complex64)
+    recorder = allocsim.Recorder(pools={"scratch": memory})
+    recorder.upload(table)
+    recorder.view(table, row)
+    recorder.call("fill", writes=[row])
+    recorder.download(table)
+    program, plan = recorder.finish()
+    assert len(program.buffers) == 1
+    assert (program.values[0].dtype, program.values[0].shape) == ("u8", (16, 8))
+    assert allocsim.verify_program(program, plan).clean
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (
+            lambda r, m: (r.upload(("x", m[:8])), r.download(("x", m[4:12]))),
+            "x: bytes \\[4, 12\\) are not within its 8; name the tensors",
+        ),
+        (lambda r, m: r.view(m[:8], m[:4]), "view: the parent was in no call before"),
+        (lambda r, m: r.keep(m[:8], "w", role=Role.INPUT), "w: input is no role of memory that is kept"),
+        (lambda r, m: (r.upload(("w", m)), r.keep(m, "w")), "w: was recorded already"),
+    ],
+)
+def test_misuse_is_one_clear_line(misuse, message):
+    memory = np.zeros(64, np.uint8)
+    with pytest.raises(ModelError, match=message):
+        misuse(allocsim.Recorder(pools={"p": memory}), memory)
