@@ -1,7 +1,5 @@
 """Branches that run at the same time under a plan made for one after the other: reuse that is right in list order only."""
 
-from dataclasses import replace
-
 from repro.scenario import Scenario
 from repro.scenarios.ggml_1501 import TRAINING
 
@@ -14,7 +12,7 @@ SCENARIO = Scenario(
         "right. With independent branches on three streams, each waiting for what it reads but not for those whose slots it takes, an op "
         "of one branch writes where another branch has yet to read. No check that follows one order finds anything."
     ),
-    training=replace(TRAINING, layers=8),
+    training=TRAINING,
     expected=(("C09", "plan"),),
     streams=3,
     reuse_waits=False,
