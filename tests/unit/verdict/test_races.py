@@ -33,7 +33,9 @@ def test_reuse_that_is_right_in_list_order_only_is_the_plans_fault():
     assert (finding.class_, finding.fault) == ("C09", "plan")
     assert (finding.victim.buffer_name, finding.writer.op_name, finding.reader.op_name) == ("x", "f", "g")
     assert finding.belief == "the plan takes op 1 (g) to be over before op 2 (f) begins"
-    assert verdict.text.startswith("the plan is legal in list order (0 conflicts in 5 ops) but not in every order its streams allow; C09")
+    assert verdict.text.startswith(
+        "the plan is legal in list order (0 conflicts in 5 ops) but not in every order its streams allow; C09"
+    )
     assert verdict.detectors["S"]["status"] == "clean"
     assert verdict.detectors["L"]["status"] == "clean"
     assert verdict.detectors["H"] == {"status": "violations", "count": 1, "streams": 2, "in_apart": 0}
