@@ -4,6 +4,7 @@
     spread  = on_streams(program, stream)               # waits for what is read and written: right with every buffer apart
     ordered = on_streams(program, stream, plan=plan)    # waits for reuse of slots as well: right under that plan
     broken  = without_wait(spread, op, wait)            # one wait forgotten
+    mended  = with_waits(broken, [(op, wait)])
 
 Ops keep their place in the list, so plans, beliefs and steps hold for all of these. Two accesses are ordered if they meet in a byte of their hulls
 and one writes it; waits that others imply are left out. An order is a list of steps, legal if each op comes after those before it on
@@ -94,6 +95,16 @@ def without_wait(program: Program, op: int, wait: int) -> Program:
         raise ModelError(f"ops[{op}].after", f"op {wait} is not among them")
     waits[op].remove(wait)
     return _with(program, waits, stream=program.ops.stream, streams=program.streams)
+
+
+def with_waits(program: Program, waits: Iterable[tuple[int, int]]) -> Program:
+    """Return the program with more waits: pairs of an op and an earlier one it waits for."""
+    rows = [set(row.after) for row in program.ops]
+    for op, wait in waits:
+        if not 0 <= wait < op < len(rows):
+            raise ModelError(f"ops[{op}].after", f"op {wait} is not earlier than op {op}, or one of them does not exist")
+        rows[op].add(wait)
+    return _with(program, [sorted(row) for row in rows], stream=program.ops.stream, streams=program.streams)
 
 
 def said_of(program: Program, plan: Plan) -> Plan:

@@ -40,14 +40,20 @@ class HostRun:
     skip: Collection[str] = ()
 
 
-def origins(planned: Runtime, reference: Runtime, runs: Sequence[HostRun]) -> tuple[Origin, ...]:
-    """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution."""
+def origins(
+    planned: Runtime, reference: Runtime, runs: Sequence[HostRun], *, order: Sequence[int] | None = None
+) -> tuple[Origin, ...]:
+    """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
+
+    `order` names every step in the order in which both are to run; the list's by default.
+    """
     found: list[Origin] = []
+    kinds = _kinds(planned)
     for number, host in enumerate(runs):
-        for step, kind in enumerate(_kinds(planned)):
-            if kind == VIEW:
+        for step in range(len(kinds)) if order is None else order:
+            if kinds[step] == VIEW:
                 continue
-            origin = _lockstep(planned, reference, step=step, kind=kind, host=host, run=number)
+            origin = _lockstep(planned, reference, step=step, kind=kinds[step], host=host, run=number)
             if origin is not None:
                 found.append(origin)
     return tuple(found)

@@ -13,7 +13,7 @@ Complexity: a run for each order, two more for each that shows a difference; mem
 What this module does not see: how races are found (`allocsim.checks.order`), and timing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -25,10 +25,10 @@ from allocsim.checks import Violation, check
 from allocsim.checks.clocks import Order
 from allocsim.checks.order import exchanged
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
-from allocsim.streams import preferring, shuffled
+from allocsim.streams import branches, on_streams, preferring, shuffled
 from engine.differential import relative_error, same_bits
 from engine.lower import Lowered
-from engine.runtime import Runtime
+from engine.runtime import Observer, Runtime
 
 Array = NDArray[Any]
 Uploads = Mapping[int, Sequence[Array]]
@@ -134,9 +134,28 @@ def explore(
     return Exploration(orders=tried, races=len(found), differences=tuple(differences))
 
 
-def orders_to_try(program: Program, races: Sequence[Violation], seed: int) -> Iterator[tuple[int, ...]]:
-    """Yield legal orders other than the list's without end or repetition as long as any are found, the most telling ones first."""
-    return (order for order, _, _ in _candidates(program, races, seed))
+def spread(lowered: Lowered, streams: int, plan: Plan | None = None) -> Lowered:
+    """Return the graph's program with its branches on several streams and the waits they need: for `plan`, or with every buffer apart.
+
+    Steps stay what they are; `allocsim.streams.said_of` makes a plan one of the new program. Raises ModelError for fewer than one stream.
+    """
+    return replace(lowered, program=on_streams(lowered.program, branches(lowered.program, streams), plan=plan))
+
+
+def run_in(
+    runtime: Runtime,
+    order: Sequence[int],
+    inputs: Mapping[str, Array],
+    *,
+    skip: Collection[str] = (),
+    observer: Observer | None = None,
+) -> dict[str, Array]:
+    """Do what `Runtime.run` does, with the steps in another order."""
+    for step in order:
+        runtime.execute(step, inputs, skip)
+        if observer is not None:
+            observer(step, runtime.operands(step), runtime.results(step))
+    return runtime.outputs()
 
 
 def full_order(program: Program, race: Violation) -> tuple[int, ...]:
@@ -280,4 +299,4 @@ def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-__all__ = ["Difference", "Exploration", "Uploads", "as_json", "describe", "explore", "full_order", "orders_to_try"]
+__all__ = ["Difference", "Exploration", "Uploads", "as_json", "describe", "explore", "full_order", "run_in", "spread"]

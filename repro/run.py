@@ -8,12 +8,15 @@ the cure by delta debugging) -> verdict. The detectors see the program, the plan
 * `pinned`: the same planner, told that the host reads every node (`pin_leafs`: and every leaf).
 * `reference`: memory of its own for every tensor.
 
+A scenario on several streams runs all three in one legal order that is not the list's: its last stream ahead of the others.
+
 Steps of training count from 1, runs of a session from 0. Results are deterministic for a given seed and number of threads.
 
 What this module does not see: the terminal, files, and figures.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,15 +32,18 @@ from allocsim.errors import ModelError, PlannerError
 from allocsim.evidence import CureRecord, Evidence, KernelRow
 from allocsim.model import Document, Plan, Run, Value
 from allocsim.sanitizer import Incident
+from allocsim.streams import preferring, said_of
 from allocsim.verdict import Verdict, judge
 from engine.audit import Case, Layout, audit_ops, default_cases
 from engine.differential import HostRun, compare, origins, same_bits, tap
+from engine.explore import run_in, spread
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
 from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
 from repro import training
 from repro.scenario import Scenario, repaired
+from repro.waits import Waits, waits_that_cure
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
@@ -190,15 +196,23 @@ class _Bench:
         if self.steps < scenario.least_steps:
             least = scenario.least_steps
             raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
-        self.lowered: Lowered = lower(setup.graph, (setup.loss,), kernels=scenario.kernels)
-        self.program = self.lowered.program
+        lowered = lower(setup.graph, (setup.loss,), kernels=scenario.kernels)
         self.planner = _planner(options.allocator, scenario)
         pins = pin_all if options.pin_leafs else pin_nodes
-        self.plans = {
-            "default": self.planner.plan(self.program),
-            "pinned": self.planner.plan(self.program, Constraints.of(self.program, pins=pins)),
-            "reference": find("reference").plan(self.program),
+        plans = {
+            "default": self.planner.plan(lowered.program),
+            "pinned": self.planner.plan(lowered.program, Constraints.of(lowered.program, pins=pins)),
+            "reference": find("reference").plan(lowered.program),
         }
+        self.order: tuple[int, ...] | None = None
+        """The order in which every mode runs; None is that of the list."""
+        if scenario.streams > 1:
+            lowered = spread(lowered, scenario.streams, None if not scenario.reuse_waits else plans["default"])
+            plans = {name: said_of(lowered.program, plan) for name, plan in plans.items()}
+            self.order = preferring(lowered.program, scenario.streams - 1)
+        self.lowered: Lowered = lowered
+        self.program = lowered.program
+        self.plans = plans
         self.gradient_values = {self.lowered.value_of[g]: (p, g) for p, g in setup.gradients.items()}
         self.cured: Plan | None = None
         """The plan the smallest cure gives, once that is found."""
@@ -222,7 +236,11 @@ class _Bench:
         with self.runtime(plan) as runtime:
             taps = tap(runtime, self.gradient_values)
             for number, host in enumerate(self.host(steps)):
-                outputs = runtime.run(host.inputs, skip=host.skip, observer=taps)
+                outputs = (
+                    runtime.run(host.inputs, skip=host.skip, observer=taps)
+                    if self.order is None
+                    else run_in(runtime, self.order, host.inputs, skip=host.skip, observer=taps)
+                )
                 losses.append(float(outputs[self.setup.loss.name][0]))
                 gradients.append(taps.take())
                 self.progress(name, number + 1, steps)
@@ -261,7 +279,7 @@ class _Bench:
         self.progress("kernels", 1, 1)
         horizon = min(self.steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
         with self.runtime(default.plan) as planned, self.runtime(self.plans["reference"]) as reference:
-            found = origins(planned, reference, self.host(horizon))
+            found = origins(planned, reference, self.host(horizon), order=self.order)
         self.progress("lockstep", 1, 1)
         evidence = Evidence(
             document=session,
@@ -318,6 +336,8 @@ class _Bench:
                 return False
             return self.train_plan(plan, horizon, "cure", against=target).first_difference is None
 
+        if waits := waits_that_cure(self.plans["default"]):
+            return self.cure_by_waits(waits, horizon, target)
         suspects, others = _suspects(evidence)
         found = cure.find(problem, self.planner.place, suspects=suspects, others=others, right=right)
         if found is None:
@@ -330,6 +350,24 @@ class _Bench:
             pin_all_bytes=self.plans["pinned"].peak_bytes - before,
             minimal=found.minimal,
             trials=found.trials,
+        )
+
+    def cure_by_waits(self, waits: Waits, horizon: int, target: _Trained) -> CureRecord | None:
+        """Return the waits as a cure if they bring the reference back, in numbers too; None if something else is wrong as well."""
+        bench = copy(self)
+        bench.lowered, bench.program = replace(self.lowered, program=waits.program), waits.program
+        bench.order = preferring(waits.program, len(waits.program.streams) - 1)
+        plan = said_of(waits.program, self.plans["default"])
+        if not check(bench.session(plan, horizon), limit=1).clean:
+            return None
+        if bench.train_plan(plan, horizon, "cure", against=target).first_difference is not None:
+            return None
+        return CureRecord(
+            elements=waits.elements,
+            nbytes=0,
+            pin_all_bytes=self.plans["pinned"].peak_bytes - plan.peak_bytes,
+            minimal=True,
+            trials=waits.trials,
         )
 
 

@@ -1,10 +1,11 @@
 """What a scenario is: a training run, the defects put into it, and the verdict they must get.
 
-A scenario is data. It names a training set-up and the *defects*, each in one of the three places where memory planning fails:
+A scenario is data. It names a training set-up and the *defects*, each in one of the places where memory planning fails:
 
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
-* `write_once`: inputs the host writes before the first run only (fault: caller).
+* `write_once`: inputs the host writes before the first run only (fault: caller);
+* `reuse_waits`: several streams run what was planned for one (fault: plan).
 
 Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be joined (`join`); their defects
 and expected verdicts add up. No detector is ever shown a scenario.
@@ -94,6 +95,10 @@ class Scenario:
     """Op kind -> kernel variant, where it is not the default."""
     belief: Callable[[Belief], Belief] | None = None
     write_once: tuple[str, ...] = ()
+    streams: int = 1
+    """Streams the branches of the program run on; every op waits for what it reads and for whom it writes over."""
+    reuse_waits: bool = True
+    """Whether ops also wait for those whose slots they take; False: the plan was made as if there were one stream."""
     least_steps: int = 1
     """Training steps it takes for the fault to show."""
     on_ggml: OnGgml | None = None
@@ -110,6 +115,7 @@ def repaired(scenario: Scenario) -> Scenario:
         kernels={},
         belief=None,
         write_once=(),
+        reuse_waits=True,
         least_steps=1,
         on_ggml=None,
     )
@@ -134,6 +140,8 @@ def join(first: Scenario, second: Scenario) -> Scenario:
         kernels={**first.kernels, **second.kernels},
         belief=first.belief or second.belief,
         write_once=tuple(dict.fromkeys((*first.write_once, *second.write_once))),
+        streams=max(first.streams, second.streams),
+        reuse_waits=first.reuse_waits and second.reuse_waits,
         least_steps=max(first.least_steps, second.least_steps),
         on_ggml=None,
     )

@@ -7,6 +7,8 @@ from repro.run import Options, Result, run
 
 PAIRS = ("ggml-1501+ggml-1501-as-reported", "ggml-1501+ggml-1501-seed", "ggml-1501-as-reported+ggml-1501-seed")
 ALL = (*scenarios.MODULES, *PAIRS)
+THREE = ("ggml-1501", "ggml-1501-as-reported", "ggml-1501-seed")
+"""One symptom, three culprits."""
 
 
 @cache

@@ -41,7 +41,7 @@ SCHEDULE_LIMIT: Final = 1 << 20
 class _Budget:
     """How many ops the schedules still to be made may name."""
 
-    left: int = SCHEDULE_LIMIT
+    left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def check_order(case: Case, findings: Findings) -> None:
     """Report every pair of accesses of a run that nothing orders."""
     known: dict[object, Races] = {}
     orders: dict[int, Order] = {}
-    budget = _Budget()
+    budget = _Budget(left=SCHEDULE_LIMIT)
     for trial in case.trials:
         if trial.alike not in known:
             orders.setdefault(trial.program_index, Order.of(trial.program.ops))
@@ -105,9 +105,8 @@ def _needed(order: Order, first: int, second: int, limit: int) -> set[int]:
 
 def _schedule(order: Order, first: int, second: int, budget: _Budget) -> tuple[int, ...] | None:
     needed = _needed(order, first, second, budget.left)
-    enough = len(needed) <= budget.left
-    budget.left = max(budget.left - len(needed) - 2, -1)
-    return (*sorted(needed), second, first) if enough else None
+    budget.left -= len(needed) + 2
+    return (*sorted(needed), second, first) if budget.left >= 0 else None
 
 
 def _record(trial: Trial, order: Order, found: Races, row: int, budget: _Budget) -> Violation:

@@ -180,9 +180,12 @@ def unexplained(case: Case, findings: Sequence[Finding]) -> Iterator[Finding]:
     if case.report.count > len(case.report.violations):
         return  # what is not listed may account for it
     explained = {(v.run, v.op) for v in case.static} | {(f.run, f.step) for f in findings}
+    racing = {(v.run, buffer) for v in case.races for buffer in (v.buffer, v.other_buffer)}
     for origin in evidence.origins or ():
         if (origin.run, origin.op) in explained or accounts_for(case, origin):
             continue
+        if origin.what == "operand" and (origin.run, int(case.runs[origin.run].program.values.buffer[origin.value])) in racing:
+            continue  # somebody wrote there, or did not yet, because nothing said when
         what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
         missing = "K has not measured this kernel" if evidence.audit is None else "S and K find nothing that accounts for it"
         yield Finding(

@@ -10,6 +10,7 @@ MODULES: Final[dict[str, str]] = {
     "ggml-1501": "ggml_1501",
     "ggml-1501-as-reported": "ggml_1501_as_reported",
     "ggml-1501-seed": "ggml_1501_seed",
+    "parallel-branches": "parallel_branches",
 }
 """Run on the engine."""
 

@@ -145,7 +145,7 @@ def test_a_wrong_expectation_exits_1_and_is_said(monkeypatch, capsys):
 def test_one_wrong_verdict_among_several_exits_1(monkeypatch, capsys):
     monkeypatch.setattr("allocsim.cli.repro.run", lambda scenario, *_, **__: replace(small("ggml-1501"), scenario=scenario))
     assert main(["repro", "run", *scenarios.MODULES, "--json"]) == 1
-    assert [run["matches"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, False, False]
+    assert [run["matches"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, False, False, False]
 
 
 def test_a_report_folder_holds_the_record_the_page_and_the_evidence(tmp_path, monkeypatch, capsys):
@@ -314,6 +314,7 @@ def test_list_and_show_say_what_must_be_found(capsys):
         ("ggml-1501", [{"class": "C04", "fault": "kernel"}]),
         ("ggml-1501-as-reported", [{"class": "C01", "fault": "plan"}]),
         ("ggml-1501-seed", [{"class": "C06", "fault": "caller"}]),
+        ("parallel-branches", [{"class": "C09", "fault": "plan"}]),
     ]
     assert main(["repro", "show", "ggml-1501+ggml-1501-seed"]) == 0
     assert "expected: C04, fault of the kernel, C06, fault of the caller" in capsys.readouterr().out

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scenario_runs import ALL, PAIRS, small
+from scenario_runs import ALL, PAIRS, THREE, small
 
 from allocsim import cure
 from allocsim.allocators import ALLOCATORS
@@ -32,7 +32,7 @@ def test_so_it_does_at_other_sizes(name, layers, seq):
 
 
 def test_all_three_at_once_are_all_named():
-    result = small("+".join(scenarios.MODULES))
+    result = small("+".join(THREE))
     assert result.verdict.causes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
 
 
@@ -46,7 +46,9 @@ def test_the_repaired_twin_is_clean_under_every_planner(allocator):
 
 
 def test_repaired_the_three_are_one():
-    one, *others = (replace(repaired(scenario), name="", title="", story="", source="") for scenario in scenarios.every())
+    one, *others = (
+        replace(repaired(scenario), name="", title="", story="", source="") for scenario in map(scenarios.find, THREE)
+    )
     assert all(other == one for other in others)
 
 
@@ -160,7 +162,7 @@ def test_joining_refuses_what_meets_in_one_place():
 @pytest.mark.parametrize("seed", [0, 2])
 def test_training_shows_what_the_report_shows(seed):
     """The reference learns, the default of ggml-1501 stays where it is, the others end above the reference."""
-    runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in scenarios.MODULES}
+    runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in THREE}
     for name, modes in runs.items():
         reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
         drop = reference[0] - reference[-1]
