@@ -1,6 +1,6 @@
 """Run a lowered graph in the memory a plan gives it.
 
-Contract: all memory is taken and every value, view and kernel call is bound at construction; `run` allocates nothing but the
+Contract: all memory is taken and every op is bound at construction, by the executor asked for; `run` allocates nothing but the
 copies it hands to the host. Arenas are one block each, aligned to 64 bytes and zeroed; a buffer whose slot is `OWN` has a block of
 its own. Memory is kept from run to run: what the host does not write again is what the plan made of it.
 
@@ -11,18 +11,23 @@ a slot, a value outside its arena, an address that is no multiple of the item si
 Parameters that are read-only are used where they are, without a copy (unless their slot is in an arena); those that training
 changes are copied, so that several runtimes can start from the same arrays. States start as zeros.
 
+Two executors do the same to the bit, under any plan: `calls` is a list of bound functions called from Python, some 0.5 us an op; `tape` plays
+all ops in one call of compiled code (`engine.tape`), some 0.02 us an op, and binds alike ops at once. Whoever looks at single
+ops (an observer, `execute`, `operands`, `results`) is served by calls bound when first asked for, whatever the executor.
+
 What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops mean (`engine.kernels`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocsim.errors import EngineError
-from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
+from allocsim.errors import EngineError, UnknownNameError
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Int64s, Plan, Program, Role, Value
+from engine.kernels.binding import Call, Kernel
 from engine.lower import Lowered
 
 Array = NDArray[Any]
@@ -53,6 +58,7 @@ class Runtime:
         parameters: Mapping[str, Array] | None = None,
         threads: int | None = 1,
         allocate: Allocate | None = None,
+        executor: str = "calls",
     ) -> None:
         """Take memory, lay the parameters and bind every call.
 
@@ -63,10 +69,14 @@ class Runtime:
             threads: BLAS threads of this process until `close`; None leaves them alone.
             allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
                 it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
+            executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
 
         Raises:
             EngineError: the plan is not of this program or cannot be bound; a parameter is missing, unknown or misshapen.
+            UnknownNameError: no such executor.
         """
+        if executor not in EXECUTORS:
+            raise UnknownNameError("executor", executor, EXECUTORS)
         if plan.program is not lowered.program:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}")
         self.lowered = lowered
@@ -78,20 +88,14 @@ class Runtime:
         blocks = self._place(dict(parameters or {}))
         self.blocks: tuple[tuple[NDArray[np.uint8], int], ...] = tuple(blocks)
         """For each buffer the memory it lies in, and where it begins there."""
-        arrays = tuple(_bind(value, *blocks[value.buffer], self.lowered) for value in lowered.program.values)
-        self._arrays = arrays
+        _check_placed(lowered.program, self.blocks)
         ops = lowered.program.ops
-        self._operands = tuple(tuple(arrays[v] for v in op.operands) for op in ops)
-        self._results = tuple(tuple(arrays[v] for v in op.results) for op in ops)
+        self._arrays: dict[int, Array] = {}
+        self._bound: dict[int, Call] = {}
         self._writes = tuple((step, lowered.tensors[step].name) for step in np.flatnonzero(ops.is_kind(HOST_WRITE)).tolist())
         self._reads = tuple((lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist())
-        self._by_step: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-            step: kernel.bind(lowered.tensors[step].params, self._operands[step], self._results[step])
-            for step, kernel in enumerate(lowered.kernels)
-            if kernel is not None
-        }
-        self._calls = tuple(self._by_step.values())
         self._names = {name for _, name in self._writes}
+        self._calls = EXECUTORS[executor](self)
         self._limit(threads)
 
     @property
@@ -124,30 +128,47 @@ class Runtime:
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
         """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
-        call = self._by_step.get(step)
-        if call is not None:
+        if self.lowered.kernels[step] is not None:
+            function, arguments = self.call(step)
             with np.errstate(all="ignore"):
-                call[0](*call[1])
+                function(*arguments)
             return
         name = self.lowered.tensors[step].name
         if step < len(self._writes) and name not in skip:
             self._write(step, name, inputs or {})
 
+    def call(self, step: int) -> Call:
+        """Return the bound call of the op of `step`, which has a kernel."""
+        bound = self._bound.get(step)
+        if bound is None:
+            kernel = self.lowered.kernels[step]
+            assert kernel is not None
+            bound = self._bound[step] = kernel.bind(
+                self.lowered.tensors[step].params, self.operands(step), self.results(step)
+            )
+        return bound
+
     def operands(self, step: int) -> tuple[Array, ...]:
         """Return the memory the op of `step` reads, as arrays."""
-        return self._operands[step]
+        ops = self.program.ops
+        return tuple(self.array(v) for v in ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]].tolist())
 
     def results(self, step: int) -> tuple[Array, ...]:
         """Return the memory the op of `step` writes, as arrays."""
-        return self._results[step]
+        ops = self.program.ops
+        return tuple(self.array(v) for v in ops.results[ops.result_starts[step] : ops.result_starts[step + 1]].tolist())
 
     def array(self, value: int) -> Array:
         """Return the memory of a value as an array: what lies there now, whether or not it is still that value."""
-        return self._arrays[value]
+        array = self._arrays.get(value)
+        if array is None:
+            row = self.program.values[value]
+            array = self._arrays[value] = _bind(row, *self.blocks[row.buffer])
+        return array
 
     def outputs(self) -> dict[str, Array]:
         """Return copies of what the host reads, as the memory is now."""
-        return {name: self._operands[step][0].copy() for name, step in self._reads}
+        return {name: self.operands(step)[0].copy() for name, step in self._reads}
 
     def close(self) -> None:
         """Give the BLAS threads back; the runtime stays usable."""
@@ -175,17 +196,17 @@ class Runtime:
 
     def _observed(self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer) -> dict[str, Array]:
         with np.errstate(all="ignore"):
-            for step, (operands, results) in enumerate(zip(self._operands, self._results, strict=True)):
-                call = self._by_step.get(step)
-                if call is not None:
-                    call[0](*call[1])
+            for step, kernel in enumerate(self.lowered.kernels):
+                if kernel is not None:
+                    function, arguments = self.call(step)
+                    function(*arguments)
                 elif step < len(self._writes):
                     self.execute(step, inputs, skip)
-                observer(step, operands, results)
+                observer(step, self.operands(step), self.results(step))
         return self.outputs()
 
     def _write(self, step: int, name: str, inputs: Mapping[str, Array]) -> None:
-        target = self._results[step][0]
+        target = self.results(step)[0]
         data = inputs.get(name)
         if data is not None:
             np.copyto(target, data)
@@ -201,7 +222,7 @@ class Runtime:
         for step, name in self._writes:
             if name in skip:
                 continue
-            target, data = self._results[step][0], inputs.get(name)
+            target, data = self.results(step)[0], inputs.get(name)
             if data is not None:
                 _check_array(name, data, target.shape, target.dtype)
             elif not self.lowered.tensors[step].reset:
@@ -269,17 +290,71 @@ def _block(nbytes: int) -> NDArray[np.uint8]:
     return raw[start : start + nbytes]
 
 
-def _bind(value: Value, memory: NDArray[np.uint8], start: int, lowered: Lowered) -> Array:
+def _check_placed(program: Program, blocks: Sequence[tuple[NDArray[np.uint8], int]]) -> None:
+    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size."""
+    values = program.values
+    start = np.array([start for _, start in blocks], np.int64)[values.buffer]
+    size = np.array([len(memory) for memory, _ in blocks], np.int64)[values.buffer]
+    filled = values.hulls[:, 1] > values.hulls[:, 0]
+    low, high = values.hulls[:, 0] + start, values.hulls[:, 1] + start
+    skewed = element_addresses(program, blocks) % values.itemsize
+    for index in np.flatnonzero(filled & ((low < 0) | (high > size) | (skewed != 0)))[:1].tolist():
+        value, at = values[index], int(start[index] + values.offset[index])
+        if low[index] < 0 or high[index] > size[index]:
+            place = f"[{low[index]}, {high[index]}) lies outside its memory of {size[index]} bytes"
+            raise EngineError(f"value {value.name!r} {place}")
+        raise EngineError(f"value {value.name!r} at byte {at} is not aligned to its item size {value.itemsize}")
+
+
+def element_addresses(program: Program, blocks: Sequence[tuple[NDArray[np.uint8], int]]) -> Int64s:
+    """Return the address of element 0 of each value, for (memory, offset) of each buffer."""
+    bases: dict[int, int] = {}
+    starts = []
+    for memory, start in blocks:
+        base = bases.get(id(memory))
+        if base is None:
+            base = bases[id(memory)] = memory.__array_interface__["data"][0]
+        starts.append(base + start)
+    addresses: Int64s = np.array(starts, np.int64)[program.values.buffer] + program.values.offset
+    return addresses
+
+
+def _bind(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
     dtype = NUMPY_DTYPES[value.dtype]
-    offset = start + value.offset
     if 0 in value.shape:
         return np.empty(value.shape, dtype=dtype)
-    low, high = lowered.program.values.hulls[value.index] + start
-    if low < 0 or high > len(memory):
-        raise EngineError(f"value {value.name!r} [{low}, {high}) lies outside its memory of {len(memory)} bytes")
-    if (memory.ctypes.data + offset) % value.itemsize:
-        raise EngineError(f"value {value.name!r} at byte {offset} is not aligned to its item size {value.itemsize}")
-    return np.ndarray(value.shape, dtype, memory.data, offset, value.strides)
+    return np.ndarray(value.shape, dtype, memory.data, start + value.offset, value.strides)
+
+
+def _bind_calls(runtime: Runtime) -> tuple[Call, ...]:
+    """Bind each op by itself."""
+    return tuple(runtime.call(step) for step, kernel in enumerate(runtime.lowered.kernels) if kernel is not None)
+
+
+def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
+    """Bind all ops as a tape."""
+    from engine.tape import NO_KERNEL, Tape  # noqa: PLC0415 - numba loads with the first tape, not before
+
+    lowered = runtime.lowered
+    known: dict[Any, int] = {}
+    kernels: list[tuple[Kernel, Mapping[str, Any]]] = []
+    kernel_of = np.full(len(lowered.kernels), NO_KERNEL, np.int32)
+    for step, kernel in enumerate(lowered.kernels):
+        if kernel is None:
+            continue
+        params = lowered.tensors[step].params
+        kernel_of[step] = known.setdefault((id(kernel), repr(params) if params else ""), len(kernels))
+        if kernel_of[step] == len(kernels):
+            kernels.append((kernel, params))
+    addresses = element_addresses(lowered.program, runtime.blocks)
+    tape = Tape(
+        lowered.program, kernels=kernels, kernel_of=kernel_of, address=addresses, call=runtime.call, dtypes=NUMPY_DTYPES
+    )
+    return tape.calls
+
+
+EXECUTORS: Final[Mapping[str, Callable[[Runtime], tuple[Call, ...]]]] = {"calls": _bind_calls, "tape": _bind_tape}
+"""Name -> what binds the ops of a runtime and returns what a run calls, in order."""
 
 
 def _check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

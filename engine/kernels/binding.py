@@ -84,26 +84,32 @@ def on_dense(bind: Bind) -> Bind:
         sources = tuple(dense_like(a) for a in operands)
         targets = tuple(dense_like(a) for a in results)
         function, args = bind(params, sources, targets)
-        before = tuple((s, a) for s, a in zip(sources, operands, strict=True) if s is not a)
-        after = tuple((a, t) for t, a in zip(targets, results, strict=True) if t is not a)
-        return _staged, (before, function, args, after)
+        before = ((np.copyto, (s, a)) for s, a in zip(sources, operands, strict=True) if s is not a)
+        after = ((np.copyto, (a, t)) for t, a in zip(targets, results, strict=True) if t is not a)
+        return in_turn, (*before, (function, args), *after)
 
     return bound
+
+
+_natives: dict[Callable[..., object], Any] = {}
+
+
+def remember(function: Callable[..., object], compiled: Any) -> None:
+    """Note what numba's `CompileResult` of a compiled function is, for those who call its machine code without Python."""
+    _natives[function] = compiled
+
+
+def native(function: Callable[..., object]) -> Any:
+    """Return the `CompileResult` of a compiled function, None for any other."""
+    return _natives.get(function)
+
+
+def in_turn(*calls: Call) -> None:
+    """Do several calls one after the other: what a bound call is that needs more than one function."""
+    for function, args in calls:
+        function(*args)
 
 
 def dense_like(array: Array) -> Array:
     """Return the array itself if it is C-contiguous, else uninitialised scratch of its shape and dtype."""
     return array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-
-
-def _staged(
-    before: tuple[tuple[Array, Array], ...],
-    function: Callable[..., object],
-    args: tuple[Any, ...],
-    after: tuple[tuple[Array, Array], ...],
-) -> None:
-    for target, source in before:
-        np.copyto(target, source)
-    function(*args)
-    for target, source in after:
-        np.copyto(target, source)

@@ -28,6 +28,8 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
+from engine.kernels.binding import remember
+
 _intrinsic: Any = extending.intrinsic  # numba declares these with types that no caller satisfies
 _overload: Any = extending.overload
 _typeof: Any = numba.typeof
@@ -708,5 +710,7 @@ def entry(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., object]:
     try:
         function: Callable[..., object] = dispatcher.compile(signature)
     except OSError:
-        function = numba.njit(error_model="numpy")(dispatcher.py_func).compile(signature)
+        dispatcher = numba.njit(error_model="numpy")(dispatcher.py_func)
+        function = dispatcher.compile(signature)
+    remember(function, dispatcher.overloads[signature])
     return function

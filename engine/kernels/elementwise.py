@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels import rowwise
-from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require, rows
+from engine.kernels.binding import Array, Arrays, Bind, Call, flat, in_turn, on_dense, require, rows
 
 
 def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
@@ -141,9 +141,4 @@ def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     if x.flags.c_contiguous:
         return np.copyto, (y, x.reshape(y.shape, copy=False))
     scratch = np.empty(x.shape, x.dtype)
-    return _copy_twice, (scratch, x, y, scratch.reshape(y.shape, copy=False))
-
-
-def _copy_twice(scratch: Array, source: Array, target: Array, reshaped: Array) -> None:
-    np.copyto(scratch, source)
-    np.copyto(target, reshaped)
+    return in_turn, ((np.copyto, (scratch, x)), (np.copyto, (y, scratch.reshape(y.shape, copy=False))))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Bind, Call, require
+from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require
 
 
 def _blas_ready(matrix: Array) -> bool:
@@ -55,19 +55,10 @@ def bind_product(kind: str, *, inner_last: bool) -> Bind:
         sources = tuple(x if _blas_ready(x) else np.empty(x.shape, x.dtype) for x in (right, left))
         target = out if out.strides[-1] == out.itemsize and _blas_ready(out) else np.empty(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
-        before = tuple((s, o) for s, o in zip(sources, (right, left), strict=True) if s is not o)
+        product = np.matmul, (x, y, z)
+        before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]
         if not before and target is out:
-            return np.matmul, (x, y, z)
-        return _staged_product, (before, x, y, z, () if target is out else ((out, target),))
+            return product
+        return in_turn, (*before, product, *([] if target is out else [(np.copyto, (out, target))]))
 
     return bind
-
-
-def _staged_product(
-    before: tuple[tuple[Array, Array], ...], x: Array, y: Array, z: Array, after: tuple[tuple[Array, Array], ...]
-) -> None:
-    for target, source in before:
-        np.copyto(target, source)
-    np.matmul(x, y, z)
-    for target, source in after:
-        np.copyto(target, source)

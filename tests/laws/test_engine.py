@@ -150,9 +150,10 @@ def data_for(graph, seed):
     return {leaf.name: generator.standard_normal(leaf.shape).astype(dtypes[leaf.dtype]) for leaf in graph.leafs}
 
 
-def run(lowered, plan, data):
+def run(lowered, plan, data, executor="calls"):
     roles = {leaf.name: leaf.role for leaf in lowered.graph.leafs}
-    runtime = Runtime(lowered, plan, parameters={n: a for n, a in data.items() if roles[n] == Role.PARAMETER}, threads=None)
+    parameters = {n: a for n, a in data.items() if roles[n] == Role.PARAMETER}
+    runtime = Runtime(lowered, plan, parameters=parameters, threads=None, executor=executor)
     return runtime.run({n: a for n, a in data.items() if roles[n] == Role.INPUT})
 
 
@@ -209,6 +210,36 @@ def test_a_sound_plan_is_invisible(steps, seed):
         out = run(lowered, plan, data)
 
         assert all(np.array_equal(out[name], expected[name], equal_nan=True) for name in expected), plan
+
+
+def careless_plan(program, seed):
+    """Place buffers anywhere in as much memory as the largest two take."""
+    generator = np.random.default_rng(seed)
+    temporary = np.flatnonzero(~program.buffers.persistent).tolist()
+    nbytes = program.buffers.nbytes
+    room = int(np.sort(nbytes[temporary])[-2:].sum())
+    return plan_of(program, {b: 8 * int(generator.integers(0, (room - int(nbytes[b])) // 8 + 1)) for b in temporary})
+
+
+@given(steps=recipes, seed=st.integers(0, 99), dtype=st.sampled_from(["f32", "f64"]))
+@settings(max_examples=60)
+def test_both_executors_leave_the_same_bits_under_any_plan(steps, seed, dtype):
+    """The tape and the list of calls agree in all memory, not only in what is read: with sound plans, and with one that is not."""
+    graph, loss = build(steps, dtype)
+    found = backward(graph, loss)
+    lowered = lower(graph, [loss, *found.values()])
+    data = data_for(graph, seed)
+    parameters = {leaf.name: data[leaf.name] for leaf in graph.leafs if leaf.role == Role.PARAMETER}
+    inputs = {name: array for name, array in data.items() if name not in parameters}
+    plans = [find(name).plan(lowered.program) for name in ("reference", "ggml")]
+    for plan in (*plans, random_plan(lowered.program, seed), careless_plan(lowered.program, seed)):
+        calls, tape = (Runtime(lowered, plan, parameters=parameters, threads=None, executor=e) for e in ("calls", "tape"))
+        for _ in range(2):
+            expected, out = calls.run(inputs), tape.run(inputs)
+
+            assert all(out[name].tobytes() == expected[name].tobytes() for name in expected), plan
+        for mine, right in zip(tape.blocks, calls.blocks, strict=True):
+            assert mine[0].tobytes() == right[0].tobytes(), plan
 
 
 @given(steps=recipes, seed=st.integers(0, 99))

@@ -1,0 +1,186 @@
+"""The machine of the tape: the loop that plays it, and the drivers of loops that come from outside. All compiled code of the tape is here.
+
+An *entry* is the address of a driver, the address of what all ops of one form share (int64 words), and the address of what is its own: one
+address of memory for each array it touches. Every driver is a C function `int32 driver(shared, own)` that returns 0, or what
+numba's calling convention returns for an exception.
+
+| driver | shared words | own |
+|---|---|---|
+| `loop` | function, data, arrays, scratch, length, steps | an address for each operand, then the result |
+| `nest` | function, data, arrays, outer rank, number of dims, number of steps, dims, steps, outer shape, outer strides, scratch | the same |
+| those of `engine.tape.trampolines` | function, the arguments that are no addresses | an address for each array |
+
+`loop` is one call of a numpy inner loop, `nest` one call for each index of the outer axes, the last fastest. Inner loops have
+numpy's signature `void(char **args, intp *dims, intp *steps, void *data)`; `copy` is of that kind and ours.
+
+What this module does not see: which ops these are, and whether the addresses are right. Nothing here checks anything.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import extending, types
+
+_intrinsic: Any = extending.intrinsic  # numba declares these with types that no caller satisfies
+
+_WORD = ir.IntType(64)
+
+
+def _pointer(builder: Any, address: Any, bits: int = 64) -> Any:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@_intrinsic
+def _load(_: Any, address: Any) -> Any:
+    """Return the int64 at an address."""
+    return types.int64(address), lambda _c, builder, _s, args: builder.load(_pointer(builder, args[0]))
+
+
+@_intrinsic
+def _store(_: Any, address: Any, word: Any) -> Any:
+    """Write an int64 to an address."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        builder.store(args[1], _pointer(builder, args[0]))
+        return context.get_dummy_value()
+
+    return types.void(address, word), codegen
+
+
+def _mover(bits: int) -> Any:
+    """Return an intrinsic that copies one element of `bits` bits from an address to another."""
+
+    @_intrinsic
+    def move(_: Any, source: Any, target: Any) -> Any:
+        def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            element = builder.load(_pointer(builder, args[0], bits), align=bits // 8)
+            builder.store(element, _pointer(builder, args[1], bits), align=bits // 8)
+            return context.get_dummy_value()
+
+        return types.void(source, target), codegen
+
+    return move
+
+
+_move_1, _move_2, _move_4, _move_8 = (_mover(bits) for bits in (8, 16, 32, 64))
+
+
+@_intrinsic
+def _drive(_: Any, driver: Any, shared: Any, own: Any) -> Any:
+    """Call the driver at an address."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        function = ir.FunctionType(ir.IntType(32), [_WORD, _WORD]).as_pointer()
+        return builder.call(builder.inttoptr(args[0], function), [args[1], args[2]])
+
+    return types.int32(driver, shared, own), codegen
+
+
+@_intrinsic
+def _inner(_: Any, function: Any, args: Any, dims: Any, steps: Any, data: Any) -> Any:  # noqa: PLR0917 - numpy's signature
+    """Call the inner loop at an address."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_WORD] * 4).as_pointer()
+        builder.call(builder.inttoptr(values[0], kind), values[1:])
+        return context.get_dummy_value()
+
+    return types.void(function, args, dims, steps, data), codegen
+
+
+def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a C function when the module is imported, or load what was compiled before."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.cfunc(signature, error_model="numpy", cache=True)(function)
+        except (RuntimeError, OSError):  # no folder to keep it in
+            return numba.cfunc(signature, error_model="numpy")(function)
+
+    return decorate
+
+
+@_compiled(types.int64(*[types.int64] * 5))
+def play(codes: int, count: int, drivers: int, shared: int, own: int) -> int:
+    """Run `count` entries; return -1, or the position of the first that failed.
+
+    All arguments are addresses but the count: `codes` of one int64 word for each entry, its form times 2^16 plus the words of its own;
+    `drivers` and `shared` of one word for each form; `own` of the own words of all entries, one after the other.
+    """
+    for position in range(count):
+        code = _load(codes + 8 * position)
+        form = code >> 16
+        if _drive(_load(drivers + 8 * form), _load(shared + 8 * form), own) != 0:
+            return position
+        own += 8 * (code & 0xFFFF)
+    return -1
+
+
+@_compiled(types.int32(types.int64, types.int64))
+def loop(shared: int, own: int) -> int:
+    """Call an inner loop once, with a copy of its addresses: numpy's loops may count on them."""
+    operands = _load(shared + 16)
+    dims = shared + 24 + 8 * operands
+    for operand in range(operands):
+        _store(shared + 24 + 8 * operand, _load(own + 8 * operand))
+    _inner(_load(shared), shared + 24, dims, dims + 8, _load(shared + 8))
+    return 0
+
+
+@_compiled(types.int32(types.int64, types.int64))
+def nest(shared: int, own: int) -> int:
+    """Call an inner loop for each index of the outer axes; see the table of the module for the words."""
+    function, data, operands, rank = _load(shared), _load(shared + 8), _load(shared + 16), _load(shared + 24)
+    dims = shared + 48
+    steps = dims + 8 * _load(shared + 32)
+    shape = steps + 8 * _load(shared + 40)
+    strides = shape + 8 * rank
+    index = strides + 8 * rank * operands
+    origin = index + 8 * rank
+    now = origin + 8 * operands
+    total = 1
+    for axis in range(rank):
+        total *= _load(shape + 8 * axis)
+        _store(index + 8 * axis, 0)
+    for operand in range(operands):
+        _store(origin + 8 * operand, _load(own + 8 * operand))
+    for _ in range(total):
+        for operand in range(operands):  # numpy's loops may count on these
+            _store(now + 8 * operand, _load(origin + 8 * operand))
+        _inner(function, now, dims, steps, data)
+        axis = rank - 1
+        while axis >= 0:
+            length, at = _load(shape + 8 * axis), _load(index + 8 * axis) + 1
+            back = length if at == length else 0
+            _store(index + 8 * axis, at - back)
+            for operand in range(operands):
+                stride = _load(strides + 8 * (axis * operands + operand))
+                _store(origin + 8 * operand, _load(origin + 8 * operand) + stride * (1 - back))
+            if not back:
+                break
+            axis -= 1
+    return 0
+
+
+@_compiled(types.void(*[types.int64] * 4))
+def copy(args: int, dims: int, steps: int, size: int) -> None:
+    """Copy elements of 1, 2, 4 or 8 bytes: an inner loop of one operand, with the size as its data."""
+    source, target, count = _load(args), _load(args + 8), _load(dims)
+    down, across = _load(steps), _load(steps + 8)
+    if down == size and across == size:
+        for i in range(count * size):
+            _move_1(source + i, target + i)
+    elif size == 4:
+        for i in range(count):
+            _move_4(source + down * i, target + across * i)
+    elif size == 8:
+        for i in range(count):
+            _move_8(source + down * i, target + across * i)
+    elif size == 2:
+        for i in range(count):
+            _move_2(source + down * i, target + across * i)
+    else:
+        for i in range(count):
+            _move_1(source + down * i, target + across * i)
