@@ -5,6 +5,7 @@
     │   └── DocumentError       the same, found while reading a file; names the file
     ├── PlannerError            an allocator raised, returned nonsense, or cannot place the problem
     │   └── CapacityError       the problem does not fit where it was told to fit
+    │       └── ExceededError   a planner did not say so, and returned a plan that does not
     ├── UnknownNameError        no scenario, allocator, format or kernel of that name
     ├── EngineError             a graph, shape, dtype or binding the engine cannot run
     └── OutputError             a result cannot be written where it was asked to go
@@ -53,6 +54,10 @@ class PlannerError(AllocsimError):
 
 class CapacityError(PlannerError):
     """The problem does not fit into the capacity or the budget it was given."""
+
+
+class ExceededError(CapacityError):
+    """A plan ends beyond the capacity of an arena: the planner should have refused, and did not."""
 
 
 class UnknownNameError(AllocsimError):

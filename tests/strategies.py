@@ -1,7 +1,7 @@
 """Small programs, plans, problems, sessions and documents for laws; sound ones and faulty ones, made without any planner of ours.
 
-Programs are made from recipes (`sketch.py`). A sound plan is made by first fit over lifetimes found by brute force (`facts.py`),
-laying a result exactly over an operand wherever format.md permits the pair; a faulty one is a sound one with `FAULTS` planted,
+Programs are made from recipes (`allocsim.fuzzing.sketch`). A sound plan is made by first fit over lifetimes found by brute force (`facts.py`),
+laying a result exactly over an operand wherever format.md permits the pair; a faulty one is a sound one with `FAULTS` planted (`allocsim.fuzzing.planting`),
 a wrong belief a right one with `MISTAKES`. Small parts are drawn and nothing is filtered, so that examples shrink.
 """
 
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from facts import accesses, addresses, live_steps, ops_of, permissible, persistent, planned
 from hypothesis import strategies as st
-from sketch import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
 
 from allocsim.builder import ProgramBuilder
-from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Event, Plan, Problem, Program, Role, Run
+from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistake
+from allocsim.fuzzing.sketch import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Arena, Document, Event, Plan, Problem, Program, Role, Run
 
 Strategy = st.SearchStrategy
-Fault = tuple[str, int, int]
 
 SMALL = st.integers(0, 7)
 
@@ -189,77 +189,6 @@ def changed(made: Plan, **columns: Any) -> Plan:
     return Plan(**{**kept, **columns})
 
 
-# --- faults of a plan -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slots:
-    """The columns of a plan while faults are planted, for one buffer `at`."""
-
-    arena: list[int]
-    offset: list[int]
-    nbytes: list[int]
-    arenas: int
-
-    def shift(self, at: int, j: int) -> None:
-        """Move a slot by a few bytes."""
-        self.offset[at] += (4, 1, -4, 2, 8, -1, 3, 16)[j]
-
-    def onto(self, at: int, j: int) -> None:
-        """Put a slot where another one starts."""
-        other = j % len(self.arena)
-        self.arena[at], self.offset[at] = self.arena[other], self.offset[other]
-
-    def beside(self, at: int, j: int) -> None:
-        """Put a slot a little into another one."""
-        self.onto(at, j)
-        self.offset[at] += 4
-
-    def drop(self, at: int, _: int) -> None:
-        """Give a buffer no slot."""
-        self.arena[at] = UNPLACED
-
-    def keep(self, at: int, _: int) -> None:
-        """Give a buffer memory of its own."""
-        self.arena[at] = OWN
-
-    def elsewhere(self, at: int, j: int) -> None:
-        """Put a slot into another arena."""
-        self.arena[at] = j % self.arenas
-
-    def shrink(self, at: int, j: int) -> None:
-        """Give a slot too few bytes."""
-        self.nbytes[at] = max(self.nbytes[at] - 1 - j, 0)
-
-    def grow(self, at: int, j: int) -> None:
-        """Give a slot more bytes than it needs."""
-        self.nbytes[at] += 1 + 8 * j
-
-    def far(self, at: int, j: int) -> None:
-        """Put a slot at the end of a capacity of 4096."""
-        self.offset[at] = 4096 - 4 * j
-
-
-FAULTS = ("onto", "onto", "onto", "shift", "beside", "beside", "drop", "keep", "elsewhere", "shrink", "grow", "far")
-"""Names of the faults `Slots` can plant, the most telling ones often; some plant nothing on some plans."""
-
-
-def faulty(made: Plan, faults: Sequence[Fault]) -> Plan:
-    """Return the plan with faults (name, buffer, choice) planted."""
-    slots = Slots(
-        arena=made.arena.tolist(), offset=made.offset.tolist(), nbytes=made.nbytes.tolist(), arenas=len(made.program.arenas)
-    )
-    for name, at, j in faults:
-        if slots.arena:
-            getattr(slots, name)(at % len(slots.arena), j)
-    return changed(
-        made,
-        arena=np.array(slots.arena, dtype=np.int32),
-        offset=np.array([o if a >= 0 else 0 for o, a in zip(slots.offset, slots.arena, strict=True)], dtype=np.int64),
-        nbytes=np.array([n if a >= 0 else 0 for n, a in zip(slots.nbytes, slots.arena, strict=True)], dtype=np.int64),
-    )
-
-
 def faults_of(names: Sequence[str], max_size: int = 2) -> Strategy[list[Fault]]:
     """Draw a few faults."""
     return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 15), SMALL), max_size=max_size)
@@ -280,51 +209,6 @@ def truth(program: Program) -> dict[str, Any]:
         "gaps": {},
         "fixed": {},
     }
-
-
-def mistake(columns: dict[str, Any], fault: Fault) -> None:
-    """Plant one mistake (name, buffer, choice) in the columns of a belief, keeping them well-formed."""
-    name, at, j = fault
-    count = len(columns["start"])
-    if not count:
-        return
-    at %= count
-    start, stop = columns["start"], columns["stop"]
-    if name == "born late":
-        start[at] = min(start[at] + 1 + j % 2, stop[at])
-    elif name == "born early":
-        start[at] = max(start[at] - 1 - j, 0)
-    elif name == "dies early":
-        stop[at] = max(stop[at] - 1 - j, start[at])
-    elif name == "dies late":
-        stop[at] += 1 + j
-    elif name == "small":
-        columns["nbytes"][at] = max(columns["nbytes"][at] - 1, 0)
-    elif name == "large":
-        columns["nbytes"][at] += 1 + j
-    elif name == "shares" and count > 1:
-        other = (at + 1 + j % (count - 1)) % count
-        columns["may_share"].append((at, other))
-    elif name == "meets" and count > 1:  # the recipient is born in the step in which the donor dies
-        other = (at + 1 + j % (count - 1)) % count
-        columns["may_share"].append((at, other))
-        start[other] = max(stop[at] - 1, 0)
-        stop[other] = max(stop[other], start[other] + 1)
-    elif name == "forgets the host" and columns["pinned"]:
-        at = columns["pinned"].pop(at % len(columns["pinned"]))
-        stop[at] = max(stop[at] - 1, start[at])
-    elif name == "pinned":
-        columns["pinned"] = sorted({*columns["pinned"], at})
-    elif name == "gap":
-        columns["gaps"][at] = (*columns["gaps"].get(at, ()), (start[at] + 1, start[at] + 1 + j))
-    elif name == "fixed":
-        columns["fixed"][at] = 4 * j
-
-
-MISTAKES = (
-    "dies early", "born late", "dies late", "born early", "small", "large", "shares", "forgets the host", "forgets the host", "pinned", "gap", "fixed",
-)  # fmt: skip
-"""Names of the mistakes `mistake` can plant."""
 
 
 def believed(program: Program, mistakes: Sequence[Fault] = ()) -> Problem:

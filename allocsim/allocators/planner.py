@@ -16,7 +16,7 @@ import numpy as np
 
 from allocsim.allocators.constraints import Constraints
 from allocsim.builder import plan_of
-from allocsim.errors import AllocsimError, CapacityError, ModelError, PlannerError
+from allocsim.errors import AllocsimError, ExceededError, ModelError, PlannerError
 from allocsim.model import Bools, Plan, Problem, Program
 
 Belief = Callable[[Program, Constraints], Problem]
@@ -67,7 +67,8 @@ class Allocator:
     def place(self, problem: Problem) -> Plan:
         """Place a problem, believed by this planner or by another.
 
-        Raises CapacityError where it does not fit into the arenas and PlannerError where the placement fails otherwise.
+        Raises CapacityError where it does not fit into the arenas (ExceededError where the placement did not notice) and PlannerError
+        where the placement fails otherwise.
         """
         return a_plan(self.name, problem.program, call(self.name, self.placement, problem), problem=problem)
 
@@ -110,7 +111,7 @@ def a_plan(name: str, program: Program, answer: Any, *, problem: Problem | None 
     """Return `answer` as a plan of `program`: a Plan as it is, offsets (by position or by buffer) as slots.
 
     `own` are the buffers for which no offset is asked; by default those of `problem`. A plan that names no problem and no source is
-    given `problem` and `name`. Raises PlannerError for anything else and CapacityError for a slot beyond its arena's capacity.
+    given `problem` and `name`. Raises PlannerError for anything else and ExceededError for a slot beyond its arena's capacity.
     """
     if isinstance(answer, Plan):
         if answer.program is not program:
@@ -163,7 +164,7 @@ def _within_capacity(name: str, plan: Plan) -> None:
             buffer = int(over[0])
             end = int(plan.offset[buffer] + plan.nbytes[buffer])
             rule = f"ends at byte {end} of arena {arena.name!r}, which has {arena.capacity}"
-            raise CapacityError(f"allocator {name!r}: buffer {buffer} ({plan.program.buffers.names[buffer]!r}) {rule}")
+            raise ExceededError(f"allocator {name!r}: buffer {buffer} ({plan.program.buffers.names[buffer]!r}) {rule}")
 
 
 def call(name: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

@@ -260,7 +260,7 @@ def column(sketch: Sketch, i: int, j: int, k: int) -> None:
     sketch.op("column", operands, (result,), equal_pairs(operands, (result,)), choice=i)
 
 
-def whole(sketch: Sketch, i: int, j: int, k: int) -> None:
+def whole(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """All bytes of a written buffer are seen as one value no op made."""
     (row,) = sketch.pick(i)
     low = min(row.places, default=0)
@@ -300,7 +300,7 @@ def download(sketch: Sketch, i: int, j: int, k: int) -> None:
     sketch.op(HOST_READ, sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j), (), choice=k)
 
 
-def unused(sketch: Sketch, i: int, j: int, k: int) -> None:
+def unused(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A buffer no op touches."""
     sketch.buffer(4 * (i % 3), k)
 
@@ -342,7 +342,7 @@ def late(sketch: Sketch, i: int, j: int, k: int) -> None:
     sketch.op(HOST_READ, (target,), (), choice=k)
 
 
-def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:
+def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A value appears in a new buffer that nobody writes."""
     sketch.value(sketch.buffer(8, k), DTYPES[i % len(DTYPES)][0], (2,), made=False)
 

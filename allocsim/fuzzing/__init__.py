@@ -1,0 +1,69 @@
+"""Programs by the thousand through a planner, judged: what breaks a property comes back as the smallest case that shows it.
+
+    from pathlib import Path
+    from allocsim.fuzzing import Asked, Target, campaign
+
+    result = campaign(Asked(target=Target(name="my_package.planner:plan"), source="hypothesis", examples=1000))
+    for finding in result.findings:
+        print(finding.breaks, finding.cause, finding.message)
+
+The data
+--------
+| noun | is | made by |
+|---|---|---|
+| `Case` | what a planner is asked: a program, and what is pinned; a document | a source |
+| `Answer` | what it says: a plan, a refusal, or one of the `FAILURES` | a target |
+| `Property` | one row of `PROPERTIES`: what holds of every planner, and how to see that it does not | - |
+| `Finding` | a property broken by a case, for a cause; a document that `allocsim check` reads | the examiner |
+| `Batch` | many programs as one, disjoint in time and space, so that one check judges them all | `join` |
+| `Chunk` | a stretch of a source: the same cases each time | `chunks` |
+| `Tally` | what was exercised, in numbers that add up | the examiner |
+| `Corpus` | a folder with findings and a journal of chunks | the campaign |
+
+The path, one way: a *source* (`sources`) makes the cases of a *chunk*; the *examiner* (`examination`) has the *target* (`target`, in a process
+of its own: `worker`) answer them, judges the answers by the *properties* (`properties`) in batches (`batch`) and makes sure of suspects
+one by one; what is found is *reduced* (`reducing`) by asking the target again, and kept in the *corpus* (`corpus`). A *campaign* (`campaign`) is
+that for many chunks, here or in several processes.
+
+To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To add a property, a row in `PROPERTIES`. To run chunks
+elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
+the `better_than` the other is kept.
+
+Programs are made in two ways: `sketch` carries out small recipes in Python and has everything a program can have (`strategies` draws them with
+Hypothesis); see `sources` for the rest. Neither knows any planner.
+
+What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.
+"""
+
+from allocsim.fuzzing.campaign import Asked, Explorer, Result, campaign, explore
+from allocsim.fuzzing.case import FAILURES, Answer, Case, Failure
+from allocsim.fuzzing.corpus import Corpus
+from allocsim.fuzzing.examination import Examiner
+from allocsim.fuzzing.features import FEATURES
+from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.properties import PROPERTIES
+from allocsim.fuzzing.sources import SOURCES, Chunk, chunks
+from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.target import Target
+
+__all__ = [
+    "FAILURES",
+    "FEATURES",
+    "PROPERTIES",
+    "SOURCES",
+    "Answer",
+    "Asked",
+    "Case",
+    "Chunk",
+    "Corpus",
+    "Examiner",
+    "Explorer",
+    "Failure",
+    "Finding",
+    "Result",
+    "Tally",
+    "Target",
+    "campaign",
+    "chunks",
+    "explore",
+]

@@ -1,0 +1,235 @@
+"""Many small programs as one, so that one call of the planner or of the judge serves them all.
+
+A batch is a program in which the programs stand one after another: disjoint in time, in buffers and in values, and each with arenas of
+its own, so disjoint in space as well. No byte, step or name is shared, so the judge finds in the batch exactly the violations it finds in
+the programs, and says of each at which op, value and buffer, that is, in which program. It is the same check: a batch is
+nothing but a program.
+
+What is not the same: a lifetime that ends with the program ends with the batch, for parameters, states and pins. In arenas of their own
+nothing else is there to meet them. Warnings (`LifetimeTooLong`) may therefore differ; violations do not (a law in the tests).
+
+Complexity: O(columns) to join and to cut. What this module does not see: where programs come from, and what a plan is worth.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from allocsim.checks import Report
+from allocsim.errors import ModelError
+from allocsim.layout import Int64s
+from allocsim.model import Buffers, Ops, Plan, Problem, Program, Values
+
+SEVERAL = "batch"
+"""Name of a batch's program."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Batch:
+    """Programs joined; program k has the ops `op_starts[k]:op_starts[k + 1]`, and so on."""
+
+    program: Program
+    op_starts: Int64s
+    buffer_starts: Int64s
+    value_starts: Int64s
+    arenas: int
+    """Arenas of each program; those of program k are `k * arenas` and the following."""
+
+    def __len__(self) -> int:
+        return len(self.op_starts) - 1
+
+    def __getitem__(self, index: int) -> Program:
+        """Return one program as it was before it was joined, but for names of persistent buffers and `meta`. O(its size)."""
+        whole = self.program
+        ops, buffers, values = (
+            slice(int(s[index]), int(s[index + 1])) for s in (self.op_starts, self.buffer_starts, self.value_starts)
+        )
+        dims = slice(int(whole.values.dim_starts[values.start]), int(whole.values.dim_starts[values.stop]))
+        rows = {
+            name: slice(int(starts[ops.start]), int(starts[ops.stop]))
+            for name, starts in (
+                ("operands", whole.ops.operand_starts),
+                ("results", whole.ops.result_starts),
+                ("in_place", whole.ops.in_place_starts),
+                ("after", whole.ops.after_starts),
+            )
+        }
+        return Program(
+            name=f"{whole.name}[{index}]",
+            arenas=whole.arenas[: self.arenas],
+            streams=whole.streams,
+            buffers=Buffers(
+                names=whole.buffers.names[buffers],
+                nbytes=whole.buffers.nbytes[buffers],
+                alignment=whole.buffers.alignment[buffers],
+                arena=whole.buffers.arena[buffers] - np.int32(index * self.arenas),
+                role=whole.buffers.role[buffers],
+                read_only=whole.buffers.read_only[buffers],
+            ),
+            values=Values(
+                names=whole.values.names[values],
+                buffer=whole.values.buffer[values] - np.int32(buffers.start),
+                dtype=whole.values.dtype[values],
+                offset=whole.values.offset[values],
+                dim_starts=whole.values.dim_starts[values.start : values.stop + 1] - dims.start,
+                shape=whole.values.shape[dims],
+                strides=whole.values.strides[dims],
+            ),
+            ops=Ops(
+                names=whole.ops.names[ops],
+                kinds=whole.ops.kinds,
+                kind=whole.ops.kind[ops],
+                operand_starts=whole.ops.operand_starts[ops.start : ops.stop + 1] - rows["operands"].start,
+                operands=whole.ops.operands[rows["operands"]] - np.int32(values.start),
+                result_starts=whole.ops.result_starts[ops.start : ops.stop + 1] - rows["results"].start,
+                results=whole.ops.results[rows["results"]] - np.int32(values.start),
+                in_place_starts=whole.ops.in_place_starts[ops.start : ops.stop + 1] - rows["in_place"].start,
+                in_place=whole.ops.in_place[rows["in_place"]],
+                in_place_known=whole.ops.in_place_known[ops],
+                stream=whole.ops.stream[ops],
+                after_starts=whole.ops.after_starts[ops.start : ops.stop + 1] - rows["after"].start,
+                after=whole.ops.after[rows["after"]] - np.int32(ops.start),
+            ),
+        )
+
+    def blamed(self, report: Report) -> list[int]:
+        """Return, in order, the programs in which a report on this batch lists a violation."""
+        return sorted({self._home(violation) for violation in report.violations})
+
+    def _home(self, violation: Any) -> int:
+        for row, starts in ((violation.op, self.op_starts), (violation.buffer, self.buffer_starts)):
+            if row is not None:
+                return int(np.searchsorted(starts, row, side="right")) - 1
+        raise ModelError("", f"a violation names neither op nor buffer: {violation.message}")
+
+
+def alone(program: Program) -> Batch:
+    """Return the batch of one program, which is that program."""
+    ends = (len(program.ops), len(program.buffers), len(program.values))
+    op, buffer, value = (np.array([0, end], dtype=np.int64) for end in ends)
+    return Batch(program=program, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=len(program.arenas))
+
+
+def join(programs: Sequence[Program]) -> Batch:
+    """Return the batch of programs that have equal arenas and streams; raise ModelError where they have not or there is none.
+
+    Persistent buffers get the number of their program before their name, so that no two are one. `meta` is left out.
+    """
+    if not programs:
+        raise ModelError("programs", "there is none to join")
+    first = programs[0]
+    if len(programs) == 1:
+        return alone(first)
+    for index, program in enumerate(programs):
+        if program.arenas != first.arenas or program.streams != first.streams:
+            raise ModelError(f"programs[{index}]", "has other arenas or streams than the first; they cannot be joined")
+    op, buffer, value = (starts(len(getattr(p, table)) for p in programs) for table in ("ops", "buffers", "values"))
+    kinds: dict[str, int] = {}
+    for program in programs:
+        for kind in program.ops.kinds:
+            kinds.setdefault(kind, len(kinds))
+    own = [np.array([kinds[kind] for kind in p.ops.kinds], dtype=np.int32) for p in programs]
+    arenas = len(first.arenas)
+    joined = Program(
+        name=SEVERAL,
+        arenas=first.arenas * len(programs),
+        streams=first.streams,
+        buffers=Buffers(
+            names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
+            nbytes=_flat([p.buffers.nbytes for p in programs]),
+            alignment=_flat([p.buffers.alignment for p in programs]),
+            arena=_flat([p.buffers.arena + np.int32(k * arenas) for k, p in enumerate(programs)]),
+            role=_flat([p.buffers.role for p in programs]),
+            read_only=_flat([p.buffers.read_only for p in programs]),
+        ),
+        values=Values(
+            names=tuple(chain.from_iterable(p.values.names for p in programs)),
+            buffer=_flat([p.values.buffer + np.int32(buffer[k]) for k, p in enumerate(programs)]),
+            dtype=_flat([p.values.dtype for p in programs]),
+            offset=_flat([p.values.offset for p in programs]),
+            dim_starts=_joined_starts([p.values.dim_starts for p in programs]),
+            shape=_flat([p.values.shape for p in programs]),
+            strides=_flat([p.values.strides for p in programs]),
+        ),
+        ops=Ops(
+            names=tuple(chain.from_iterable(p.ops.names for p in programs)),
+            kinds=tuple(kinds),
+            kind=_flat([own[k][p.ops.kind] if len(own[k]) else p.ops.kind for k, p in enumerate(programs)]),
+            operands=_flat([p.ops.operands + np.int32(value[k]) for k, p in enumerate(programs)]),
+            results=_flat([p.ops.results + np.int32(value[k]) for k, p in enumerate(programs)]),
+            in_place=_flat([p.ops.in_place.reshape(-1, 2) for p in programs]),
+            in_place_known=_flat([p.ops.in_place_known for p in programs]),
+            stream=_flat([p.ops.stream for p in programs]),
+            after=_flat([p.ops.after + np.int32(op[k]) for k, p in enumerate(programs)]),
+            operand_starts=_joined_starts([p.ops.operand_starts for p in programs]),
+            result_starts=_joined_starts([p.ops.result_starts for p in programs]),
+            in_place_starts=_joined_starts([p.ops.in_place_starts for p in programs]),
+            after_starts=_joined_starts([p.ops.after_starts for p in programs]),
+        ),
+    )
+    return Batch(program=joined, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=arenas)
+
+
+def join_plans(batch: Batch, plans: Sequence[Plan]) -> Plan:
+    """Return the plan of a batch that puts every buffer where the plan of its program does, with the beliefs where all have one."""
+    shift = [np.int32(k * batch.arenas) for k in range(len(plans))]
+    events = [
+        plan.events + np.array([batch.op_starts[k], 0, batch.buffer_starts[k]], dtype=np.int64) for k, plan in enumerate(plans)
+    ]
+    believed = [plan.problem for plan in plans]
+    return Plan(
+        program=batch.program,
+        problem=None if any(b is None for b in believed) else join_problems(batch, [b for b in believed if b is not None]),
+        source=plans[0].source if plans else "",
+        arena=_flat([np.where(p.arena >= 0, p.arena + shift[k], p.arena).astype(np.int32) for k, p in enumerate(plans)]),
+        offset=_flat([p.offset for p in plans]),
+        nbytes=_flat([p.nbytes for p in plans]),
+        events=_flat(events),
+    )
+
+
+def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
+    """Return what planners believe of the programs of a batch as one belief."""
+    at = batch.buffer_starts.tolist()
+    steps = batch.op_starts.tolist()
+    program = batch.program
+    return Problem(
+        program=program,
+        start=_flat([p.start + steps[k] for k, p in enumerate(problems)]),
+        stop=np.where(program.buffers.persistent, len(program.ops), _flat([p.stop + steps[k] for k, p in enumerate(problems)])),
+        nbytes=_flat([p.nbytes for p in problems]),
+        pinned=_flat([p.pinned for p in problems]),
+        own=_flat([p.own for p in problems]),
+        fixed={buffer + at[k]: offset for k, p in enumerate(problems) for buffer, offset in p.fixed.items()},
+        order=_flat([p.order + np.int32(at[k]) for k, p in enumerate(problems)]),
+        may_share=_flat([p.may_share + np.int32(at[k]) for k, p in enumerate(problems)]),
+        gaps={
+            buffer + at[k]: tuple((low + steps[k], high + steps[k]) for low, high in gaps)
+            for k, p in enumerate(problems)
+            for buffer, gaps in p.gaps.items()
+        },
+    )
+
+
+def starts(counts: Iterable[int]) -> Int64s:
+    """Return where each of several rows of these lengths begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
+
+
+def _buffer_names(index: int, program: Program) -> Sequence[str]:
+    names = program.buffers.names
+    if not program.buffers.persistent.any():
+        return names
+    return [f"{index}.{name}" if keep else name for name, keep in zip(names, program.buffers.persistent.tolist(), strict=True)]
+
+
+def _joined_starts(parts: Sequence[Int64s]) -> Int64s:
+    at = starts(part[-1] for part in parts)
+    return np.concatenate([[0], *(part[1:] + at[k] for k, part in enumerate(parts))]).astype(np.int64)
+
+
+def _flat(parts: Sequence[Any]) -> Any:
+    return np.concatenate(parts)

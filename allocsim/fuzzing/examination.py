@@ -1,0 +1,164 @@
+"""Cases in, findings out: ask the target, judge its answers by every property, and make sure of what looks wrong.
+
+    examiner = Examiner(asker, properties=asked_of(asker.guarantees))
+    findings = examiner.examine(cases)
+
+Judging is done on all answers at once, as one batch for each set of arenas and streams; only suspects are looked at one by one. Every
+finding has been decided by `Property.broken` on the very case it shows.
+
+What this module does not see: where cases come from, and what becomes of findings.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocsim.allocators import pin_all
+from allocsim.fuzzing.batch import Batch, join, join_plans
+from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.features import marks, tallied
+from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.properties import PROPERTIES, Property, Why
+from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.target import Asker
+from allocsim.model import Arena, Document, Plan, Program
+
+Execute = Callable[[Plan], str | None]
+"""Runs a plan's program under it and without reuse; says in words which result differs, None if none does. Raises EngineError for
+what it cannot run."""
+
+AGAIN: Final = 8
+"""One in so many cases of a long list is asked twice and once more with everything pinned; each case, if asked one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What came of some cases."""
+
+    answers: list[Answer]
+    """One for each case, in order."""
+    findings: list[Finding]
+    """What is wrong, by kind of question, then in order of the cases."""
+
+
+class Examiner:
+    """One target under examination."""
+
+    def __init__(self, asker: Asker, *, properties: Sequence[str], execute: Execute | None = None) -> None:
+        self.asker = asker
+        self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
+        if execute is not None:
+            self.rows["bits"] = bits(execute)
+        self.tally = Tally()
+
+    def examine(self, cases: Sequence[Case]) -> Examined:
+        """Ask every case, some of them twice and with everything pinned."""
+        self.tally.programs += len(cases)
+        with self.tally.timed("describing"):
+            for batch in batches([case.program for case in cases]):
+                self.tally.features.update(tallied(marks(batch)))
+        some = cases if len(cases) < AGAIN else cases[::AGAIN]
+        again = "deterministic" in self.rows
+        pinned = [replace(case, pinned=pin_all(case.program)) for case in some] if "pins" in self.rows else []
+        answers, found = self._judged([*cases, *pinned], again=again and some is cases)
+        answers = answers[: len(cases)]
+        if again and some is not cases:
+            found += (finding for finding in self._judged(some, again=True)[1] if finding.breaks == "deterministic")
+        self.tally.broken.update(finding.breaks for finding in found)
+        return Examined(answers=answers, findings=found)
+
+    def find(self, case: Case, name: str) -> Finding | None:
+        """Ask one case and judge it by one property: what a reducer asks, over and over."""
+        (answer,) = self.asker.ask([case], again=name == "deterministic")
+        return self._sure(name, case, answer)
+
+    # ----------------------------------------------------------------------------------------------------------------------
+
+    def _judged(self, cases: Sequence[Case], *, again: bool) -> tuple[list[Answer], list[Finding]]:
+        tally = self.tally
+        with tally.timed("asking"):
+            answers = self.asker.ask(cases, again=again)
+        tally.spend("planning", sum(answer.seconds for answer in answers))
+        tally.questions += len(cases) * (1 + again)
+        tally.plans += sum(answer.plan is not None for answer in answers)
+        tally.refusals += sum(answer.refused is not None for answer in answers)
+        with tally.timed("judging"):
+            sure = (self._sure(name, cases[index], answers[index]) for index, name in self._suspects(cases, answers))
+            found = [finding for finding in sure if finding is not None]
+        return answers, found
+
+    def _suspects(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[tuple[int, str]]:
+        """Return which answers to look at closer, by which properties: all that are no plans, and what a batch shows."""
+        names = list(self.rows)
+        suspects = {(index, name) for index, a in enumerate(answers) if a.plan is None or not a.again for name in names}
+        for group in alike(cases, answers):
+            if len(group) == 1:
+                suspects |= {(group[0], name) for name in names}
+                continue
+            batch, plan = joined([answers[index] for index in group])
+            done: dict[Callable[[Batch, Plan], Sequence[int]], Sequence[int]] = {}
+            for name, row in self.rows.items():
+                if row.suspects not in done:
+                    done[row.suspects] = row.suspects(batch, plan)
+                suspects |= {(group[place], name) for place in done[row.suspects]}
+        return sorted(suspects, key=lambda pair: (pair[0], names.index(pair[1])))
+
+    def _sure(self, name: str, case: Case, answer: Answer) -> Finding | None:
+        """Return the finding if this answer breaks this property. Pins are to blame for what is not there without them, and only for that."""
+        if (name == "sound" and case.pinned is not None) or (name == "pins" and case.pinned is None):
+            return None
+        why = self.rows[name].broken(case, answer)
+        if why is None:
+            return None
+        if name == "pins":
+            plain = replace(case, pinned=None)
+            (unpinned,) = self.asker.ask([plain])
+            if self.rows["pins"].broken(plain, unpinned) is not None:
+                return None
+        return finding_of(name, why, case, answer)
+
+
+def finding_of(name: str, why: Why, case: Case, answer: Answer) -> Finding:
+    """Return a finding with its document: the case, and the plan if there is one."""
+    document = case.document() if answer.plan is None else Document.of(answer.plan)
+    return Finding(breaks=name, cause=why[0], message=why[1], document=document, case=case)
+
+
+def bits(execute: Execute) -> Property:
+    """Return the row that runs plans: results under a plan are those without reuse, bit for bit. Unsound plans are not run."""
+
+    def broken(_: Case, answer: Answer) -> Why | None:
+        if answer.plan is None or PROPERTIES["sound"].broken(_, answer) is not None:
+            return None
+        words = execute(answer.plan)
+        return None if words is None else ("other results than without reuse", words)
+
+    def everybody(batch: Batch, _: Plan) -> Sequence[int]:
+        return range(len(batch))
+
+    return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=everybody)
+
+
+def alike(cases: Sequence[Case], answers: Sequence[Answer]) -> list[list[int]]:
+    """Return the cases answered by a plan in groups that can be joined: of equal arenas and streams, with a belief or without."""
+    groups: dict[tuple[tuple[Arena, ...], tuple[str, ...], bool], list[int]] = {}
+    for index, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        if answer.plan is not None:
+            key = case.program.arenas, case.program.streams, answer.plan.problem is None
+            groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def joined(answers: Sequence[Answer]) -> tuple[Batch, Plan]:
+    """Return the programs of some plans as a batch, and the plan of it."""
+    plans = [answer.plan for answer in answers if answer.plan is not None]
+    batch = join([plan.program for plan in plans])
+    return batch, join_plans(batch, plans)
+
+
+def batches(programs: Sequence[Program]) -> Iterator[Batch]:
+    """Yield the programs in batches of equal arenas and streams."""
+    groups: dict[tuple[tuple[Arena, ...], tuple[str, ...]], list[Program]] = {}
+    for program in programs:
+        groups.setdefault((program.arenas, program.streams), []).append(program)
+    yield from map(join, groups.values())

@@ -1,0 +1,176 @@
+"""What a program has in it: one bit for each feature, so that a campaign can say what it exercised, alone and in pairs.
+
+    mask = marks(batch)              # one int64 for each program of a batch
+    names(mask[0])                   # ("view", "mutation", ...)
+
+A feature is a row of `FEATURES`: which table it is about, and a function that marks the rows that have it. A program has a feature if one
+of its rows does. All rows work on the columns of a whole batch. O(columns) for each.
+
+What this module does not see: plans.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from allocsim.fuzzing.batch import Batch
+from allocsim.layout import Int64s
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One row: the table whose rows `mark` marks, and what it means."""
+
+    table: str
+    """`ops`, `values` or `buffers`."""
+    mark: Callable[[Program], Bools]
+    means: str
+
+
+def _in_view(program: Program) -> Bools:
+    """Mark values that a `view` op makes."""
+    made = program.producer
+    mask = made >= 0
+    mask[mask] = program.ops.is_kind(VIEW)[made[mask]]
+    return mask
+
+
+def _operands(program: Program, values: Bools) -> Bools:
+    """Mark ops that have one of these values among their operands."""
+    return _any(values[program.ops.operands], program.ops.operand_starts)
+
+
+def _any(rows: Bools, starts: Int64s) -> Bools:
+    total = np.concatenate([[0], np.cumsum(rows)])
+    mask: Bools = total[starts[1:]] > total[starts[:-1]]
+    return mask
+
+
+def _dims(program: Program, rows: Bools) -> Bools:
+    return _any(rows & (program.values.shape > 1), program.values.dim_starts)
+
+
+def _pairs(program: Program) -> tuple[Int64s, Int64s, Int64s]:
+    """Return op, operand value and result value of every declared pair between two buffers."""
+    ops = program.ops
+    op = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
+    operand = ops.operands[ops.operand_starts[op] + ops.in_place[:, 0]].astype(np.int64)
+    result = ops.results[ops.result_starts[op] + ops.in_place[:, 1]].astype(np.int64)
+    apart = program.values.buffer[operand] != program.values.buffer[result]
+    return op[apart], operand[apart], result[apart]
+
+
+def _of_pairs(program: Program) -> Bools:
+    mask = np.zeros(len(program.ops), dtype=np.bool_)
+    mask[_pairs(program)[0]] = True
+    return mask
+
+
+def _chains(program: Program) -> Bools:
+    op, operand, result = _pairs(program)
+    given = np.zeros(len(program.values), dtype=np.bool_)
+    given[result] = True
+    mask = np.zeros(len(program.ops), dtype=np.bool_)
+    mask[op[given[operand]]] = True
+    return mask
+
+
+def _mutations(program: Program) -> Bools:
+    ops, of_value = program.ops, program.values.buffer
+    reader = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+    writer = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    count = len(program.buffers) + 1
+    both = np.isin(writer * count + of_value[ops.results], reader * count + of_value[ops.operands])
+    return _any(both, ops.result_starts) & ~ops.is_kind(VIEW)
+
+
+def _unread(program: Program) -> Bools:
+    ops, of_value = program.ops, program.values.buffer
+    read = np.zeros(len(program.buffers), dtype=np.bool_)
+    read[of_value[ops.operands]] = True
+    return _any(~read[of_value[ops.results]], ops.result_starts)
+
+
+def _untouched(program: Program) -> Bools:
+    ops, of_value = program.ops, program.values.buffer
+    mask = np.ones(len(program.buffers), dtype=np.bool_)
+    mask[of_value[ops.operands]] = False
+    mask[of_value[ops.results]] = False
+    return mask
+
+
+def _capped(program: Program) -> Bools:
+    limited = np.array([arena.capacity is not None for arena in program.arenas], dtype=np.bool_)
+    return limited[program.buffers.arena]
+
+
+FEATURES: Final[Mapping[str, Feature]] = {
+    "view": Feature("ops", lambda p: p.ops.is_kind(VIEW), "a value in the buffer of another"),
+    "view of a view": Feature("ops", lambda p: p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "a view whose parent is one"),
+    "read through a view": Feature("ops", lambda p: ~p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "an op that reads a view"),
+    "strided": Feature("values", lambda p: ~p.values.dense, "a layout with holes"),
+    "broadcast": Feature("values", lambda p: _dims(p, p.values.strides == 0), "a stride of zero"),
+    "flip": Feature("values", lambda p: _dims(p, p.values.strides < 0), "a negative stride"),
+    "mutation": Feature("ops", _mutations, "a result in the buffer of an operand"),
+    "in place": Feature("ops", _of_pairs, "a declared pair of two buffers"),
+    "in-place chain": Feature("ops", _chains, "a pair whose operand is the result of another"),
+    "undeclared": Feature("ops", lambda p: ~p.ops.in_place_known, "an op that declares nothing"),
+    "several results": Feature("ops", lambda p: np.diff(p.ops.result_starts) > 1, "an op with more than one result"),
+    "unread result": Feature("ops", _unread, "a result in a buffer nobody reads: a workspace, or a value for nothing"),
+    "zero bytes": Feature("buffers", lambda p: p.buffers.nbytes == 0, "an empty buffer"),
+    "untouched": Feature("buffers", _untouched, "a buffer without any value in an op"),
+    "input": Feature("ops", lambda p: p.ops.is_kind(HOST_WRITE), "the host writes"),
+    "pin": Feature("ops", lambda p: p.ops.is_kind(HOST_READ), "the host reads"),
+    "persistent": Feature("buffers", lambda p: p.buffers.persistent, "a parameter or state"),
+    "several arenas": Feature("buffers", lambda p: p.buffers.arena > 0, "a buffer in another arena than the first"),
+    "several streams": Feature("ops", lambda p: p.ops.stream > 0, "an op on another stream than the first"),
+    "capacity": Feature("buffers", _capped, "an arena with an end"),
+    "own alignment": Feature(
+        "buffers",
+        lambda p: p.buffers.alignment != np.array([a.alignment for a in p.arenas], dtype=np.int64)[p.buffers.arena],
+        "an alignment other than the arena's",
+    ),
+}
+"""Every feature by name; its place is its bit. In a batch the second arena of each program is another than the first."""
+
+
+def marks(batch: Batch) -> Int64s:
+    """Return the features of each program as bits. O(columns x features)."""
+    starts = {"ops": batch.op_starts, "values": batch.value_starts, "buffers": batch.buffer_starts}
+    mask = np.zeros(len(batch), dtype=np.int64)
+    for bit, feature in enumerate(FEATURES.values()):
+        if feature.mark is FEATURES["several arenas"].mark:
+            rows = batch.program.buffers.arena % batch.arenas > 0
+        else:
+            rows = feature.mark(batch.program)
+        mask |= _any(rows, starts[feature.table]).astype(np.int64) << bit
+    return mask
+
+
+def names(mask: int) -> tuple[str, ...]:
+    """Return the names of the features whose bits are set."""
+    return tuple(name for bit, name in enumerate(FEATURES) if int(mask) >> bit & 1)
+
+
+def singly(counts: Mapping[int, int]) -> dict[str, int]:
+    """Return how many programs have each feature, from how many there are of each mask."""
+    return {name: sum(n for mask, n in counts.items() if mask >> bit & 1) for bit, name in enumerate(FEATURES)}
+
+
+def in_pairs(counts: Mapping[int, int]) -> dict[tuple[str, str], int]:
+    """Return how many programs have each pair of features, from how many there are of each mask."""
+    bits = list(enumerate(FEATURES))
+    return {
+        (one, other): sum(n for mask, n in counts.items() if mask >> a & mask >> b & 1)
+        for a, one in bits
+        for b, other in bits[a + 1 :]
+    }
+
+
+def tallied(masks: Iterable[int]) -> dict[int, int]:
+    """Return how many programs there are of each mask."""
+    found, counts = np.unique(np.fromiter(masks, dtype=np.int64), return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))

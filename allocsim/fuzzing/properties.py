@@ -1,0 +1,168 @@
+"""What is asked of a planner: one row for each property.
+
+A row answers two questions. `suspects` looks at many plans at once, those of a batch, and names the ones to look at closer: all
+that break the property, and perhaps some that do not. `broken` looks at one case with its answer and says why it breaks the property, or
+None; it alone decides. What a row does not speak of it passes over: `no_worse` says nothing of alignments other than the arena's, `sound`
+nothing of a refusal.
+
+A cause is what two findings share that are one fault: words without numbers of the case.
+
+What this module does not see: where cases come from, and processes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from allocsim.attribution import leading
+from allocsim.checks import check
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.case import FAILURES, Answer, Case
+from allocsim.layout import Int64s
+from allocsim.model import Bools, Document, Plan, Program
+
+Why = tuple[str, str]
+"""A cause and a message."""
+
+
+def nobody(_: Batch, __: Plan) -> Sequence[int]:
+    """Suspect none of those that were answered by a plan."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One row."""
+
+    claim: str
+    """What holds of every planner."""
+    broken: Callable[[Case, Answer], Why | None]
+    suspects: Callable[[Batch, Plan], Sequence[int]] = nobody
+    guarantee: str = ""
+    """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked only where this is one of them."""
+
+
+# failures ---------------------------------------------------------------------------------------------------------------
+
+
+def no_answer(_: Case, answer: Answer) -> Why | None:
+    """Broken by every failure but a plan beyond a capacity; the cause is how it failed and where."""
+    failure = answer.failure
+    if failure is None or failure.kind == "exceeds":
+        return None
+    return f"{failure.kind} {failure.where}".strip(), f"{FAILURES[failure.kind]}: {failure.words}"
+
+
+def over_capacity(_: Case, answer: Answer) -> Why | None:
+    """Broken by a plan beyond a capacity, where a refusal was due."""
+    if answer.failure is None or answer.failure.kind != "exceeds":
+        return None
+    return "exceeds", f"{FAILURES['exceeds']}: {answer.failure.words}"
+
+
+def two_answers(_: Case, answer: Answer) -> Why | None:
+    """Broken by a second answer unlike the first."""
+    return None if answer.again else ("two answers to one question", "asked twice, it answered in two ways")
+
+
+# plans ------------------------------------------------------------------------------------------------------------------
+
+
+def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the seam's signature
+    """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first."""
+    if answer.plan is None:
+        return None
+    document = Document.of(answer.plan)
+    first = None if check(document, limit=1).clean else leading(document)
+    if first is None:
+        return None
+    return " ".join(part for part in (first.violation.kind, first.class_, first.fault) if part), first.violation.message
+
+
+def unsound_among(batch: Batch, plan: Plan) -> Sequence[int]:
+    """Return the programs of a batch with a violation: one check of them all."""
+    report = check(Document.of(plan))
+    return () if report.clean else batch.blamed(report)
+
+
+def worse(case: Case, answer: Answer) -> Why | None:
+    """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal where those would fit."""
+    if not uniform(case.program).all():
+        return None
+    arenas = case.program.arenas
+    limits = side_by_side(case.program, case.constraints.own)
+    if answer.plan is not None:
+        for arena, found, limit in zip(arenas, ends(answer.plan).tolist(), limits.tolist(), strict=True):
+            if found > limit:
+                message = f"its plan ends at byte {found} of arena {arena.name!r}; without any reuse {limit} are enough"
+                return "more bytes than without reuse", message
+    fits = all(arena.capacity is None or limit <= arena.capacity for arena, limit in zip(arenas, limits.tolist(), strict=True))
+    if answer.refused is not None and fits:
+        return "refuses what fits without reuse", f"it refused what fits without any reuse: {answer.refused}"
+    return None
+
+
+def worse_among(batch: Batch, plan: Plan) -> Sequence[int]:
+    """Return the programs of a batch with uniform alignments whose plan takes more bytes in some arena than they have."""
+    program = batch.program
+    over = ends(plan) > side_by_side(program, program.buffers.persistent)
+    found = np.unique(np.flatnonzero(over) // batch.arenas)
+    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
+    mixed = np.zeros(len(batch), dtype=np.bool_)
+    mixed[owner[~uniform(program)]] = True
+    left: list[int] = found[~mixed[found]].tolist()
+    return left
+
+
+def uniform(program: Program) -> Bools:
+    """Return which buffers have the alignment of their arena."""
+    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
+    mask: Bools = program.buffers.alignment == alignments[program.buffers.arena]
+    return mask
+
+
+def side_by_side(program: Program, own: Bools) -> Int64s:
+    """Return for each arena the bytes of its buffers, each rounded up to its alignment: what `reference` needs where they are uniform."""
+    total = np.zeros(len(program.arenas), dtype=np.int64)
+    np.add.at(total, program.buffers.arena[~own], _padded(program.buffers.nbytes, program.buffers.alignment)[~own])
+    return total
+
+
+def ends(plan: Plan) -> Int64s:
+    """Return where the slots of each arena end, each rounded up to its buffer's alignment."""
+    highest = np.zeros(len(plan.program.arenas), dtype=np.int64)
+    placed = plan.arena >= 0
+    up = _padded(plan.offset + plan.nbytes, plan.program.buffers.alignment)
+    np.maximum.at(highest, plan.arena[placed], up[placed])
+    return highest
+
+
+def _padded(nbytes: Int64s, alignment: Int64s) -> Int64s:
+    padded: Int64s = -(-nbytes // alignment) * alignment
+    return padded
+
+
+PROPERTIES: Final[dict[str, Property]] = {
+    "answers": Property(claim="every program gets a plan or a clear refusal", broken=no_answer),
+    "capacity": Property(claim="a capacity is kept, or the problem refused", broken=over_capacity),
+    "sound": Property(claim="every plan is clean under S, H and L", broken=unsound, suspects=unsound_among),
+    "pins": Property(claim="a pin never makes a plan unsound", broken=unsound, suspects=unsound_among),
+    "no_worse": Property(
+        claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
+    ),
+    "deterministic": Property(claim="the same question has the same answer", broken=two_answers),
+}
+"""Every property by name, in the order in which they are judged; `bits` joins them where an engine is given (`examination`).
+
+`sound` speaks of cases as they are, `pins` of cases that are sound without the pins they have beyond what the host reads.
+"""
+
+
+def asked_of(guarantees: Sequence[str] | None) -> list[str]:
+    """Return the names of the properties a planner is held to: all, less those whose guarantee it leaves out on purpose."""
+    return [name for name, row in PROPERTIES.items() if not row.guarantee or guarantees is None or row.guarantee in guarantees]
+
+
+__all__ = ["PROPERTIES", "Property", "Why", "asked_of", "ends", "side_by_side", "uniform"]

@@ -1,0 +1,116 @@
+"""Where cases come from. A source goes through its cases in chunks, each of which gives the same cases whenever it is gone through.
+
+A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and hands them to `examine`, in lists as long as
+suits it, and may steer by what comes back. So a campaign is a set of chunks, done in any order, anywhere, by however many.
+
+What this module does not see: targets, findings, processes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.allocators.exact import accesses
+from allocsim.fuzzing.case import Answer, Case
+from allocsim.model import VIEW, Plan, Program
+
+Examine = Callable[[Sequence[Case]], Sequence[Answer]]
+"""Asks and judges cases, keeps what is found, and returns the answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A stretch of a source."""
+
+    seed: int
+    number: int
+    count: int
+    """Cases in it, at most."""
+    options: Mapping[str, Any]
+    """What the source was told: `execute`, `scope`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One row."""
+
+    what: str
+    explore: Callable[[Chunk, Examine], None]
+    size: int
+    """Cases in a chunk."""
+
+
+def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[Chunk]:
+    """Yield the chunks of a source with `total` cases in all, without end where that is None."""
+    size, number = SOURCES[source].size, 0
+    while total is None or number * size < total:
+        count = size if total is None else min(size, total - number * size)
+        yield Chunk(seed=seed, number=number, count=count, options=options)
+        number += 1
+
+
+def by_hypothesis(chunk: Chunk, examine: Examine) -> None:
+    """Draw programs one by one: in every second chunk freely, else steered toward plans with much waste and long chains of aliases.
+
+    Steering finds what is far out and draws less of everything else; so half of the programs go without.
+    """
+    from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
+
+    from allocsim.fuzzing.strategies import programs  # noqa: PLC0415 - as above
+
+    @seed(hash((chunk.seed, chunk.number)))
+    @settings(
+        max_examples=chunk.count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.target),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs(**chunk.options.get("programs", {})))
+    def one(program: Program) -> None:
+        (answer,) = examine([Case(program=program)])
+        if chunk.number % 2 == 0:
+            return
+        target(float(alias_depth(program)), label="length of the longest chain of aliases")
+        if answer.plan is not None:
+            target(waste(answer.plan), label="peak over live bytes")
+
+    one()
+
+
+def alias_depth(program: Program) -> int:
+    """Return the length of the longest chain of views and mutations of one buffer, and of declared pairs from buffer to buffer."""
+    depth = [0] * len(program.values)
+    of_value = program.values.buffer.tolist()
+    for op in program.ops:
+        for place, result in enumerate(op.results):
+            joined = {o for o, r in op.in_place or () if r == place}
+            before = [
+                depth[v] for o, v in enumerate(op.operands) if op.kind == VIEW or o in joined or of_value[v] == of_value[result]
+            ]
+            depth[result] = 1 + max(before) if before else 0
+    return max(depth, default=0)
+
+
+def waste(plan: Plan) -> float:
+    """Return the peak of a plan over the most bytes that live at one step; 1 where nothing is wasted or nothing lives."""
+    program = plan.program
+    first, last = accesses(program)
+    rows = np.flatnonzero((last >= 0) & plan.placed)
+    live = np.zeros(len(program.ops) + 1, dtype=np.int64)
+    np.add.at(live, first[rows], program.buffers.nbytes[rows])
+    np.add.at(live, last[rows] + 1, -program.buffers.nbytes[rows])
+    most = int(np.cumsum(live).max(initial=0))
+    return plan.peak_bytes / most if most else 1.0
+
+
+SOURCES: Final[dict[str, Source]] = {
+    "hypothesis": Source(
+        what="drawn by Hypothesis, steered toward waste and long chains of aliases", explore=by_hypothesis, size=250
+    ),
+}
+"""Every source by name."""
+
+__all__ = ["SOURCES", "Chunk", "Examine", "Source", "alias_depth", "chunks", "waste"]

@@ -1,0 +1,173 @@
+"""Hypothesis strategies for everything a planner and a judge are shown. The only module here that imports Hypothesis.
+
+    from allocsim.fuzzing.strategies import programs
+
+    @given(programs())
+    def test_my_planner(program):
+        assert allocsim.verify_program(program, my_plan(program)).clean
+
+| strategy | draws |
+|---|---|
+| `programs()` | programs without defects of their own: views of views, strided and broadcast layouts, mutation, chains of in-place pairs, ops with several results, workspaces, unread results, zero bytes, pins, parameters and states, several arenas and streams |
+| `problems()` | what a planner believes of such a program: exactly right, or with `mistakes` planted |
+| `plans()` | a sound plan of such a program, or one with `faults` planted |
+| `sessions()` | several runs over the same memory as a document, with uploads left out, and with stale plans if asked to |
+| `engine.strategies.training_graphs()` | real graphs of the engine, with backward and optimizer |
+
+Small parts are drawn and nothing is filtered: a program is a list of small recipes (`sketch`), so a failing one shrinks to the few ops
+that matter. What is drawn is measured by the tests.
+
+What this module does not see: the planner under test. Sound plans come from the shelf, and those from `sketch`'s programs only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistaken
+from allocsim.fuzzing.sketch import ACTIONS, Recipe, assemble
+from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
+
+Strategy = st.SearchStrategy
+
+SMALL: Final = st.integers(0, 7)
+
+PLANNERS: Final = ("greedy_by_size", "reference", "ggml", "best_fit")
+"""Rows of the shelf whose plans `plans` starts from."""
+
+
+def recipes(*, min_size: int = 1, max_size: int = 12) -> Strategy[list[Recipe]]:
+    """Draw recipes for a program without defects of its own, the commonest action first, so that it is what others shrink to."""
+    names = ["compute"] * 18 + [*ACTIONS] * 2 + ["download", "look", "mutate"] * 3
+    return st.lists(st.tuples(st.sampled_from(names), SMALL, SMALL, SMALL), min_size=min_size, max_size=max_size)
+
+
+def arenas(*, capacities: Sequence[int | None] = (None, None, None, 256, 64)) -> Strategy[list[Arena]]:
+    """Draw one or two arenas; capacities are bytes, None is unbounded."""
+    arena = st.builds(
+        lambda alignment, capacity: Arena(name="a", alignment=alignment, capacity=capacity),
+        st.sampled_from((1, 4, 8, 32)),
+        st.sampled_from(capacities),
+    )
+    return st.lists(arena, min_size=1, max_size=2)
+
+
+@st.composite
+def programs(
+    draw: Any,
+    *,
+    max_ops: int = 12,
+    capacities: Sequence[int | None] = (None, None, None, 256, 64),
+    streams: int = 2,
+    free: bool = False,
+) -> Program:
+    """Draw a program that is clean with every buffer apart.
+
+    Args:
+        draw: Hypothesis's.
+        max_ops: recipes at most; one makes an op or two.
+        capacities: of arenas, to draw from.
+        streams: how many at most.
+        free: streams wait only for what they read and write, so that reuse across streams races; otherwise every op waits for the one
+            before it, and the order of the list is the only one.
+    """
+    spaces = draw(arenas(capacities=capacities))
+    count = draw(st.sampled_from((*(1,) * 4, *range(2, streams + 1))))
+    program = assemble(draw(recipes(max_size=max_ops)), arenas=spaces, streams=count)
+    if draw(st.booleans()):
+        program = with_uniform_alignments(program)
+    if count == 1:
+        return program
+    if free:
+        from allocsim.streams import on_streams  # noqa: PLC0415 - rarely asked for
+
+        return on_streams(program, program.ops.stream.tolist())
+    return in_list_order(program)
+
+
+@st.composite
+def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem:
+    """Draw what a planner believes of a program of `programs(**options)`: what is so, and up to three mistakes if asked for."""
+    believed = ALLOCATORS["reference"].believe(draw(programs(**options)))
+    planted = draw(faults_of(MISTAKES, max_size=3)) if mistakes else []
+    return mistaken(believed, planted)
+
+
+@st.composite
+def plans(draw: Any, /, *, faults: bool = True, **options: Any) -> Plan:
+    """Draw a plan of a program of `programs(**options)`: sound as drawn, then with up to two faults planted if asked for."""
+    options.setdefault("capacities", (None,))
+    program = draw(programs(**options))
+    plan = ALLOCATORS[draw(st.sampled_from(PLANNERS))].plan(program)
+    planted = draw(faults_of(FAULTS, min_size=1, max_size=2)) if faults else []
+    return faulty(replace(plan, problem=None), planted)
+
+
+@st.composite
+def sessions(draw: Any, /, *, stale: bool = False, max_runs: int = 4, **options: Any) -> Document:
+    """Draw a document of one or two planned programs and a session of runs over the same memory.
+
+    A run may leave out uploads, where a run before it made them and their bytes are nobody else's. With `stale`, a run may use the plan of
+    another program with as many buffers, and may leave out any upload; otherwise the session is clean.
+    """
+    options.setdefault("capacities", (None,))
+    first = draw(programs(**options))
+    made = [first]
+    if draw(st.booleans()):
+        other = assemble(draw(recipes(max_size=8)), arenas=first.arenas, streams=len(first.streams), name="q")
+        made.append(in_list_order(other) if len(first.streams) > 1 else other)
+    allocator = ALLOCATORS[draw(st.sampled_from(PLANNERS))]
+    planned = [replace(allocator.plan(program), problem=None) for program in made]
+    runs: list[Run] = []
+    drawn = st.tuples(SMALL, SMALL, st.lists(SMALL, max_size=2))
+    for choice, other_choice, leave_out in draw(st.lists(drawn, min_size=1, max_size=max_runs)):
+        plan = planned[choice % len(planned)]
+        program = made[other_choice % len(made)] if stale else plan.program
+        if len(program.buffers) != len(plan.program.buffers):
+            program = plan.program
+        uploads = [op.step for op in program.ops if op.kind == HOST_WRITE]
+        if not stale:
+            before = any(run.program is program for run in runs)
+            uploads = [step for step in uploads if before and lasting(plan, step)]
+        skip = tuple(sorted({uploads[number % len(uploads)] for number in leave_out if uploads}))
+        runs.append(Run.of(plan, program=program, skip=skip))
+    return Document.of(*runs)
+
+
+def faults_of(names: Sequence[str], *, min_size: int = 0, max_size: int = 2) -> Strategy[list[Fault]]:
+    """Draw faults by name, each with a buffer and a choice."""
+    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 15), SMALL), min_size=min_size, max_size=max_size)
+
+
+def with_uniform_alignments(program: Program) -> Program:
+    """Return the program with every buffer aligned as its arena is."""
+    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
+    return replace(program, buffers=replace(program.buffers, alignment=alignments[program.buffers.arena]))
+
+
+def in_list_order(program: Program) -> Program:
+    """Return the program with every op waiting for the one before it, where that is on another stream."""
+    stream = program.ops.stream
+    waits = np.flatnonzero(stream[1:] != stream[:-1]).astype(np.int32)
+    counts = np.zeros(len(stream), dtype=np.int64)
+    counts[waits + 1] = 1
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return replace(program, ops=replace(program.ops, after_starts=starts, after=waits))
+
+
+def lasting(plan: Plan, step: int) -> bool:
+    """Return whether what an upload wrote is still there in the next run: in memory of its own, and written by no other op."""
+    program = plan.program
+    ops, of_value = program.ops, program.values.buffer
+    mine = of_value[ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]]
+    writer = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    others = of_value[ops.results[(writer != step) & ~ops.is_kind(VIEW)[writer]]]
+    alone = (plan.arena[mine] == OWN) & ~program.buffers.persistent[mine]
+    return bool(alone.all()) and not np.isin(mine, others).any()
+
+
+__all__ = ["arenas", "faults_of", "plans", "problems", "programs", "recipes", "sessions"]

@@ -1,0 +1,64 @@
+"""What a campaign exercised, in numbers that add up: of chunks, of processes, of machines.
+
+What this module does not see: what the numbers are good for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import process_time
+from typing import Any, Self
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What was exercised; tallies of chunks add up."""
+
+    programs: int = 0
+    """Cases that a source made."""
+    questions: int = 0
+    """Plans asked for: of programs, of the same with everything pinned, and a second time."""
+    plans: int = 0
+    refusals: int = 0
+    executed: int = 0
+    broken: Counter[str] = field(default_factory=Counter)
+    """How often each property was seen broken, whatever the cause."""
+    features: Counter[int] = field(default_factory=Counter)
+    """How many programs had each set of features (`features.names`)."""
+    microseconds: Counter[str] = field(default_factory=Counter)
+    """CPU time by what it went into; `planning` is what the target says of itself."""
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Add the CPU time of a block to what it is spent on."""
+        begun = process_time()
+        yield
+        self.spend(what, process_time() - begun)
+
+    def spend(self, what: str, seconds: float) -> None:
+        """Add CPU seconds to what they were spent on."""
+        self.microseconds[what] += round(seconds * 1e6)
+
+    def __iadd__(self, other: "Tally") -> Self:
+        for name, mine in vars(self).items():
+            setattr(self, name, mine + getattr(other, name))
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the tally for a journal; `of` reads it back."""
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Tally":
+        """Return the tally a journal holds; what is missing is nought."""
+        found = cls()
+        for name, value in vars(found).items():
+            kept = record.get(name, value)
+            if name == "features":
+                found.features.update({int(mask): count for mask, count in kept.items()})
+            elif isinstance(value, Counter):
+                value.update(kept)
+            else:
+                setattr(found, name, int(kept))
+        return found

@@ -1,0 +1,250 @@
+"""The planner that is fuzzed, at arm's length: it runs in a process of its own and every way in which it can end is an answer.
+
+    with Target(name="my_package.planner:plan").open() as asker:
+        answers = asker.ask(cases)              # one for each, in order, always
+
+A target that hangs is ended after `seconds` for one case, one that eats memory is stopped by the system at `memory` bytes, one that dies
+is started again; each is the answer to the one case it was given, and the next case is asked as if nothing had happened. The first
+answer of all may take `GRACE` seconds longer, since kernels may be compiled on their first call.
+
+Bad names, modules that cannot be imported and functions that are no planners are misuse: PlannerError or UnknownNameError in one line.
+
+What this module does not see: what is a good plan, and what happens in the process (`worker`).
+"""
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from allocsim.errors import AllocsimError, PlannerError
+from allocsim.fuzzing.case import Answer, Case, Failure
+from allocsim.fuzzing.worker import HEAD, send
+from allocsim.model import Plan, Problem
+
+GRACE: Final = 60.0
+"""Seconds a process may take beyond the limit to import the target, and for its first answer."""
+
+MEMORY: Final = 2 << 30
+SECONDS: Final = 10.0
+
+ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Of workers: a fork loses threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is fuzzed, and what it may take."""
+
+    name: str
+    """As `allocsim.allocators.find` takes it."""
+    seconds: float = SECONDS
+    """Wall clock for one answer."""
+    memory: int = MEMORY
+    """Bytes beyond what its import took."""
+
+    def open(self) -> "Asker":
+        """Start the target. Raises PlannerError or UnknownNameError where there is none of that name."""
+        return Asker(self)
+
+
+class Asker:
+    """A running target. Use as a context manager, or `close` it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.guarantees: tuple[str, ...] | None = None
+        """What the planner states of itself; None for one that states nothing."""
+        self.deaths = 0
+        """How often it had to be started again."""
+        self._fresh = True
+        """Whether the process has not answered yet."""
+        self._grace = GRACE
+        """What the first answer of a process may take beyond the limit: later ones as the first one needed."""
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
+        """Return the answer to each case; with `again`, each is asked twice and the answers are compared."""
+        found: list[Answer] = []
+        while len(found) < len(cases):
+            left = cases[len(found) :]
+            send(self._requests, (left, again))
+            for case in left:
+                answer = self._one(case, again=again)
+                found.append(answer)
+                if answer.failure is not None and answer.failure.kind in {"hangs", "dies"}:
+                    break  # the new process does not know what was asked of the old one
+        return found
+
+    def close(self) -> None:
+        """End the target. Safe to call twice."""
+        process = getattr(self, "_process", None)
+        if process is not None and process.poll() is None:
+            self._kill_child()
+            process.kill()
+            process.wait()
+        for stream in (getattr(self, name, None) for name in ("_requests", "_replies", "_control", "_said")):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    # one answer ------------------------------------------------------------------------------------------------------------
+
+    def _one(self, case: Case, *, again: bool) -> Answer:
+        limit = self.target.seconds * (2 if again else 1) + (self._grace if self._fresh else 0)
+        asked = time.monotonic()
+        try:
+            reply = self._replies.receive(time.monotonic() + limit, other=self._control)
+        except TimeoutError:
+            self._kill_child()
+            self._ended()
+            words = f"no answer in {self.target.seconds:g} s"
+            return Answer(failure=Failure(kind="hangs", words=words))
+        except EOFError:
+            code, said = self._ended()
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
+        if self._fresh:
+            self._fresh, self._grace = False, min(2 * (time.monotonic() - asked), GRACE)
+        return _answer(case, reply)
+
+    # the process -----------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        replies, their_replies = os.pipe()
+        control, their_control = os.pipe()
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        what = [self.target.name, str(self.target.memory), str(their_replies), str(their_control)]
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our module
+            [sys.executable, "-m", "allocsim.fuzzing.worker", *what],
+            stdin=subprocess.PIPE,
+            stdout=self._said,
+            stderr=self._said,
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+            pass_fds=(their_replies, their_control),
+        )
+        os.close(their_replies)
+        os.close(their_control)
+        self._replies, self._control = Frames(replies), Frames(control)
+        assert self._process.stdin is not None
+        self._requests: Any = self._process.stdin
+        news = self._news("be imported")
+        if news[0] == "refused":
+            raise PlannerError(news[1])
+        self.guarantees = news[1]
+        self._child = self._news("start")[1]
+        self._fresh = True
+
+    def _news(self, what: str) -> Any:
+        """Return what the nursery says next."""
+        try:
+            return self._control.receive(time.monotonic() + GRACE)
+        except TimeoutError:
+            raise PlannerError(f"allocator {self.target.name!r} did not {what} within {GRACE:g} s") from None
+        except EOFError:
+            self._process.wait()
+            raise PlannerError(f"allocator {self.target.name!r} ended its process on import: {self._last_line()}") from None
+
+    def _ended(self) -> tuple[int, str]:
+        """Return how the child ended and the last line it wrote; by then there is another."""
+        _, code = self._news("end")
+        said = self._last_line()
+        self._said.seek(0)
+        self._said.truncate()
+        self._child = self._news("start")[1]
+        self._replies.forget()
+        self._fresh = True
+        self.deaths += 1
+        return code, said
+
+    def _kill_child(self) -> None:
+        child = getattr(self, "_child", None)
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    def _last_line(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read()[-4096:].decode(errors="replace").split("\n")
+        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+class Frames:
+    """The reading end of a pipe of frames, with a time limit; the bytes of half a frame are kept."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._bytes = bytearray()
+
+    def receive(self, deadline: float, *, other: "Frames | None" = None) -> Any:
+        """Return the next frame. Raises TimeoutError at the deadline, EOFError at the end, or if `other` has news and this has not."""
+        while (frame := self._whole()) is None:
+            waiting = [self.descriptor] + ([other.descriptor] if other is not None else [])
+            ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
+            if not ready:
+                raise TimeoutError
+            if self.descriptor not in ready:
+                raise EOFError
+            more = os.read(self.descriptor, 1 << 20)
+            if not more:
+                raise EOFError
+            self._bytes += more
+        return frame
+
+    def forget(self) -> None:
+        """Drop half a frame whose writer is gone."""
+        while select.select([self.descriptor], [], [], 0)[0]:
+            if not os.read(self.descriptor, 1 << 20):
+                break
+        self._bytes.clear()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _whole(self) -> Any:
+        if len(self._bytes) < HEAD.size:
+            return None
+        end = HEAD.size + HEAD.unpack_from(self._bytes)[0]
+        if len(self._bytes) < end:
+            return None
+        frame = pickle.loads(bytes(self._bytes[HEAD.size : end]))  # noqa: S301 - our own other side
+        del self._bytes[:end]
+        return frame
+
+
+def _answer(case: Case, reply: tuple[Any, ...]) -> Answer:
+    kind, *rest = reply
+    if kind == "refused":
+        return Answer(refused=rest[0])
+    if kind == "failure":
+        return Answer(failure=Failure(kind=rest[0], words=rest[1], where=rest[2]))
+    columns, belief, again, seconds = rest
+    try:
+        problem = None if belief is None else Problem(program=case.program, **belief)
+        return Answer(plan=Plan(program=case.program, problem=problem, **columns), again=again, seconds=seconds)
+    except (AllocsimError, TypeError, ValueError) as error:
+        return Answer(failure=Failure(kind="rubbish", words=str(error)))
