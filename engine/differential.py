@@ -8,14 +8,15 @@ an earlier one, so two independent faults show as two. An origin is one of
   plan, the host, or a kernel that overran). The op is not run on the planned side; its result is copied.
 * `result`: an op read equal bytes and wrote different ones. Its kernel did it.
 
-`tap` copies chosen tensors out as they are made, without changing the plan. `gradient_rows` compares such copies.
+With the program in float64 as a third side (`truth`), each origin is also told to be rounding or corruption (`engine.rounding`): of use where
+the planned side runs other kernels. `tap` copies chosen tensors out as they are made, without changing the plan.
 
-Conventions: steps index the program; errors are relative to the largest magnitude of the reference tensor. Comparison is
+Conventions: steps index the program; errors are relative to the largest magnitude of the reference tensor (`engine.gaps`). Comparison is
 bitwise: -0.0 and 0.0 differ, equal NaNs agree. Nothing is assumed of either plan.
 
-Complexity: one run of each side, plus reading every operand and result once. Memory: the two runtimes.
+Complexity: one run of each side, plus reading every operand and result once. Memory: the runtimes.
 
-What this module does not see: why a difference arose (`allocsim.verdict`), and rounding (both sides run the same kernels).
+What this module does not see: why a difference arose (`allocsim.verdict`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,6 +28,9 @@ from numpy.typing import NDArray
 
 from allocsim.evidence import Origin
 from allocsim.model import HOST_WRITE, VIEW
+from engine.gaps import gap_of
+from engine.precision import widened
+from engine.rounding import Difference, bound, nature
 from engine.runtime import Runtime
 
 Array = NDArray[Any]
@@ -41,52 +45,75 @@ class HostRun:
 
 
 def origins(
-    planned: Runtime, reference: Runtime, runs: Sequence[HostRun], *, order: Sequence[int] | None = None
+    planned: Runtime,
+    reference: Runtime,
+    runs: Sequence[HostRun],
+    *,
+    order: Sequence[int] | None = None,
+    truth: Runtime | None = None,
 ) -> tuple[Origin, ...]:
     """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
 
-    `order` names every step in the order in which both are to run; the list's by default.
+    `order` names every step in the order in which both are to run; the list's by default. `truth` is the program in float64, with every
+    buffer apart (`engine.precision`); it gets the same data.
     """
     found: list[Origin] = []
     kinds = _kinds(planned)
     for number, host in enumerate(runs):
+        wide = widened(host.inputs) if truth is not None else {}
         for step in range(len(kinds)) if order is None else order:
             if kinds[step] == VIEW:
                 continue
-            origin = _lockstep(planned, reference, step=step, kind=kinds[step], host=host, run=number)
+            if truth is not None:
+                truth.execute(step, wide, skip=host.skip)
+            origin = _lockstep((planned, reference, truth), step=step, kind=kinds[step], host=host, run=number)
             if origin is not None:
                 found.append(origin)
     return tuple(found)
 
 
-def _lockstep(planned: Runtime, reference: Runtime, *, step: int, kind: str, host: HostRun, run: int) -> Origin | None:
+def _lockstep(sides: tuple[Runtime, Runtime, Runtime | None], *, step: int, kind: str, host: HostRun, run: int) -> Origin | None:
+    planned, reference, truth = sides
     taken = _first_difference(planned.operands(step), reference.operands(step))
     if taken is None or kind == HOST_WRITE:
         planned.execute(step, host.inputs, skip=host.skip)
     reference.execute(step, host.inputs, skip=host.skip)
     if kind == HOST_WRITE:
         return None  # what the host lays down is equal by construction, or left out on both sides
-    what, position = "operand", taken
-    if taken is None:
-        what, position = "result", _first_difference(planned.results(step), reference.results(step))
+    position, results = taken, taken is None
+    if results:
+        position = _first_difference(planned.results(step), reference.results(step))
     if position is None:
         return None
-    pair = (
-        (planned.operands(step), reference.operands(step))
-        if what == "operand"
-        else (planned.results(step), reference.results(step))
-    )
+    mine, right = ((side.results(step) if results else side.operands(step))[position] for side in (planned, reference))
+    gap = gap_of(mine, right)
     origin = Origin(
         run=run,
         op=step,
-        what="operand" if what == "operand" else "result",
+        what="result" if results else "operand",
         position=position,
-        value=_value(planned, step, what, position),
-        max_error=relative_error(pair[0][position], pair[1][position]),
+        value=_value(planned, step, "result" if results else "operand", position),
+        max_error=relative_error(mine, right),
+        ulp=gap.ulp,
+        nature=None if truth is None else _nature(mine, right, (reference, truth), step=step, position=position, results=results),
     )
-    for mine, right in zip(planned.results(step), reference.results(step), strict=True):
-        np.copyto(mine, right)
+    for wrong, healed in zip(planned.results(step), reference.results(step), strict=True):
+        np.copyto(wrong, healed)
     return origin
+
+
+def _nature(mine: Array, right: Array, sides: tuple[Runtime, Runtime], *, step: int, position: int, results: bool) -> Difference:
+    """Say what a difference at one op is, by the truth, which has just done the same op.
+
+    An operand that was right when it was written and is not when it is read did not round.
+    """
+    reference, truth = sides
+    if not results:
+        return "corruption"
+    exact = truth.results(step)[position]
+    error, own = gap_of(mine, exact), gap_of(right, exact)
+    pairs = zip(reference.operands(step), truth.operands(step), strict=True)
+    return nature(error, own, bound(own, max((gap_of(a, b).error for a, b in pairs), default=0.0), right.dtype))
 
 
 def _value(runtime: Runtime, step: int, what: str, position: int) -> int:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
+from allocsim.fingerprints import fingerprint
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Int64s, Plan, Program, Role, Value
 from engine.kernels.binding import Call, Kernel
 from engine.lower import Lowered
@@ -78,7 +79,8 @@ class Runtime:
         if executor not in EXECUTORS:
             raise UnknownNameError("executor", executor, EXECUTORS)
         if plan.program is not lowered.program:
-            raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}")
+            made, runs = (fingerprint(program) for program in (plan.program, lowered.program))
+            raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan
         self._allocate = allocate or _block

@@ -3,7 +3,8 @@
     report.json           the run's record, as given (an entry of the command line's `--json` "runs")
     report.md             the verdict in words, losses, detectors, gradients, the cure, the pictures
     figures/NAME.png      each picture once for reading and
-    figures/NAME.svg      once for printing; NAME is loss, gradients, map, lifetimes or live
+    figures/NAME.svg      once for printing; NAME is loss, gradients, modes, map, lifetimes or live
+    modes.csv             the comparison of modes by layer and step, if one was asked for
 
 Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming: a reader sees the old report
 or the new one, and a failure leaves the old one as it was. A folder that is there already is only replaced if it is empty or
@@ -26,10 +27,11 @@ import numpy as np
 from allocsim.checks import check
 from allocsim.errors import OutputError
 from allocsim.model import Document
+from reports.differential import as_csv
 from reports.figures import FIGURES, RECORD_FIGURES
 from reports.page import page
 
-OURS: Final = frozenset({"report.json", "report.md", "figures"})
+OURS: Final = frozenset({"report.json", "report.md", "figures", "modes.csv"})
 """What a report consists of; anything else in the folder is somebody else's."""
 
 _MARKS: Final = ("report.json", "evidence.json")
@@ -43,6 +45,8 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
     """
     with _swapped(Path(folder)) as place:
         (place / "report.json").write_bytes(msgspec.json.format(encoded(run), indent=1) + b"\n")
+        if run.get("differential"):
+            (place / "modes.csv").write_text(as_csv(run["differential"]), encoding="utf-8")
         (place / "figures").mkdir()
         names = []
         style = import_module("reports.figures.style")
@@ -83,6 +87,8 @@ def _pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Ca
         found["loss"] = partial(_function(RECORD_FIGURES["loss"]), losses)
     if gradients:
         found["gradients"] = partial(_function(RECORD_FIGURES["gradients"]), gradients)
+    if run.get("differential"):
+        found["modes"] = partial(_function(RECORD_FIGURES["modes"]), run["differential"])
     if document is None:
         return found
     options: dict[str, dict[str, Any]] = {"map": {"report": check(document), "verdict": run.get("verdict")}}

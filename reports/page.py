@@ -24,6 +24,7 @@ DETECTORS: Final = {
 CAPTIONS: Final = {
     "loss": "Loss by training step",
     "gradients": "Gradients of the default run against the reference",
+    "modes": "Errors of every mode against the reference (modes.csv has the rows)",
     "map": "Memory map of the default run",
     "lifetimes": "Lifetimes: what the ops need and what the planner believed",
     "live": "Bytes alive against the size of the plans",

@@ -18,6 +18,7 @@ What this module does not see: the terminal, files, and figures.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -25,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim import cure
-from allocsim.allocators import Constraints, Planner, find, pin_all, pin_nodes
+from allocsim.allocators import Constraints, Pins, Planner, find, pin_all, pin_nodes
 from allocsim.allocators.planner import Allocator
 from allocsim.checks import check
 from allocsim.errors import ModelError, PlannerError
 from allocsim.evidence import CureRecord, Evidence, KernelRow
-from allocsim.model import Document, Plan, Run, Value
+from allocsim.model import Document, Plan, Program, Run, Value
 from allocsim.sanitizer import Incident
 from allocsim.streams import preferring, said_of
 from allocsim.verdict import Verdict, judge
@@ -39,9 +40,10 @@ from engine.differential import HostRun, compare, origins, same_bits, tap
 from engine.explore import run_in, spread
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
+from engine.precision import in_float64
 from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
-from repro import training
+from repro import modes, training
 from repro.scenario import Scenario, repaired
 from repro.waits import Waits, waits_that_cure
 
@@ -69,6 +71,8 @@ class Options:
     pin_leafs: bool = False
     fixed: bool = False
     allocator: str = "ggml"
+    modes: tuple[str, ...] = ()
+    """Modes to compare beside the three (`repro.modes`); none: no comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,8 @@ class Result:
     evidence: Evidence
     verdict: Verdict
     modes: Mapping[str, Mode]
+    differential: tuple[dict[str, Any], ...] = ()
+    """The modes asked for beside these, each with its rows by layer and step (`repro.modes.record`)."""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -135,6 +141,7 @@ class Result:
             "expected": {"class": class_, "fault": fault},
             "verdict": self.verdict.as_json(),
             "detectors": dict(self.verdict.detectors),
+            **({"differential": list(self.differential)} if self.differential else {}),
             "modes": {
                 name: {
                     "loss": list(mode.loss),
@@ -161,15 +168,18 @@ def run(scenario: Scenario, options: Options, *, progress: Progress | None = Non
     if options.fixed:
         scenario = repaired(scenario)
     bench = _Bench(scenario, options, report)
+    sides = modes.sides_of(bench, options.modes)
     reference = bench.train("reference")
-    modes = {"reference": reference, **{name: bench.train(name, against=reference) for name in ("pinned", "default")}}
-    evidence = bench.evidence(modes["default"])
+    trained = {"reference": reference, **{name: bench.train(name, against=reference) for name in ("pinned", "default")}}
+    evidence = bench.evidence(trained["default"])
+    compared = modes.courses(bench, sides, lockstep=LOCKSTEP_RUNS) if sides else ()
     return Result(
         scenario=scenario,
         options=options,
         evidence=evidence,
         verdict=judge(evidence),
-        modes={name: bench.mode(modes[name], against=reference, default=modes["default"]) for name in MODES},
+        modes={name: bench.mode(trained[name], against=reference, default=trained["default"]) for name in MODES},
+        differential=tuple(modes.record(course, bench.lowered, bench.setup.loss.name) for course in compared),
     )
 
 
@@ -197,11 +207,11 @@ class _Bench:
             least = scenario.least_steps
             raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
         lowered = lower(setup.graph, (setup.loss,), kernels=scenario.kernels)
-        self.planner = _planner(options.allocator, scenario)
-        pins = pin_all if options.pin_leafs else pin_nodes
+        self.planner: Planner = _planner(options.allocator, scenario)
+        self.pin_policy: Pins = pin_all if options.pin_leafs else pin_nodes
         plans = {
             "default": self.planner.plan(lowered.program),
-            "pinned": self.planner.plan(lowered.program, Constraints.of(lowered.program, pins=pins)),
+            "pinned": self.planner.plan(lowered.program, Constraints.of(lowered.program, pins=self.pin_policy)),
             "reference": find("reference").plan(lowered.program),
         }
         self.order: tuple[int, ...] | None = None
@@ -211,11 +221,16 @@ class _Bench:
             plans = {name: said_of(lowered.program, plan) for name, plan in plans.items()}
             self.order = preferring(lowered.program, scenario.streams - 1)
         self.lowered: Lowered = lowered
-        self.program = lowered.program
+        self.program: Program = lowered.program
         self.plans = plans
         self.gradient_values = {self.lowered.value_of[g]: (p, g) for p, g in setup.gradients.items()}
         self.cured: Plan | None = None
         """The plan the smallest cure gives, once that is found."""
+
+    @cached_property
+    def wide(self) -> Lowered:
+        """The program in float64."""
+        return in_float64(self.lowered)
 
     def host(self, steps: int) -> list[HostRun]:
         """What the host does in each of the first `steps` steps."""

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from allocsim.cli.modes import sections
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.evidence import save
 from repro import scenarios
@@ -94,6 +95,10 @@ def run_scenarios(
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,
     allocator: Annotated[str, typer.Option(help="The planner under test: a name or package.module:function.")] = "ggml",
+    modes: Annotated[
+        str,
+        typer.Option(metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."),
+    ] = "",
     runtime: Annotated[Runtime, typer.Option(help="What executes; faults of ggml always run on ggml.")] = Runtime.ENGINE,
     ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")] = None,
     full: Annotated[bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")] = False,
@@ -116,6 +121,7 @@ def run_scenarios(
             pin_leafs=pin_leafs,
             fixed=fixed,
             allocator=allocator,
+            modes=tuple(filter(None, modes.split(","))),
         )
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is Runtime.GGML or isinstance(scenario, GgmlFault)]
@@ -124,7 +130,7 @@ def run_scenarios(
 
         asked = repro_ggml.Asked(
             layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=run_all,
-            refused={"--allocator": allocator != "ggml", "--pin-leafs": pin_leafs} if runtime is Runtime.GGML else {},
+            refused={"--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes)} if runtime is Runtime.GGML else {},
         )  # fmt: skip
         more, skipped = repro_ggml.jobs(left, ggml, asked)
         jobs += more
@@ -135,7 +141,12 @@ def run_scenarios(
 
 def engine_job(scenario: Scenario, options: Options) -> Job:
     """Return the run of a scenario on the engine."""
-    return Job(name=scenario.name, folder=(scenario.name,), go=lambda progress: run(scenario, options, progress=progress))
+    return Job(
+        name=scenario.name,
+        folder=(scenario.name,),
+        go=lambda progress: run(scenario, options, progress=progress),
+        more=lambda result: sections(result.differential),
+    )
 
 
 def _run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:

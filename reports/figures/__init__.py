@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reports.figures.live import live_bytes
     from reports.figures.loss import loss_curves
     from reports.figures.memory import memory_map
+    from reports.figures.modes import mode_errors
     from reports.figures.planners import planner_ratios
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "live_bytes",
     "loss_curves",
     "memory_map",
+    "mode_errors",
     "planner_ratios",
 ]
 
@@ -39,6 +41,7 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     # name: (module, function of a part of the record)
     "loss": ("loss", "loss_curves"),
     "gradients": ("gradients", "gradient_ratio"),
+    "modes": ("modes", "mode_errors"),
     "planners": ("planners", "planner_ratios"),
 }
 
