@@ -4,7 +4,7 @@
 
 An op is `results = kind operands`; `kind!` declares the pair (0, 0), `kind?` declares nothing known. `v:a` is a value in the buffer of
 `a`; any other result has a buffer of its own, named for it, as has what `roles` names. A buffer has 64 bytes and a value the first 32
-of them, so that `a=0 b=32` overlap without either losing a byte that is read.
+of them, so that `a=0 b=32` overlap without either losing a byte that is read. `@cond/then a = f x` is an op of an inlined call or branch.
 """
 
 from typing import Any
@@ -33,14 +33,16 @@ def program(text: str, *, name: str = "p", roles: dict[str, Role] | None = None,
 
     for label, role in (roles or {}).items():
         add(label, role)
-    for clause in text.split(";"):
+    for row in text.split(";"):
+        clause = row.strip()
+        path, clause = clause[1:].split(maxsplit=1) if clause.startswith("@") else ("", clause)
         left, right = clause.split("=") if "=" in clause else ("", clause)
         kind, *operands = right.split()
         role = Role.INPUT if kind == HOST_WRITE else Role.TEMPORARY
         read = [add(word, Role.TEMPORARY) for word in operands]
         made = [add(word, role) for word in left.split()]
         declared = None if kind.endswith("?") else ((0, 0),) if kind.endswith("!") else ()
-        builder.op(kind.rstrip("!?"), read, made, in_place=declared)
+        builder.op(kind.rstrip("!?"), read, made, in_place=declared, meta={"call": path.split("/")} if path else None)
     return builder.build()
 
 

@@ -14,6 +14,7 @@ from allocsim.checks import Violation, check
 from allocsim.cure import used_pairs
 from allocsim.evidence import Evidence
 from allocsim.model import VIEW, Op, Plan, Problem, Program, Run
+from allocsim.verdict.calls import Call, homes
 from allocsim.verdict.records import Witness
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
@@ -33,6 +34,7 @@ class Case:
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
         self._donors: dict[int, Mapping[int, tuple[int, ...]]] = {}
         self._reads: dict[int, Mapping[int, tuple[tuple[int, bool], ...]]] = {}
+        self._homes: dict[int, Mapping[int, Call]] = {}
 
     def run(self, violation: Violation) -> Run | None:
         """The run a violation belongs to, if any."""
@@ -100,6 +102,12 @@ class Case:
         if id(program) not in self._reads:
             self._reads[id(program)] = _reads(program)
         return self._reads[id(program)].get(buffer, ())
+
+    def home(self, program: Program, buffer: int) -> Call | None:
+        """The inlined call or branch a buffer belongs to; None where the program says nothing of calls or no op accesses it."""
+        if id(program) not in self._homes:
+            self._homes[id(program)] = homes(program)
+        return self._homes[id(program)].get(buffer)
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:

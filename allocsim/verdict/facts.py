@@ -86,6 +86,29 @@ def _chain(donors: Mapping[int, tuple[int, ...]], victim: int, writer: int) -> I
         at = came_from[at]
 
 
+def other_call(case: Case, v: Violation) -> bool:
+    """The two buffers belong to different inlined calls or branches."""
+    run, other = case.run(v), case.other_buffer(v)
+    if run is None or v.buffer is None or other is None:
+        return False
+    homes = case.home(run.program, v.buffer), case.home(run.program, other)
+    return None not in homes and homes[0] != homes[1]
+
+
+def not_believed_to_share(case: Case, v: Violation) -> bool:
+    """The belief does not say that one of the two may take the place of the other; so it is where none is known."""
+    problem, other = case.problem(v), case.other_buffer(v)
+    if problem is None or v.buffer is None or other is None:
+        return True
+    pairs = problem.may_share
+    return not any(bool((pairs == pair).all(axis=1).any()) for pair in ((v.buffer, other), (other, v.buffer)))
+
+
+def within_call(case: Case, v: Violation) -> bool:
+    """The buffer belongs to an inlined call or branch."""
+    return v.buffer is not None and bool(case.home(case.program(v), v.buffer))
+
+
 def donated(case: Case, v: Violation) -> bool:
     """An output took the place of an input that was handed over for it, and one of the two is victim or writer."""
     run, other = case.run(v), case.other_buffer(v)

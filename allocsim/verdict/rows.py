@@ -3,8 +3,8 @@
 For a violation the first row that applies decides, so the order of rows is part of the table. No row looks at a name, at which
 scenario ran, or at how anything is numbered; what it asks is in `allocsim.verdict.facts`.
 
-C15 (branches and inlined calls) has no row: control flow is flattened before it gets here, and only `meta`, which nobody
-judges by, could tell. Such a fault is found all the same and named by its mechanism, C01, C02 or C12.
+C15 needs a fact that a flattened program does not have by itself: which ops were a branch or a called graph. Where the document says so
+(`allocsim.verdict.calls`), its rows apply; where it does not, such a fault is found all the same and named by its mechanism, C01, C02, C03 or C12.
 """
 
 from collections.abc import Callable
@@ -60,6 +60,13 @@ ROWS: Final[tuple[Row, ...]] = (
         fault="caller",
         applies=facts.one_buffer,
     ),
+    Row(
+        kinds=("UnsafeInPlace",),
+        evidence="operand and result are buffers of different inlined calls or branches, laid over each other though nobody believed they may",
+        class_="C15",
+        fault="plan",
+        applies=facts.every(facts.other_call, facts.not_believed_to_share),
+    ),
     Row(kinds=("UnsafeInPlace",), evidence="the pair used is not declared, or not exact", class_="C03", fault="plan"),
     Row(
         kinds=STALE,
@@ -114,6 +121,13 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         kinds=STALE,
+        evidence="victim and writer are buffers of different inlined calls or branches",
+        class_="C15",
+        fault="plan",
+        applies=facts.other_call,
+    ),
+    Row(
+        kinds=STALE,
         evidence="the host reads it, and the planner was told",
         class_="C05",
         fault="plan",
@@ -157,6 +171,13 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         kinds=("Overlap",),
+        evidence="the two are buffers of different inlined calls or branches",
+        class_="C15",
+        fault="plan",
+        applies=facts.other_call,
+    ),
+    Row(
+        kinds=("Overlap",),
         evidence="the last use missed is a view's",
         class_="C02",
         fault="plan",
@@ -172,6 +193,13 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(kinds=("Overlap",), evidence="beliefs hold; the placement laid live buffers over each other", class_="C12", fault="plan"),
     Row(kinds=("ResultsOverlap",), evidence="one slot bound to two results", class_="C11", fault="plan"),
     Row(kinds=("WriteToReadOnly",), evidence="an op writes into a read-only buffer", class_="C11", fault="caller"),
+    Row(
+        kinds=("Unplaced",),
+        evidence="a buffer of an inlined call or branch was left out of the plan",
+        class_="C15",
+        fault="plan",
+        applies=facts.within_call,
+    ),
     Row(
         kinds=SLOTS,
         evidence="the slot does not fit its buffer",

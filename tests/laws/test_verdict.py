@@ -48,7 +48,9 @@ class Shuffled:
             builder.value(f"t{index}", home, value.dtype, value.shape, strides=value.strides, offset=value.offset)
         for op in old.ops:
             operands, results = (tuple(self.value_of[list(values)].tolist()) for values in (op.operands, op.results))
-            builder.op(op.kind, operands, results, name="op", in_place=op.in_place, stream=op.stream, after=op.after)
+            path = old.ops.meta.get(op.step, {}).get("call")
+            meta = {"call": [f"c{part!r}" for part in path]} if path else None
+            builder.op(op.kind, operands, results, name="op", in_place=op.in_place, stream=op.stream, after=op.after, meta=meta)
         return builder.build()
 
     def column(self, old):
