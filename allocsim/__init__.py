@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from allocsim.explanation import explain
+    from allocsim.fingerprints import fingerprint
     from allocsim.interchange import as_program, from_networkx, to_networkx
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
     from allocsim.recorder import Recorder
@@ -52,6 +53,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "UnknownNameError",
     ),
     "allocsim.explanation": ("explain",),
+    "allocsim.fingerprints": ("fingerprint",),
     "allocsim.interchange": ("as_program", "from_networkx", "to_networkx"),
     "allocsim.model": (
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
@@ -101,6 +103,7 @@ __all__ = [
     "describe",
     "dumps",
     "explain",
+    "fingerprint",
     "from_networkx",
     "loads",
     "plan_of",

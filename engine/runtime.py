@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from allocsim.fingerprints import fingerprint
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
 from engine.lower import Lowered
 
@@ -72,7 +73,8 @@ class Runtime:
             EngineError: the plan is not of this program or cannot be bound; a parameter is missing, unknown or misshapen.
         """
         if plan.program is not lowered.program:
-            raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}")
+            made, runs = (fingerprint(program) for program in (plan.program, lowered.program))
+            raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan
         self._allocate = allocate or _block

@@ -3,7 +3,8 @@
 Exit status 0 where all files pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where one
 cannot be read; the others are judged all the same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count",
 "truncated", "violations", "warnings", "stats"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
-`--max-peak` an entry also says what is `new` and whether it `passes`.
+`--max-peak` an entry also says what is `new` and whether it `passes`. Plans laid beside another program than they were made for are named
+(`misfits`, `allocsim.fingerprints`); what that does to any byte is for the judge to say.
 
 `--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
 allow, and shows the first number that comes out wrong (`engine.explore`). A file whose ops the engine cannot run is refused.
@@ -27,6 +28,7 @@ from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, pri
 from allocsim.description import describe
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
+from allocsim.fingerprints import misfits
 from allocsim.formats import load
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
@@ -82,9 +84,14 @@ def check(
             continue
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
         orders = {} if explored is None else {"explore": explored}
-        entries.append({"file": path, **report_entry(outcome.report), **gates, **orders})
+        strange = misfits(document)
+        entries.append(
+            {"file": path, **report_entry(outcome.report), **gates, **orders, **({"misfits": strange} if strange else {})}
+        )
         if not as_json:
             print_report(path, outcome.report)
+            for line in strange:
+                print_line(f"  {line}")
             print_explored(explored or [])
             _print_gates(outcome)
             _print_explained(document, outcome, shown)

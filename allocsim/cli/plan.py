@@ -2,7 +2,8 @@
 
 What the document's first problem for a program pins, keeps apart and fixes is what the planner is told; the rest it believes
 anew; a program without ops (a solver's instance) is placed by its problem as it stands. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
-them. A session of the document is kept, its runs now under the new plans.
+them. A session of the document is kept, its runs now under the new plans. What is written says in its `meta` which program and pins each
+plan was made for (`allocsim.fingerprints`).
 
 What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound (`allocsim check`).
 """
@@ -17,6 +18,7 @@ from allocsim.allocators import PINS, Constraints, Planner, bounds, find, pin_va
 from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
+from allocsim.fingerprints import fingerprint_of, stamped
 from allocsim.formats import load
 from allocsim.liveness import lower_bound
 from allocsim.model import Bools, Document, Plan, Problem, Program, Run
@@ -47,7 +49,7 @@ def plan(
     for made in over:
         print_error(f"program {made.program.name!r} needs {made.peak_bytes} bytes; {budget} are allowed")
     if out is not None and not over:
-        write(_replanned(document, plans), out)
+        write(_replanned(document, [stamped(made) for made in plans]), out)
     return int(bool(over))
 
 
@@ -103,6 +105,7 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
             "program": made.program.name,
             "allocator": allocator,
             "buffers": len(made.program.buffers),
+            "fingerprint": fingerprint_of(made),
             "peak_bytes": made.peak_bytes,
             "lower_bound_bytes": _bound(made),
         }

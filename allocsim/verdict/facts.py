@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from allocsim.checks import Violation
+from allocsim.fingerprints import same_program
 from allocsim.model import HOST_READ, HOST_WRITE, Op, Role
 from allocsim.verdict.case import Case, own_values
 
@@ -32,7 +33,7 @@ def stale_plan(case: Case, v: Violation) -> bool:
     if v.plan is None or v.program is None:
         return False
     document = case.evidence.document
-    return document.plans[v.plan].program is not document.programs[v.program]
+    return not same_program(document.plans[v.plan].program, document.programs[v.program])
 
 
 def not_apart(_case: Case, v: Violation) -> bool:

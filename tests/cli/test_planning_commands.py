@@ -124,3 +124,19 @@ def test_bad_input_is_one_line_and_status_two(arguments, message, instance, tmp_
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_plan_is_stamped_and_beside_another_program_it_is_named(instance, tmp_path):
+    out = tmp_path / "planned.json"
+    done = allocsim("plan", instance, "--allocator", "exact", "-o", out, "--json")
+    document = json.loads(out.read_text())
+    stamp = document["plans"][0]["meta"]["fingerprint"]
+    assert json.loads(done.stdout)["plans"][0]["fingerprint"] == stamp
+    assert "made for" not in allocsim("check", out).stdout
+
+    document["programs"][0]["buffers"][0]["alignment"] = 2
+    out.write_text(json.dumps(document))
+    said = allocsim("check", out).stdout
+    assert f"plan 0: was made for another program: its fingerprint is {stamp}" in said
+    (entry,) = json.loads(allocsim("check", out, "--json").stdout)["files"]
+    assert len(entry["misfits"]) == 1
