@@ -106,5 +106,12 @@ CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
     "cross_entropy_loss": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
     "cross_entropy_loss_back": _each(lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]),
     "opt_step_sgd": _each(lambda r, n: [_call((r, n), (r, n), (2,), to=(r, n)), _call((2,), (2,), (2,), to=(2,))]),
+    **{
+        kind: _each(lambda r, n: [_call((r, n), (r, n), (1,), to=(r, n)), _call((1,), (1,), (1,), to=(1,))])
+        for kind in ("adamw_m", "adamw_v")
+    },
+    "opt_step_adamw": _each(
+        lambda r, n: [_call((r, n), (r, n), (r, n), (5,), to=(r, n)), _call((5,), (5,), (5,), (5,), to=(5,))]
+    ),
 }
 """kind -> its cases."""

@@ -9,7 +9,8 @@ there; infinities and NaN are results like any other, without a warning. Only wh
 a slot, a value outside its arena, an address that is no multiple of the item size.
 
 Parameters that are read-only are used where they are, without a copy (unless their slot is in an arena); those that training
-changes are copied, so that several runtimes can start from the same arrays. States start as zeros.
+changes are copied, so that several runtimes can start from the same arrays. States start as zeros. What `resident` names is used where
+it is in either case: several runtimes then work on the same weights and states.
 
 Two executors do the same to the bit, under any plan: `calls` is a list of bound functions called from Python, some 0.5 us an op; `tape` plays
 all ops in one call of compiled code (`engine.tape`), some 0.02 us an op, and binds alike ops at once. Whoever looks at single
@@ -57,6 +58,7 @@ class Runtime:
         plan: Plan,
         *,
         parameters: Mapping[str, Array] | None = None,
+        resident: Mapping[str, Array] | None = None,
         threads: int | None = 1,
         allocate: Allocate | None = None,
         executor: str = "calls",
@@ -67,6 +69,8 @@ class Runtime:
             lowered: what to run.
             plan: a plan of `lowered.program`; for a plan made for another program, make one of this program from its slots.
             parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
+            resident: name -> array for trainable parameters and states that are to lie in the caller's memory: neither copied nor
+                zeroed, changed by every run. Their slots must be outside the arenas.
             threads: BLAS threads of this process until `close`; None leaves them alone.
             allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
                 it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
@@ -87,7 +91,7 @@ class Runtime:
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
         self._limits: Any = None
-        blocks = self._place(dict(parameters or {}))
+        blocks = self._place(dict(parameters or {}), dict(resident or {}))
         self.blocks: tuple[tuple[NDArray[np.uint8], int], ...] = tuple(blocks)
         """For each buffer the memory it lies in, and where it begins there."""
         _check_placed(lowered.program, self.blocks)
@@ -230,18 +234,24 @@ class Runtime:
             elif not self.lowered.tensors[step].reset:
                 raise EngineError(f"input {name!r} is not given and not skipped")
 
-    def _place(self, parameters: dict[str, Array]) -> list[tuple[NDArray[np.uint8], int]]:
+    def _place(self, parameters: dict[str, Array], resident: dict[str, Array]) -> list[tuple[NDArray[np.uint8], int]]:
         """Return (memory, offset) for each buffer, with persistent content laid in buffer order."""
         buffers, plan = self.lowered.program.buffers, self.plan
         leafs = {tensor.name: tensor for tensor in self.lowered.graph.leafs if tensor.role == Role.PARAMETER}
         for name in parameters:
             if name not in leafs:
                 raise EngineError(f"{name!r} is no parameter of {self.lowered.graph!r}")
+        shared = {name: _resident(name, array, self.lowered) for name, array in resident.items()}
         blocks: list[tuple[NDArray[np.uint8], int]] = []
         for index, name in enumerate(buffers.names):
             arena, offset, nbytes = int(plan.arena[index]), int(plan.offset[index]), int(buffers.nbytes[index])
             if arena == UNPLACED and nbytes:
                 raise EngineError(f"buffer {name!r} has no slot in {plan!r}")
+            if name in shared:
+                if arena >= 0:
+                    raise EngineError(f"{name!r} is resident, but its slot is in an arena of {plan!r}")
+                blocks.append((shared[name], 0))
+                continue
             data: Array | None = None
             if buffers.role[index] == Role.PARAMETER:
                 tensor = leafs[name]
@@ -357,6 +367,17 @@ def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
 
 EXECUTORS: Final[Mapping[str, Callable[[Runtime], tuple[Call, ...]]]] = {"calls": _bind_calls, "tape": _bind_tape}
 """Name -> what binds the ops of a runtime and returns what a run calls, in order."""
+
+
+def _resident(name: str, array: Array, lowered: Lowered) -> NDArray[np.uint8]:
+    """Return the bytes of an array that is to be a weight or a state."""
+    found = next((leaf for leaf in lowered.graph.leafs if leaf.name == name), None)
+    if found is None or not (found.trainable or found.role == Role.STATE):
+        raise EngineError(f"{name!r} is neither a trainable parameter nor a state of {lowered.graph!r}")
+    data = _check_array(name, array, found.shape, NUMPY_DTYPES[found.dtype])
+    if not data.flags.c_contiguous or not data.flags.writeable:
+        raise EngineError(f"{found} is resident in an array that is not C-contiguous and writeable")
+    return data.reshape(-1).view(np.uint8)
 
 
 def _check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

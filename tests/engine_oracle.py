@@ -146,6 +146,9 @@ MEANING = {
     "cross_entropy_loss": cross_entropy,
     "add_inplace": lambda acc, g: acc + g,
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,
+    "adamw_m": lambda m, g, beta: m * beta[0] + g * (1 - beta[0]),
+    "adamw_v": lambda v, g, beta: v * beta[0] + g * g * (1 - beta[0]),
+    "opt_step_adamw": lambda w, m, v, hp: w * (1 - hp[0] * hp[2]) - hp[0] * (m * hp[3]) / (np.sqrt(v * hp[4]) + hp[1]),
 }
 
 

@@ -4,7 +4,7 @@
     function(*args)                                                              # each run
 
 Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the result over *every* source of the
-same layout; and the mutated operand of ops that write into one (`opt_step_sgd`, `add_inplace`). All other ops declare nothing. A
+same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`). All other ops declare nothing. A
 declaration is a promise, not a finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
 
 Importing this package neither loads numba nor compiles anything.
@@ -99,7 +99,10 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "swiglu": {"one_pass": Kernel(bind=rowwise.bind_elements("swiglu"), note="GLU is not on ggml's list")},
         "cross_entropy_loss": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss)},
         "cross_entropy_loss_back": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back)},
-        "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_opt_step_sgd, in_place=_FIRST)},
+        "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_step("opt_step_sgd", 2), in_place=_FIRST)},
+        "adamw_m": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_m", 1), in_place=_FIRST)},
+        "adamw_v": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_v", 1), in_place=_FIRST)},
+        "opt_step_adamw": {"one_pass": Kernel(bind=rowwise.bind_step("opt_step_adamw", 5), in_place=_FIRST)},
         "add_inplace": {"numpy": Kernel(bind=ew.bind_binary("add_inplace", np.add), in_place=_FIRST)},
     }  # fmt: skip
 

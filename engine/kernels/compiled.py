@@ -696,6 +696,46 @@ def opt_step_sgd(w: Any, g: Any, hp: Any, out: Any) -> None:
         _copy(block, o)
 
 
+@_kernel
+def adamw_m(m: Any, g: Any, beta: Any, out: Any) -> None:
+    """Write out = m * beta + g * (1 - beta). m, g, out: (n,); beta: (1,)."""
+    block = _block(out)
+    keep = beta[0]
+    take = m.dtype.type(1) - keep
+    for start in range(0, m.size, BLOCK):
+        a, b, o = m[start : start + BLOCK], g[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = a[i] * keep + b[i] * take
+        _copy(block, o)
+
+
+@_kernel
+def adamw_v(v: Any, g: Any, beta: Any, out: Any) -> None:
+    """Write out = v * beta + g * g * (1 - beta). v, g, out: (n,); beta: (1,)."""
+    block = _block(out)
+    keep = beta[0]
+    take = v.dtype.type(1) - keep
+    for start in range(0, v.size, BLOCK):
+        a, b, o = v[start : start + BLOCK], g[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = a[i] * keep + b[i] * b[i] * take
+        _copy(block, o)
+
+
+@_kernel
+def opt_step_adamw(w: Any, m: Any, v: Any, hp: Any, out: Any) -> None:
+    """Write out = w * (1 - alpha * wd) - alpha * (m * beta1h) / (sqrt(v * beta2h) + eps), hp as `engine.ops.optim`. hp: (5,)."""
+    block = _block(out)
+    alpha, eps = hp[0], hp[1]
+    keep = w.dtype.type(1) - alpha * hp[2]
+    for start in range(0, w.size, BLOCK):
+        a, b, c = w[start : start + BLOCK], m[start : start + BLOCK], v[start : start + BLOCK]
+        o = out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = a[i] * keep - alpha * (b[i] * hp[3]) / (np.sqrt(c[i] * hp[4]) + eps)
+        _copy(block, o)
+
+
 # ------------------------------------------------------------------------------------------------------------ the door
 
 

@@ -174,10 +174,17 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
     return call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)
 
 
-@on_dense
-def bind_opt_step_sgd(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    """(w, g, hp[2]) -> w * (1 - alpha * decay) - alpha * g, hp = (alpha, decay)."""
-    (w, g, hp), (out,) = operands, results
-    same_shapes("opt_step_sgd", w, g, out)
-    require(hp.size == 2 and hp.dtype == w.dtype, f"opt_step_sgd: hp must be {w.dtype}[2], got {hp.dtype}{list(hp.shape)}")
-    return call("opt_step_sgd", flat(w), flat(g), flat(hp), flat(out))
+def bind_step(name: str, hyper: int) -> Bind:
+    """(target, others.., hp) of one shape -> that shape; `name` is the compiled kernel, hp has `hyper` entries."""
+
+    @on_dense
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        *arrays, hp = operands
+        (out,) = results
+        same_shapes(name, *arrays, out)
+        require(
+            hp.size == hyper and hp.dtype == out.dtype, f"{name}: hp must be {out.dtype}[{hyper}], got {hp.dtype}{list(hp.shape)}"
+        )
+        return call(name, *map(flat, arrays), flat(hp), flat(out))
+
+    return bind

@@ -10,7 +10,9 @@ are `[out, in]` as `mul_mat` wants them. A layer is
     x    = x + attn_output(cont(permute(mul_mat(v, kq))))
     x    = x + ffn_down(silu(ffn_gate(g)) * ffn_up(g))     where g = mul(rms_norm(x), ffn_norm)
 
-and an adapted projection `p(h)` is `mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with
+With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have a leading axis of B.
+
+And an adapted projection `p(h)` is `mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with
 the order, it is the graph of the captured ggml plans (a test compares them).
 
 Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn_q.lora_a`, `output_norm`, `sgd.hp`; results of
@@ -18,7 +20,7 @@ projections `layer.3.attn_q`. What this module does not see: data layout in memo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, Final, Literal
 
@@ -29,11 +31,23 @@ from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
+from engine.training.model import Model, Shapes
 
 Array = NDArray[Any]
 
 HYPER: Final = "sgd.hp"
 """Parameter that holds learning rate and weight decay."""
+
+PROJECTIONS: Final = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+"""Target of an adapter -> name of the projection."""
 
 _DTYPES: Final = {"f32": np.float32, "f64": np.float64}
 
@@ -49,7 +63,9 @@ class LlamaConfig:
     kv_heads: int = 2
     vocab: int = 96
     seq: int = 8
-    """Positions of the one sequence (T)."""
+    """Positions of a sequence (T)."""
+    batch: int = 1
+    """Sequences (B)."""
     rope_theta: float = 10000.0
     eps: float = 1e-5
     tied: bool = True
@@ -59,21 +75,24 @@ class LlamaConfig:
     alpha: float = 8.0
     """Adapters are scaled by alpha / rank."""
     targets: tuple[str, ...] = ("q", "v")
-    """Which of q, k, v and o are adapted."""
+    """Which of q, k, v, o, gate, up and down are adapted."""
+    full: bool = False
+    """Whether every weight is trained, not only adapters or targets."""
     glu: Literal["swiglu", "silu"] = "swiglu"
     """One fused op, or silu and mul."""
     dtype: Literal["f32", "f64"] = "f32"
 
     def __post_init__(self) -> None:
         """Raise EngineError unless the sizes fit together."""
-        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq"):
+        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "batch"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.hidden % self.heads or self.heads % self.kv_heads or (self.hidden // self.heads) % 2:
             sizes = f"hidden {self.hidden}, heads {self.heads}, kv_heads {self.kv_heads}"
             raise EngineError(f"{sizes}: heads must divide hidden into even parts, and kv_heads must divide heads")
-        if self.rank < 0 or not self.targets or not set(self.targets) <= set("qkvo"):
-            raise EngineError(f"rank {self.rank} and targets {self.targets}: at least one of q, k, v, o, and no negative rank")
+        if self.rank < 0 or not self.targets or not set(self.targets) <= set(PROJECTIONS):
+            known = ", ".join(PROJECTIONS)
+            raise EngineError(f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank")
         if self.glu not in ("swiglu", "silu") or self.dtype not in _DTYPES:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
 
@@ -192,67 +211,102 @@ def init_parameters(
 def batch(config: LlamaConfig, *, seed: int) -> dict[str, Array]:
     """Return the inputs of one run: a seeded sequence, its next tokens as one-hot labels, a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
+    if config.batch != 1:
+        raise EngineError(f"batch is {config.batch}; the one seeded sequence is for a batch of 1")
     steps = config.seq
     sequence = np.random.default_rng(seed).integers(0, config.vocab, steps + 1, dtype=np.int32)
     labels = np.zeros((steps, config.vocab), dtype=dtype)
     labels[np.arange(steps), sequence[1:]] = 1
-    mask = np.triu(np.full((steps, steps), -np.inf, dtype=dtype), 1)
     return {
         "tokens": sequence[:-1].copy(),
-        "positions": np.arange(steps, dtype=np.int32),
-        "mask": mask,
+        **constants(config),
         "labels": labels,
         SEED: np.ones(1, dtype=dtype),
     }
 
 
+def constants(config: LlamaConfig) -> dict[str, Array]:
+    """Return the inputs that are the same for every batch: positions of all rows, and the causal mask [T, T]."""
+    steps = config.seq
+    return {
+        "positions": np.tile(np.arange(steps, dtype=np.int32), config.batch),
+        "mask": np.triu(np.full((steps, steps), -np.inf, dtype=_DTYPES[config.dtype]), 1),
+    }
+
+
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
+    """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
+
+    def sized(shapes: Shapes) -> LlamaConfig:
+        sequences, steps = shapes["tokens"]
+        return replace(config, batch=sequences, seq=steps)
+
+    return Model(
+        name=f"llama-{config.layers}L",
+        build=lambda graph, shapes: _forward(graph, sized(shapes)),
+        parameters={name: array for name, array in parameters.items() if name != HYPER},
+        constants=lambda shapes: constants(sized(shapes)),
+    )
+
+
 def _forward(graph: Graph, config: LlamaConfig) -> Tensor:
-    tokens = graph.input("tokens", (config.seq,), "i32")
-    positions = graph.input("positions", (config.seq,), "i32")
+    rows = config.batch * config.seq
+    tokens = graph.input("tokens", (rows,), "i32")
+    positions = graph.input("positions", (rows,), "i32")
     mask = graph.input("mask", (config.seq, config.seq), config.dtype)
-    table = graph.parameter("token_embd", (config.vocab, config.hidden), config.dtype)
+    table = graph.parameter("token_embd", (config.vocab, config.hidden), config.dtype, trainable=config.full)
     x = graph.op("get_rows", table, tokens, name="embd")
     for layer in range(config.layers):
         with graph.scope(f"layer.{layer}", layer=layer):
             x = graph.op("add", x, _attention(graph, config, x, positions, mask), name="attn_residual")
             x = graph.op("add", x, _feed_forward(graph, config, x), name="ffn_residual")
     x = _norm(graph, config, x, "output_norm")
-    head = table if config.tied else graph.parameter("output.weight", (config.vocab, config.hidden), config.dtype)
+    if config.tied:
+        return graph.op("mul_mat", table, x, name="logits")
+    head = graph.parameter("output.weight", (config.vocab, config.hidden), config.dtype, trainable=config.full)
     return graph.op("mul_mat", head, x, name="logits")
 
 
 def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-    steps, size = config.seq, config.head_size
+    size, rows = config.head_size, config.batch * config.seq
     h = _norm(graph, config, x, "attn_norm")
 
     def heads(target: str, count: int) -> Tensor:
-        return graph.op("reshape", _project(graph, config, h, target, count * size), shape=(steps, count, size))
+        return graph.op("reshape", _project(graph, config, h, target, count * size), shape=(rows, count, size))
+
+    def arranged(x: Tensor, axes: tuple[int, int, int]) -> Tensor:
+        """Return [T, heads, hd] permuted, each sequence for itself."""
+        if config.batch == 1:
+            return graph.op("permute", x, axes=axes)
+        apart = graph.op("reshape", x, shape=(config.batch, config.seq, *x.shape[1:]))
+        return graph.op("permute", apart, axes=(0, *(axis + 1 for axis in axes)))
 
     def rotated(target: str, count: int) -> Tensor:
         turned = graph.op("rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope")
-        return graph.op("permute", turned, axes=(1, 0, 2))
+        return arranged(turned, (1, 0, 2))
 
     q, k = rotated("q", config.heads), rotated("k", config.kv_heads)
-    v = graph.op("cont", graph.op("permute", heads("v", config.kv_heads), axes=(1, 2, 0)), name="v_heads")
+    v = graph.op("cont", arranged(heads("v", config.kv_heads), (1, 2, 0)), name="v_heads")
     scores = graph.op("mul_mat", k, q, name="kq")
     weights = graph.op("soft_max", scores, mask, scale=1 / sqrt(size), name="kq_soft_max")
-    mixed = graph.op("permute", graph.op("mul_mat", v, weights, name="kqv"), axes=(1, 0, 2))
-    merged = graph.op("cont", mixed, shape=(steps, config.hidden), name="kqv_merged")
+    mixed = graph.op("mul_mat", v, weights, name="kqv")
+    back = graph.op("permute", mixed, axes=(1, 0, 2) if config.batch == 1 else (0, 2, 1, 3))
+    merged = graph.op("cont", back, shape=(rows, config.hidden), name="kqv_merged")
     return _project(graph, config, merged, "o", config.hidden)
 
 
 def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:
     h = _norm(graph, config, x, "ffn_norm")
-    gate, up = (_linear(graph, config, h, name, config.ffn) for name in ("ffn_gate", "ffn_up"))
+    gate, up = (_project(graph, config, h, target, config.ffn) for target in ("gate", "up"))
     if config.glu == "swiglu":
         mixed = graph.op("swiglu", gate, up, name="ffn_swiglu")
     else:
         mixed = graph.op("mul", graph.op("silu", gate, name="ffn_silu"), up, name="ffn_par")
-    return _linear(graph, config, mixed, "ffn_down", config.hidden)
+    return _project(graph, config, mixed, "down", config.hidden)
 
 
 def _norm(graph: Graph, config: LlamaConfig, x: Tensor, name: str) -> Tensor:
-    gain = graph.parameter(name, (config.hidden,), config.dtype)
+    gain = graph.parameter(name, (config.hidden,), config.dtype, trainable=config.full)
     normed = graph.op("rms_norm", x, eps=config.eps, name=f"{name}.normed")
     return graph.op("mul", normed, gain, name=f"{name}.scaled")
 
@@ -260,12 +314,12 @@ def _norm(graph: Graph, config: LlamaConfig, x: Tensor, name: str) -> Tensor:
 def _linear(
     graph: Graph, config: LlamaConfig, h: Tensor, name: str, width: int, *, trainable: bool = False, result: str = ""
 ) -> Tensor:
-    weight = graph.parameter(f"{name}.weight", (width, h.shape[-1]), config.dtype, trainable=trainable)
+    weight = graph.parameter(f"{name}.weight", (width, h.shape[-1]), config.dtype, trainable=trainable or config.full)
     return graph.op("mul_mat", weight, h, name=result or name)
 
 
 def _project(graph: Graph, config: LlamaConfig, h: Tensor, target: str, width: int) -> Tensor:
-    name = "attn_output" if target == "o" else f"attn_{target}"
+    name = PROJECTIONS[target]
     adapted = target in config.targets
     if not adapted or not config.rank:
         return _linear(graph, config, h, name, width, trainable=adapted)

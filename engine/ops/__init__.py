@@ -32,6 +32,9 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "cross_entropy_loss_back",
         "add_inplace",
         "opt_step_sgd",
+        "adamw_m",
+        "adamw_v",
+        "opt_step_adamw",
     }
 )
 """Kinds without any derivative, listed so that silence is never a rule (a test compares the list with the table)."""

@@ -1,21 +1,47 @@
-"""Optimiser steps: mutations of a weight.
+"""Optimiser steps: mutations of a weight and of its moments.
 
-`opt_step_sgd(w, g, hp)` with `hp = (alpha, wd)` writes `w * (1 - alpha * wd) - alpha * g` over `w`.
+| kind | writes | over |
+|---|---|---|
+| opt_step_sgd(w, g, hp) | w (1 - alpha wd) - alpha g | w |
+| adamw_m(m, g, beta) | m beta + g (1 - beta) | m |
+| adamw_v(v, g, beta) | v beta + g g (1 - beta) | v |
+| opt_step_adamw(w, m, v, hp) | w (1 - alpha wd) - alpha (m beta1h) / (sqrt(v beta2h) + eps) | w |
+
+`hp` is (alpha, wd) for SGD and (alpha, eps, wd, beta1h, beta2h) for AdamW, with beta1h = 1 / (1 - beta1 ** t) and beta2h likewise
+for the t-th step, t from 1; `beta` has one entry. ggml's `opt_step_adamw` is one op that also writes two of its sources, by the same
+formulas; here each write is an op of its own, so that a planner and a detector see it. Source: Loshchilov and Hutter, Decoupled
+Weight Decay Regularization, 2019, as ggml computes it (`ggml_compute_forward_opt_step_adamw_f32`).
 """
 
-from typing import Any
+from typing import Any, Final
 
 from allocsim.errors import EngineError
 from engine.ops.rule import Layout, Rule, Sources, floating, same_shape
 
-
-def _sgd(sources: Sources, params: dict[str, Any]) -> Layout:
-    del params
-    w, g, hp = sources
-    same_shape(w, g)
-    if hp.shape != (2,):
-        raise EngineError(f"{hp} must have shape (2,): learning rate and weight decay")
-    return Layout(shape=w.shape, dtype=floating(w, g, hp))
+SGD_HYPER: Final = ("alpha", "wd")
+ADAMW_HYPER: Final = ("alpha", "eps", "wd", "beta1h", "beta2h")
+MOMENT_HYPER: Final = ("beta",)
+"""What the entries of `hp` are, in order."""
 
 
-RULES = (Rule(kind="opt_step_sgd", arguments=("w", "g", "hp"), shape=_sgd, mutates=0),)
+def _step(names: tuple[str, ...]) -> Any:
+    """Return the shape rule of (target, others.., hp): shaped like the target, hp with one entry for each name."""
+
+    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
+        del params
+        target, *others, hp = sources
+        for other in others:
+            same_shape(target, other)
+        if hp.shape != (len(names),):
+            raise EngineError(f"{hp} must have shape ({len(names)},): {', '.join(names)}")
+        return Layout(shape=target.shape, dtype=floating(*sources))
+
+    return rule
+
+
+RULES = (
+    Rule(kind="opt_step_sgd", arguments=("w", "g", "hp"), shape=_step(SGD_HYPER), mutates=0),
+    Rule(kind="adamw_m", arguments=("m", "g", "beta"), shape=_step(MOMENT_HYPER), mutates=0),
+    Rule(kind="adamw_v", arguments=("v", "g", "beta"), shape=_step(MOMENT_HYPER), mutates=0),
+    Rule(kind="opt_step_adamw", arguments=("w", "m", "v", "hp"), shape=_step(ADAMW_HYPER), mutates=0),
+)

@@ -65,6 +65,7 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
     labels = (softmax(3 * normal(3, n)) * 1.3).astype(dtype).astype("f8")
     mean_square = (x * x).mean(-1, keepdims=True) + EPS
     hp = np.array([0.125, 0.0625])
+    beta, adam = np.array([0.875]), np.array([0.0078125, 0.001953125, 0.0625, 2.0, 3.0])
     match kind:
         case "get_rows":
             return Call(operands=[x, ids], shape=(3, n), want=x[ids])
@@ -130,6 +131,13 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             return Call(operands=[np.array([2.5]), y, labels], shape=y.shape, want=want)
         case "opt_step_sgd":
             return Call(operands=[x, y, hp], shape=x.shape, want=x * (1 - hp[0] * hp[1]) - hp[0] * y)
+        case "adamw_m":
+            return Call(operands=[x, y, beta], shape=x.shape, want=x * 0.875 + y * 0.125)
+        case "adamw_v":
+            return Call(operands=[x * x, y, beta], shape=x.shape, want=x * x * 0.875 + y * y * 0.125)
+        case "opt_step_adamw":
+            want = x * (1 - adam[0] * adam[2]) - adam[0] * (y * adam[3]) / (np.sqrt(x * x * adam[4]) + adam[1])
+            return Call(operands=[x, y, x * x, adam], shape=x.shape, want=want)
         case kind if kind in FUNCTIONS:
             z = abs(x) + 0.25 if kind in ("log", "sqrt") else x
             z = z.astype(dtype).astype("f8")
@@ -201,7 +209,7 @@ FUNCTIONS = {
 
 def aligned(values: np.ndarray, offset: int = 0) -> np.ndarray:
     """Return a dense copy whose first element lies `offset` bytes behind a multiple of 4096."""
-    raw = np.zeros(values.nbytes + 8192, np.uint8)
+    raw = np.zeros(values.nbytes + 4096 + offset, np.uint8)
     start = -raw.ctypes.data % 4096 + offset
     copy = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values

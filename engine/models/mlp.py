@@ -1,0 +1,56 @@
+"""A multi-layer perceptron: `mul_mat` and a bias for each layer, an activation between them.
+
+Weights `layer.0.weight` [out, in] and `layer.0.bias` [out]; input `data` [batch, ...], read as rows. With sizes (2, 16, 16, 1), tanh or
+relu and the loss `mean_squared_error` this is micrograd's classifier, all neurons of a layer at once.
+"""
+
+from collections.abc import Mapping
+from math import prod, sqrt
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.graph import Graph, Tensor
+from engine.training.model import Model, Shapes
+
+ACTIVATIONS: Final = ("relu", "tanh", "gelu", "gelu_erf", "silu", "sigmoid", "softplus")
+
+
+def mlp(sizes: tuple[int, ...], *, activation: str = "relu", seed: int = 0, name: str = "mlp") -> Model:
+    """Return a model of f32 weights; `sizes` are the widths from the data to the outputs.
+
+    Weights are normal with standard deviation sqrt(2 / in) before a relu and 1 / sqrt(in) otherwise, biases 0. Raises EngineError for
+    sizes or an activation that make no model.
+    """
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise EngineError(f"sizes {sizes}: at least two widths, each at least 1")
+    if activation not in ACTIVATIONS:
+        raise EngineError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+
+    def build(graph: Graph, shapes: Shapes) -> Tensor:
+        batch = shapes["data"][0]
+        if prod(shapes["data"][1:]) != sizes[0]:
+            raise EngineError(f"data of shape {shapes['data']} has {prod(shapes['data'][1:])} numbers a row; {name} takes {sizes[0]}")
+        x = graph.input("data", (batch, sizes[0]))
+        for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+            with graph.scope(f"layer.{layer}", layer=layer):
+                if layer:
+                    x = graph.op(activation, x, name=activation)
+                weight = graph.parameter("weight", (fan_out, fan_in), trainable=True)
+                bias = graph.parameter("bias", (fan_out,), trainable=True)
+                x = graph.op("add", graph.op("mul_mat", weight, x, name="product"), bias, name="sum")
+        return x
+
+    return Model(name=name, build=build, parameters=_weights(sizes, activation, seed))
+
+
+def _weights(sizes: tuple[int, ...], activation: str, seed: int) -> Mapping[str, NDArray[Any]]:
+    generator = np.random.default_rng(seed)
+    made: dict[str, NDArray[Any]] = {}
+    for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        width = sqrt((2 if activation == "relu" else 1) / fan_in)
+        made[f"layer.{layer}.weight"] = generator.normal(0, width, (fan_out, fan_in)).astype(np.float32)
+        made[f"layer.{layer}.bias"] = np.zeros(fan_out, dtype=np.float32)
+    return made

@@ -1,0 +1,51 @@
+"""Training: datasets, losses, optimizers, logical batches, validation and checkpoints, with all memory planned.
+
+    from engine.training import Dataset, Settings, fit
+    fitted = fit(models.mlp((2, 16, 2)), Dataset.of(points, classes), Settings(epochs=50, batch=20))
+
+The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, runtime of each build; shared weights and moments) ->
+`Result`s; `fit` drives it, `checkpoint` saves it. Capabilities and their meaning are those of ggml's ggml-opt.
+
+| file | room for |
+|---|---|
+| `losses.py`, `optimizers.py`, `schedules.py` | a new row |
+| `dataset.py` | what a batch is taken from |
+| `trainer.py` | one step: graphs, plans, memory |
+| `course.py`, `loop.py` | settings and position; epochs |
+| `checkpoint.py` | what a resumed run needs |
+| `config.py` | `allocsim train CONFIG.toml` |
+"""
+
+from engine.training.course import Course, Epoch, Settings, Split
+from engine.training.dataset import Dataset
+from engine.training.loop import Fitted, Progress, epoch, fit
+from engine.training.losses import LOSSES
+from engine.training.model import Model
+from engine.training.optimizers import OPTIMIZERS
+from engine.training.results import Result
+from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear
+from engine.training.trainer import GRAPHS, Outcome, Trainer
+
+__all__ = [
+    "GRAPHS",
+    "LOSSES",
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Course",
+    "Dataset",
+    "Epoch",
+    "Fitted",
+    "Model",
+    "Outcome",
+    "Position",
+    "Progress",
+    "Result",
+    "Settings",
+    "Split",
+    "Trainer",
+    "constant",
+    "cosine",
+    "epoch",
+    "fit",
+    "linear",
+]

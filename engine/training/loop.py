@@ -1,0 +1,227 @@
+"""Epochs over a dataset: shuffling, logical batches, validation, callbacks and checkpoints.
+
+    history = fit(model, dataset, Settings(epochs=30, batch=50, logical_batch=500, validation=0.05))
+
+The first `1 - validation` of the shuffled datapoints, rounded down to whole logical batches, train; all other whole physical batches
+validate, and what is left over rests. Before each epoch the training part is shuffled again, in shards. This is ggml_opt_fit's way.
+
+All that decides the course of training (position, order, generator, weights, moments) is in `Course` and `Trainer` and can be saved after
+any optimizer step (`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never stopped.
+
+What this module does not see: graphs, plans, terminals.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.training import checkpoint
+from engine.training.course import Course, Epoch, Settings, Split
+from engine.training.dataset import LABELS, Dataset
+from engine.training.model import Model
+from engine.training.results import Result
+from engine.training.schedules import Position, Schedule
+from engine.training.trainer import Trainer
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Told after each physical batch."""
+
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    step: int
+    """Optimizer steps made so far, over all epochs."""
+    training: bool
+    """Whether the batch trained or validated."""
+    result: Result
+    """Of the epoch so far."""
+
+
+OnBatch = Callable[[Progress], None]
+OnEpoch = Callable[[int, Epoch], None]
+CHECKPOINT_EVERY: Final = 100
+"""Optimizer steps between checkpoints by default; the end of an epoch always makes one."""
+
+
+def fit(
+    model: Model,
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    schedule: Schedule | None = None,
+    on_batch: OnBatch | None = None,
+    on_epoch: OnEpoch | None = None,
+    save: str | Path | None = None,
+    save_every: int = CHECKPOINT_EVERY,
+    resume: bool = False,
+    stop_after: int | None = None,
+) -> "Fitted":
+    """Train for all epochs and return the weights with the history.
+
+    Args:
+        model: what to train; its arrays are left as they are.
+        dataset: datapoints; columns as the model's inputs are named, and `labels`.
+        settings: how.
+        schedule: hyper-parameters before each optimizer step; those of `settings` where it says nothing.
+        on_batch: called after each physical batch.
+        on_epoch: called after each epoch with its number from 0.
+        save: file for checkpoints, replaced atomically.
+        save_every: optimizer steps between checkpoints.
+        resume: go on from `save` where it exists; EngineError if it was made with other settings, weights or data.
+        stop_after: return after so many optimizer steps over all epochs, resumable.
+
+    Raises:
+        EngineError: model, dataset and settings do not fit together.
+    """
+    with Trainer(
+        model,
+        loss=settings.loss,
+        optimizer=settings.optimizer,
+        hyper=settings.hyper,
+        period=settings.period,
+        graphs=settings.graphs,
+        planner=settings.planner,
+        threads=settings.threads,
+    ) as trainer:
+        split = Split.of(len(dataset), settings)
+        course = _begin(dataset, settings, trainer)
+        identity = checkpoint.identity(model, dataset, settings)
+        if resume and save is not None and Path(save).exists():
+            checkpoint.restore(save, trainer, course, identity)
+
+        def saved() -> None:
+            if save is not None:
+                checkpoint.save(save, trainer, course, identity)
+
+        def stepped() -> None:
+            if trainer.steps % max(1, save_every) == 0:
+                saved()
+
+        while course.epoch < settings.epochs:
+            done = epoch(
+                trainer,
+                dataset,
+                course,
+                split,
+                settings,
+                schedule=schedule,
+                on_batch=on_batch,
+                after_step=stepped,
+                stop_after=stop_after,
+            )
+            if done is None:
+                saved()
+                break
+            course.history.append(done)
+            course.epoch, course.batch, course.result = course.epoch + 1, 0, Result(summed=not trainer.loss.mean)
+            if on_epoch is not None:
+                on_epoch(course.epoch - 1, done)
+            if course.epoch < settings.epochs:
+                _shuffle(dataset, course, settings, split)
+            saved()
+        return Fitted(
+            weights={name: array.copy() for name, array in trainer.weights.items()},
+            history=tuple(course.history),
+            steps=trainer.steps,
+            plans=len(trainer.plans),
+            peak_bytes=max((plan.peak_bytes for plan in trainer.plans.values()), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """What training came to."""
+
+    weights: Mapping[str, Array]
+    """Trained weight -> array."""
+    history: tuple[Epoch, ...]
+    steps: int
+    plans: int
+    """Plans that were made."""
+    peak_bytes: int
+    """The largest of them."""
+
+
+def epoch(
+    trainer: Trainer,
+    dataset: Dataset,
+    course: Course,
+    split: Split,
+    settings: Settings,
+    *,
+    schedule: Schedule | None = None,
+    on_batch: OnBatch | None = None,
+    after_step: Callable[[], object] | None = None,
+    stop_after: int | None = None,
+) -> Epoch | None:
+    """Train over the first part of the order from where `course` is, then validate on the rest; None if stopped before its end."""
+    per_epoch = split.training // settings.period
+    while course.batch < split.training:
+        if stop_after is not None and trainer.steps >= stop_after:
+            return None
+        rows = course.order[course.batch * settings.batch : (course.batch + 1) * settings.batch]
+        if schedule is not None and trainer.pending == 0:
+            position = Position(
+                epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch
+            )
+            trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
+        course.result = _measured(course.result, trainer, dataset.take(rows), train=True)
+        course.batch += 1
+        if on_batch is not None:
+            on_batch(_progress(course, split, settings, trainer, course.result, training=True))
+        if trainer.pending == 0 and after_step is not None and course.batch < split.training:
+            after_step()
+    validated = Result(summed=not trainer.loss.mean)
+    for index in range(split.validation):
+        first = (split.training + index) * settings.batch
+        validated = _measured(validated, trainer, dataset.take(course.order[first : first + settings.batch]), train=False)
+        if on_batch is not None:
+            on_batch(_progress(course, split, settings, trainer, validated, training=False))
+    return Epoch(training=course.result, validation=validated)
+
+
+def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> Course:
+    course = Course(
+        generator=np.random.Generator(np.random.PCG64(settings.seed)),
+        order=dataset.order(),
+        result=Result(summed=not trainer.loss.mean),
+    )
+    if settings.shuffle:  # all of it once, so that what is held out is a sample
+        course.order = dataset.shuffled(course.order, course.generator)
+        _shuffle(dataset, course, settings, Split.of(len(dataset), settings))
+    return course
+
+
+def _shuffle(dataset: Dataset, course: Course, settings: Settings, split: Split) -> None:
+    if settings.shuffle:
+        course.order = dataset.shuffled(course.order, course.generator, split.training * settings.batch)
+
+
+def _measured(result: Result, trainer: Trainer, batch: Mapping[str, Array], *, train: bool) -> Result:
+    outcome = trainer.step(batch) if train else trainer.run("forward", batch)
+    classes = trainer.loss.classes
+    return result.plus(outcome.loss, outcome.outputs if classes else None, batch[LABELS] if classes else None)
+
+
+def _progress(course: Course, split: Split, settings: Settings, trainer: Trainer, result: Result, *, training: bool) -> Progress:
+    return Progress(
+        epoch=course.epoch,
+        epochs=settings.epochs,
+        batch=len(result.losses),
+        batches=split.training if training else split.validation,
+        step=trainer.steps,
+        training=training,
+        result=result,
+    )
+
+
+__all__ = ["CHECKPOINT_EVERY", "Fitted", "Progress", "epoch", "fit"]

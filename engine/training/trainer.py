@@ -1,0 +1,317 @@
+"""One step of training at a time: the graphs, their plans, and the memory they share.
+
+What is asked for is one of three *builds*, ggml-opt's: `forward` (outputs and loss), `gradient` (also the gradients, added to
+accumulators) and `optimizer` (also the step of every weight). Each is a graph of its own; all work on the same weights, moments and
+accumulators, which lie outside the arenas, and take turns in one block of memory for everything else.
+
+    static    one set of graphs, for the shapes of the first batch; another shape is an error
+    shapes    one set of graphs for each shape of a batch
+    dynamic   the graph is built anew for every batch, for models whose structure changes
+
+A plan is made for a fingerprint of program and pins (`allocsim.fingerprints`) and never used for a program with another one; a graph that
+comes out as an earlier one takes that one's plan. Every new plan is judged by `allocsim.checks` before it is used.
+
+A logical batch is `period` physical ones. Accumulators are set to zero before the first of them, whatever graph runs it.
+
+What this module does not see: datasets, epochs, files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.allocators import find
+from allocsim.checks import check
+from allocsim.errors import EngineError, PlannerError, UnknownNameError
+from allocsim.fingerprints import fingerprint, fingerprint_of
+from allocsim.model import Document, Plan, Role
+from engine.autodiff import SEED, backward
+from engine.graph import Graph, Tensor
+from engine.lower import Lowered, lower
+from engine.runtime import BLOCK_ALIGNMENT, NUMPY_DTYPES, Allocate, Runtime
+from engine.training.dataset import LABELS, one_hot
+from engine.training.losses import LOSSES, Loss
+from engine.training.model import Model, Shapes
+from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
+
+Array = NDArray[Any]
+Build = Literal["forward", "gradient", "optimizer"]
+Graphs = Literal["static", "shapes", "dynamic"]
+GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What one run gave."""
+
+    loss: float
+    outputs: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bound:
+    """A build, ready to run."""
+
+    lowered: Lowered
+    plan: Plan
+    runtime: Runtime
+    inputs: Mapping[str, Tensor]
+    """Leafs the host writes before each run."""
+    constants: Mapping[str, Array]
+    loss: str
+    outputs: str
+    """Names of what the host reads."""
+    accumulators: tuple[str, ...]
+
+
+class Trainer:
+    """Weights in memory, and the graphs that work on them."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        loss: str = "cross_entropy",
+        optimizer: str = "adamw",
+        hyper: Hyper | None = None,
+        period: int = 1,
+        graphs: Graphs = "static",
+        planner: str = "ggml",
+        threads: int | None = 1,
+    ) -> None:
+        """Lay the weights and start from step 0.
+
+        Args:
+            model: what to train.
+            loss: a name of `LOSSES`.
+            optimizer: a name of `OPTIMIZERS`.
+            hyper: hyper-parameters that differ from the optimizer's defaults.
+            period: physical batches in a logical one.
+            graphs: whether graphs are made once, for each shape, or for each batch.
+            planner: who plans the memory; a name or `package.module:function`.
+            threads: BLAS threads, None for all.
+
+        Raises:
+            EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.
+            UnknownNameError: no such loss, optimizer or planner.
+        """
+        for what, name, table in (("loss", loss, LOSSES), ("optimizer", optimizer, OPTIMIZERS), ("kind of graphs", graphs, GRAPHS)):
+            if name not in table:
+                raise UnknownNameError(what, name, table)
+        if period < 1:
+            raise EngineError(f"period is {period}; a logical batch is at least one physical batch")
+        self.model = model
+        self.loss: Loss = LOSSES[loss]
+        self.optimizer: Optimizer = OPTIMIZERS[optimizer]
+        self.hyper = self.optimizer.checked(hyper or {})
+        self.period = period
+        self.steps = 0
+        """Optimizer steps made."""
+        self.pending = 0
+        """Physical batches already in the accumulators."""
+        self.weights: dict[str, Array] = {}
+        """Trained weight -> its memory, as it is now."""
+        self.states: dict[str, Array] = {}
+        """Moments and accumulators -> their memory."""
+        self.plans: dict[str, Plan] = {}
+        """Fingerprint -> plan; as many as were ever made."""
+        self._graphs = graphs
+        self._planner = find(planner)
+        self._threads = threads
+        self._hyper: dict[str, Array] = {}
+        self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], Bound] = {}
+        self._memory: Array = np.empty(0, dtype=np.uint8)
+
+    def run(self, build: Build, batch: Mapping[str, Array]) -> Outcome:
+        """Run one build on one physical batch.
+
+        Raises EngineError if the batch does not fit the model, or `optimizer` comes before the logical batch is complete.
+        """
+        if build == "optimizer" and self.pending != self.period - 1:
+            raise EngineError(f"{self.pending} of {self.period - 1} physical batches are accumulated; the step would come too early")
+        if build == "gradient" and self.period > 1 and self.pending >= self.period - 1:
+            raise EngineError(f"{self.pending} physical batches are accumulated; the last of {self.period} is to make the step")
+        bound = self.bound(build, batch)
+        self._tell(self.steps + 1)
+        first = self.pending == 0
+        given = bound.runtime.run(self._inputs(bound, batch), skip=() if first else bound.accumulators)
+        if build == "optimizer":
+            self.steps, self.pending = self.steps + 1, 0
+        elif build == "gradient":
+            self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
+        return Outcome(loss=float(given[bound.loss][0]), outputs=given[bound.outputs])
+
+    def step(self, batch: Mapping[str, Array]) -> Outcome:
+        """Run the build whose turn it is: `gradient` until the logical batch is complete, then `optimizer`."""
+        return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
+
+    def bound(self, build: Build, batch: Mapping[str, Array]) -> Bound:
+        """Return the build for a batch of these shapes, made now if there is none yet."""
+        shapes = {name: tuple(column.shape) for name, column in batch.items()}
+        key = (build, tuple(sorted(shapes.items())))
+        if self._graphs != "dynamic" and key in self._made:
+            return self._made[key]
+        if self._graphs == "static" and (other := next((k for k in self._made if k[1] != key[1]), None)):
+            raise EngineError(f"the graphs are static, for columns {dict(other[1])}; this batch has {shapes}")
+        found = self._make(build, shapes)
+        if self._graphs != "dynamic":
+            self._made[key] = found
+        return found
+
+    def gradients(self) -> dict[str, Array]:
+        """Return weight -> what its accumulator holds now (`gradient` builds, and logical batches of several physical ones)."""
+        return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
+
+    def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
+        """Go on from these weights and states, copied into memory that later graphs share. Before the first run only."""
+        if self._made or self.plans:
+            raise EngineError(f"model {self.model.name!r} has run already; weights are adopted before the first run")
+        for table, given in ((self.weights, weights), (self.states, states)):
+            for name, array in given.items():
+                table[name] = _aligned(array.shape, array.dtype)
+                table[name][...] = array
+
+    def close(self) -> None:
+        """Give the BLAS threads back."""
+        for bound in self._made.values():
+            bound.runtime.close()
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def graph(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
+        """Return a new graph of a build with its loss and outputs, in the order it runs."""
+        graph = Graph(f"{self.model.name}.{build}")
+        outputs = self.model.build(graph, shapes)
+        labels = graph.input(LABELS, outputs.shape, outputs.dtype) if self.loss.labels else None
+        loss = self.loss.build(graph, outputs, labels)
+        graph.expand(outputs, loss)
+        if build == "forward":
+            return graph, loss, outputs
+        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
+        if build == "gradient":
+            return graph, loss, outputs
+        leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
+        for weight, gradient in gradients.items():
+            kept = {prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype) for prefix in self.optimizer.states}
+            with graph.scope("new", layer=weight.layer, stage="update"):
+                graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
+        return graph, loss, outputs
+
+    def _make(self, build: Build, shapes: Shapes) -> Bound:
+        graph, loss, outputs = self.graph(build, shapes)
+        lowered = lower(graph, dict.fromkeys((loss, outputs)))
+        plan = self._plan(lowered)
+        leafs = {leaf.name: leaf for leaf in graph.leafs}
+        parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
+        states = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.STATE}
+        self._lay(parameters, states)
+        frozen = {name: array for name, array in {**self.model.parameters, **self._hyper}.items() if name in parameters}
+        kept = {name: array for name, array in {**self.weights, **self.states}.items() if name in parameters or name in states}
+        runtime = Runtime(
+            lowered,
+            plan,
+            parameters=frozen | {name: array for name, array in kept.items() if name in parameters},
+            resident=kept,
+            threads=self._threads,
+            allocate=self._sharing(),
+        )
+        inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
+        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
+        return Bound(
+            lowered=lowered,
+            plan=plan,
+            runtime=runtime,
+            inputs=inputs,
+            constants={name: array for name, array in constants.items() if name in inputs},
+            loss=loss.name,
+            outputs=outputs.name,
+            accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
+        )
+
+    def _seed(self) -> float:
+        return 1 / self.period if self.loss.mean else 1.0
+
+    def _plan(self, lowered: Lowered) -> Plan:
+        key = fingerprint(lowered.program)
+        if key not in self.plans:
+            made = self._planner.plan(lowered.program)
+            if fingerprint_of(made) != key:
+                raise PlannerError(f"{self._planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}")
+            report = check(Document.of(made), limit=1)
+            if report.violations:
+                raise PlannerError(f"{self._planner.name}: the plan of {lowered.program!r} is not sound: {report.violations[0]}")
+            self.plans[key] = made
+        return replace(self.plans[key], program=lowered.program, problem=None)
+
+    def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor]) -> None:
+        """Take memory for weights and states that have none yet; states start as zeros."""
+        for name, leaf in parameters.items():
+            if name in self.optimizer.leafs:
+                self._hyper.setdefault(name, np.zeros(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
+                continue
+            if name not in self.model.parameters:
+                raise EngineError(f"parameter {leaf} of model {self.model.name!r} is not given")
+            if leaf.trainable and name not in self.weights:
+                array = np.asarray(self.model.parameters[name])
+                if array.shape != leaf.shape or array.dtype != NUMPY_DTYPES[leaf.dtype]:
+                    raise EngineError(f"{name!r} is {array.dtype}{list(array.shape)}; {leaf} is needed")
+                self.weights[name] = _aligned(leaf.shape, array.dtype)
+                self.weights[name][...] = array
+        for name, leaf in states.items():
+            self.states.setdefault(name, _aligned(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
+        if unused := sorted(set(self.model.parameters) - set(parameters)):
+            raise EngineError(f"model {self.model.name!r} gives parameters that its graph does not have: {', '.join(unused[:5])}")
+
+    def _sharing(self) -> Allocate:
+        """Return what gives a runtime's first arena the block all runtimes share: nothing in it outlives a run."""
+        taken = False
+
+        def allocate(nbytes: int) -> Array:
+            nonlocal taken
+            if taken:
+                return _aligned((nbytes,), np.uint8)
+            taken = True
+            if len(self._memory) < nbytes:
+                self._memory = _aligned((nbytes,), np.uint8)
+            return self._memory[:nbytes]
+
+        return allocate
+
+    def _tell(self, step: int) -> None:
+        for name, values in self.optimizer.values(self.hyper, step).items():
+            if name in self._hyper:
+                self._hyper[name][...] = values
+
+    def _inputs(self, bound: Bound, batch: Mapping[str, Array]) -> dict[str, Array]:
+        given: dict[str, Array] = dict(bound.constants)
+        for name, leaf in bound.inputs.items():
+            if name in given:
+                continue
+            if name not in batch:
+                raise EngineError(f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})")
+            given[name] = self._fed(name, batch[name], leaf)
+        return given
+
+    def _fed(self, name: str, column: Array, leaf: Tensor) -> Array:
+        dtype = NUMPY_DTYPES[leaf.dtype]
+        if name == LABELS and self.loss.classes and column.dtype.kind in "iu":
+            column = one_hot(column, leaf.shape[-1], dtype)
+        if column.size != int(np.prod(leaf.shape)) or (dtype.kind == "i" and column.dtype.kind == "f"):
+            raise EngineError(f"column {name!r} is {column.dtype}{list(column.shape)} in this batch; {leaf} is needed")
+        return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return zeros that begin where a block of the runtime does, so that results do not depend on where memory happens to lie."""
+    wanted = np.dtype(dtype)
+    nbytes = int(np.prod(shape)) * wanted.itemsize
+    raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % BLOCK_ALIGNMENT
+    return raw[start : start + nbytes].view(wanted).reshape(shape)
