@@ -69,6 +69,8 @@ class Options:
     pin_leafs: bool = False
     fixed: bool = False
     allocator: str = "ggml"
+    weights: str | None = None
+    """A file with a llama (`engine.models.weights`) to train instead of random weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,9 @@ class _Bench:
 
     def __init__(self, scenario: Scenario, options: Options, progress: Progress) -> None:
         self.scenario, self.options, self.progress = scenario, options, progress
-        setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
+        setup = training.set_up(
+            scenario.training, layers=options.layers, seq=options.seq, seed=options.seed, weights=options.weights
+        )
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps
         if self.steps > MOST_STEPS:
