@@ -73,6 +73,8 @@ class Options:
     allocator: str = "ggml"
     modes: tuple[str, ...] = ()
     """Modes to compare beside the three (`repro.modes`); none: no comparison."""
+    weights: str | None = None
+    """A file with a llama (`engine.models.weights`) to train instead of random weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,9 @@ class _Bench:
 
     def __init__(self, scenario: Scenario, options: Options, progress: Progress) -> None:
         self.scenario, self.options, self.progress = scenario, options, progress
-        setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
+        setup = training.set_up(
+            scenario.training, layers=options.layers, seq=options.seq, seed=options.seed, weights=options.weights
+        )
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps
         if self.steps > MOST_STEPS:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from allocsim.errors import ModelError
+from allocsim.errors import EngineError, ModelError
 from engine.graph import Graph, Tensor
-from engine.models.llama import SMOLLM2_135M, LlamaConfig, batch, init_parameters, training_graph
+from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_adapters, init_parameters, training_graph
 from repro.scenario import Training
 
 Array = NDArray[Any]
@@ -42,12 +42,25 @@ class Setup:
 
 
 def set_up(
-    training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0, base: LlamaConfig = SMOLLM2_135M
+    training: Training,
+    *,
+    layers: int | None = None,
+    seq: int | None = None,
+    seed: int = 0,
+    base: LlamaConfig = SMOLLM2_135M,
+    weights: str | None = None,
 ) -> Setup:
     """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states.
 
-    Raises ModelError for sizes that make no model.
+    With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's, its first `layers` layers (all by default),
+    and only the adapters are drawn. Raises ModelError for sizes that make no model, EngineError for a file that holds none.
     """
+    found = None if weights is None else _found(weights)
+    if found is not None:
+        base = replace(base, **_shape(found[0]))
+        layers = base.layers if layers is None else layers
+        if layers > base.layers:
+            raise ModelError("layers", f"{layers} are asked for; {weights} has {base.layers}")
     layers = layers if layers is not None else training.layers
     seq = seq if seq is not None else training.seq
     for name, size, most in (("layers", layers, MOST_LAYERS), ("seq", seq, MOST_POSITIONS)):
@@ -61,9 +74,38 @@ def set_up(
         graph=step.graph,
         loss=step.loss,
         gradients={named[name]: gradient for name, gradient in step.gradients.items()},
-        parameters=_weights(config, training, seed),
+        parameters=_weights(config, training, seed) if found is None else _adapted(found[1], config, training, seed),
         inputs=batch(config, seed=seed + TRAINED_ON_SEED),
     )
+
+
+def _found(path: str) -> tuple[LlamaConfig, Mapping[str, Array]]:
+    from engine.models import weights  # noqa: PLC0415 - only where weights are read
+
+    found = weights.read(path)
+    if not isinstance(found.config, LlamaConfig):
+        raise EngineError(f"{path}: holds {found.architecture}; the scenarios train a llama")
+    return found.config, found.weights
+
+
+def _shape(config: LlamaConfig) -> dict[str, Any]:
+    sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "eps", "tied")
+    return {name: getattr(config, name) for name in sizes}
+
+
+def _adapted(weights: Mapping[str, Array], config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:
+    """Return the weights of the layers used, with both factors of every adapter drawn as the scenario says, none zero."""
+    made = {name: array for name, array in weights.items() if _layer(name) < config.layers}
+    drawn = init_adapters(config, seed=seed, std=(1.0, 1.0))
+    stds = {".lora_a": training.lora_a_std, ".lora_b": training.lora_b_std}
+    for name, array in drawn.items():
+        width = np.float32(stds[name[name.rindex(".") :]])
+        made[name] = array * width
+    return made | {HYPER: np.array([training.rate, 0.0], dtype=np.float32)}
+
+
+def _layer(name: str) -> int:
+    return int(name.split(".")[1]) if name.startswith("layer.") else -1
 
 
 def _weights(config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:

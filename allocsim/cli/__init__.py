@@ -39,6 +39,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final[dict[str, Command]] = {
     "repro": Command("allocsim.cli.repro", "app", "run a real bug and find its culprit: default, pinned and reference"),
+    "train": Command("allocsim.cli.train", "train", "train a model on the engine, resumable, all memory planned"),
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),

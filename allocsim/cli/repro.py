@@ -99,6 +99,9 @@ def run_scenarios(
         str,
         typer.Option(metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."),
     ] = "",
+    gguf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Train on these weights: a GGUF, or safetensors with config.json.")
+    ] = None,
     runtime: Annotated[Runtime, typer.Option(help="What executes; faults of ggml always run on ggml.")] = Runtime.ENGINE,
     ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")] = None,
     full: Annotated[bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")] = False,
@@ -122,6 +125,7 @@ def run_scenarios(
             fixed=fixed,
             allocator=allocator,
             modes=tuple(filter(None, modes.split(","))),
+            weights=None if gguf is None else str(gguf),
         )
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is Runtime.GGML or isinstance(scenario, GgmlFault)]
@@ -130,7 +134,9 @@ def run_scenarios(
 
         asked = repro_ggml.Asked(
             layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=run_all,
-            refused={"--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes)} if runtime is Runtime.GGML else {},
+            refused={
+                "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
+            } if runtime is Runtime.GGML else {},
         )  # fmt: skip
         more, skipped = repro_ggml.jobs(left, ggml, asked)
         jobs += more

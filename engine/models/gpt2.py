@@ -105,7 +105,9 @@ def _forward(graph: Graph, config: GPT2Config, shape: tuple[int, ...]) -> Tensor
     for layer in range(config.layers):
         with graph.scope(f"layer.{layer}", layer=layer):
             x = graph.op("add", x, _attention(graph, config, x, mask, sequences), name="attn_residual")
-            h = graph.op("gelu", _linear(graph, _norm(graph, config, x, "ffn_norm"), "ffn_up", 4 * config.channels), name="ffn_gelu")
+            h = graph.op(
+                "gelu", _linear(graph, _norm(graph, config, x, "ffn_norm"), "ffn_up", 4 * config.channels), name="ffn_gelu"
+            )
             x = graph.op("add", x, _linear(graph, h, "ffn_down", config.channels), name="ffn_residual")
     return graph.op("mul_mat", table, _norm(graph, config, x, "output_norm"), name="logits")
 

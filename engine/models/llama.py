@@ -208,6 +208,24 @@ def init_parameters(
     return arrays
 
 
+def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, float] = (None, 0.0)) -> dict[str, Array]:
+    """Return seeded normal factors for every adapter; `std` of `lora_a` (1 / sqrt(fan in) by default) and of `lora_b`.
+
+    With zeros for `lora_b` training starts from the weights as they are (Hu et al., LoRA, 2021).
+    """
+    generator = np.random.default_rng(seed)
+    graph = Graph("adapters")
+    _forward(graph, config)
+    made: dict[str, Array] = {}
+    for tensor in graph.tensors:
+        if tensor.name.endswith((".lora_a", ".lora_b")):
+            width = std[tensor.name.endswith(".lora_b")]
+            drawn = generator.standard_normal(tensor.shape, dtype=np.float32)
+            drawn *= np.float32(1 / sqrt(tensor.shape[1]) if width is None else width)
+            made[tensor.name] = drawn.astype(_DTYPES[config.dtype], copy=False)
+    return made
+
+
 def batch(config: LlamaConfig, *, seed: int) -> dict[str, Array]:
     """Return the inputs of one run: a seeded sequence, its next tokens as one-hot labels, a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]

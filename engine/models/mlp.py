@@ -4,6 +4,7 @@ Weights `layer.0.weight` [out, in] and `layer.0.bias` [out]; input `data` [batch
 relu and the loss `mean_squared_error` this is micrograd's classifier, all neurons of a layer at once.
 """
 
+import itertools
 from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any, Final
@@ -32,9 +33,11 @@ def mlp(sizes: tuple[int, ...], *, activation: str = "relu", seed: int = 0, name
     def build(graph: Graph, shapes: Shapes) -> Tensor:
         batch = shapes["data"][0]
         if prod(shapes["data"][1:]) != sizes[0]:
-            raise EngineError(f"data of shape {shapes['data']} has {prod(shapes['data'][1:])} numbers a row; {name} takes {sizes[0]}")
+            raise EngineError(
+                f"data of shape {shapes['data']} has {prod(shapes['data'][1:])} numbers a row; {name} takes {sizes[0]}"
+            )
         x = graph.input("data", (batch, sizes[0]))
-        for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             with graph.scope(f"layer.{layer}", layer=layer):
                 if layer:
                     x = graph.op(activation, x, name=activation)
@@ -49,7 +52,7 @@ def mlp(sizes: tuple[int, ...], *, activation: str = "relu", seed: int = 0, name
 def _weights(sizes: tuple[int, ...], activation: str, seed: int) -> Mapping[str, NDArray[Any]]:
     generator = np.random.default_rng(seed)
     made: dict[str, NDArray[Any]] = {}
-    for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         width = sqrt((2 if activation == "relu" else 1) / fan_in)
         made[f"layer.{layer}.weight"] = generator.normal(0, width, (fan_out, fan_in)).astype(np.float32)
         made[f"layer.{layer}.bias"] = np.zeros(fan_out, dtype=np.float32)

@@ -94,7 +94,7 @@ class Dataset:
 def one_hot(classes: Array, count: int, dtype: Any) -> Array:
     """Return [n, count] with a 1 at each class number of `classes` (any shape, n elements), 0 elsewhere; EngineError outside 0..count-1."""
     numbers = classes.reshape(-1)
-    if numbers.size and not (0 <= int(numbers.min()) and int(numbers.max()) < count):
+    if numbers.size and not (int(numbers.min()) >= 0 and int(numbers.max()) < count):
         raise EngineError(f"labels reach from {numbers.min()} to {numbers.max()}; the outputs have {count} classes, from 0")
     made = np.zeros((len(numbers), count), dtype=dtype)
     made[np.arange(len(numbers)), numbers] = 1

@@ -170,9 +170,7 @@ def epoch(
             return None
         rows = course.order[course.batch * settings.batch : (course.batch + 1) * settings.batch]
         if schedule is not None and trainer.pending == 0:
-            position = Position(
-                epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch
-            )
+            position = Position(epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch)
             trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
         course.result = _measured(course.result, trainer, dataset.take(rows), train=True)
         course.batch += 1

@@ -18,7 +18,7 @@ What this module does not see: datasets, epochs, files.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,11 @@ class Trainer:
             EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.
             UnknownNameError: no such loss, optimizer or planner.
         """
-        for what, name, table in (("loss", loss, LOSSES), ("optimizer", optimizer, OPTIMIZERS), ("kind of graphs", graphs, GRAPHS)):
+        for what, name, table in (
+            ("loss", loss, LOSSES),
+            ("optimizer", optimizer, OPTIMIZERS),
+            ("kind of graphs", graphs, GRAPHS),
+        ):
             if name not in table:
                 raise UnknownNameError(what, name, table)
         if period < 1:
@@ -131,7 +135,9 @@ class Trainer:
         Raises EngineError if the batch does not fit the model, or `optimizer` comes before the logical batch is complete.
         """
         if build == "optimizer" and self.pending != self.period - 1:
-            raise EngineError(f"{self.pending} of {self.period - 1} physical batches are accumulated; the step would come too early")
+            raise EngineError(
+                f"{self.pending} of {self.period - 1} physical batches are accumulated; the step would come too early"
+            )
         if build == "gradient" and self.period > 1 and self.pending >= self.period - 1:
             raise EngineError(f"{self.pending} physical batches are accumulated; the last of {self.period} is to make the step")
         bound = self.bound(build, batch)
@@ -179,7 +185,7 @@ class Trainer:
         for bound in self._made.values():
             bound.runtime.close()
 
-    def __enter__(self) -> "Trainer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -199,7 +205,9 @@ class Trainer:
             return graph, loss, outputs
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
         for weight, gradient in gradients.items():
-            kept = {prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype) for prefix in self.optimizer.states}
+            kept = {
+                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype) for prefix in self.optimizer.states
+            }
             with graph.scope("new", layer=weight.layer, stage="update"):
                 graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
         return graph, loss, outputs
@@ -314,4 +322,5 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     nbytes = int(np.prod(shape)) * wanted.itemsize
     raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % BLOCK_ALIGNMENT
-    return raw[start : start + nbytes].view(wanted).reshape(shape)
+    made: Array = raw[start : start + nbytes].view(wanted).reshape(shape)
+    return made

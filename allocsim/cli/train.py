@@ -1,0 +1,146 @@
+"""`allocsim train CONFIG.toml`: train a model on the engine, with all memory planned.
+
+In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from), `weights.safetensors` (the trained weights), `history.json` (loss and
+accuracy of each epoch, what was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a folder that holds a
+checkpoint is never trained over without `--resume`. The last two and the weights are written when training ends or is stopped.
+
+What this module does not see: how a configuration is read (`engine.training.config`) and how training goes (`engine.training.loop`).
+"""
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allocsim.cli.output import in_bytes, print_json, print_line
+from allocsim.errors import OutputError
+from allocsim.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.training import Epoch, Fitted, Progress
+    from engine.training.loop import OnBatch
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Model, data and settings.")],
+    *,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of results.", show_default="out/CONFIG")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many optimizer steps in all; resumable.")] = None,
+    planner: Annotated[str | None, typer.Option(help='Who plans the memory: a name or "package.module:function".')] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Exit status: 0 trained, 2 bad input."""
+    from engine.training import config as configs  # noqa: PLC0415 - as above
+    from engine.training import fit  # noqa: PLC0415 - only this command trains
+
+    said = configs.read(config)
+    settings = configs.settings(said)
+    if planner is not None:
+        from dataclasses import replace  # noqa: PLC0415 - rarely needed
+
+        settings = replace(settings, planner=planner)
+    folder = _folder(out or Path("out") / config.stem, resume=resume)
+    model, dataset = said.model.made(config.parent), said.data.made(config.parent)
+    quiet = as_json
+
+    def told(number: int, epoch: "Epoch") -> None:
+        if not quiet:
+            print_line(_line(number, settings.epochs, epoch))
+
+    with _progress(quiet=quiet) as on_batch:
+        fitted = fit(
+            model,
+            dataset,
+            settings,
+            schedule=configs.schedule(said),
+            on_batch=on_batch,
+            on_epoch=told,
+            save=folder / CHECKPOINT,
+            save_every=said.training.save_every,
+            resume=resume,
+            stop_after=steps,
+        )
+    history = _history(fitted)
+    _write(folder, fitted, history)
+    if as_json:
+        print_json(history)
+    else:
+        size = in_bytes(fitted.peak_bytes)
+        print_line(
+            f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
+        )
+    return 0
+
+
+def _folder(folder: Path, *, resume: bool) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+    if (folder / CHECKPOINT).exists() and not resume:
+        raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
+    return folder
+
+
+def _line(number: int, epochs: int, epoch: "Epoch") -> str:
+    parts = [f"epoch {number + 1:>{len(str(epochs))}}/{epochs}"]
+    for name, result in (("train", epoch.training), ("val", epoch.validation)):
+        if result.losses:
+            accuracy = f"  accuracy {100 * result.accuracy:.2f} %" if result.rows else ""
+            error = f" ± {result.loss_error:.2g}" if len(result.losses) > 1 else ""
+            parts.append(f"{name} loss {result.loss:.5g}{error}{accuracy}")
+    return "   ".join(parts)
+
+
+def _history(fitted: "Fitted") -> dict[str, Any]:
+    return {
+        "steps": fitted.steps,
+        "plans": fitted.plans,
+        "peak_bytes": fitted.peak_bytes,
+        "epochs": [
+            {"training": dict(epoch.training.figures()), "validation": dict(epoch.validation.figures())}
+            for epoch in fitted.history
+        ],
+    }
+
+
+def _write(folder: Path, fitted: "Fitted", history: dict[str, Any]) -> None:
+    from safetensors.numpy import save  # noqa: PLC0415 - only where something is saved
+
+    write_atomic(folder / "weights.safetensors", save(dict(fitted.weights)))
+    write_atomic(folder / "history.json", (json.dumps(history, indent=1) + "\n").encode())
+    rows = [
+        f"{number},{part},{batch},{loss!r}"
+        for number, epoch in enumerate(fitted.history, 1)
+        for part, result in (("training", epoch.training), ("validation", epoch.validation))
+        for batch, loss in enumerate(result.losses, 1)
+    ]
+    write_atomic(folder / "losses.csv", ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode())
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> "Iterator[OnBatch | None]":
+    """Give what shows progress on standard error, None where that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415  # only on a terminal
+    from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1)
+
+        def shown(progress: "Progress") -> None:
+            part = "train" if progress.training else "validate"
+            text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
+            bar.update(task, description=text, completed=progress.batch, total=progress.batches)
+
+        yield shown

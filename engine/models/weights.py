@@ -1,0 +1,341 @@
+"""Weights from files: GGUF (F32, F16, BF16, Q8_0 and what else the `gguf` library decodes) and safetensors, as float32 arrays by our names.
+
+    found = read("SmolLM2-135M-Q8_0.gguf")         # a file, or a folder with config.json and *.safetensors
+    found.config, found.weights                    # a LlamaConfig or a GPT2Config, and the arrays its graph asks for
+
+A file says which architecture it holds (`general.architecture`, or `model_type` of the config.json beside a safetensors file) and its
+sizes. `ARCHITECTURES` maps names, file by file kind. GGUF's q and k of llama are already in the pairwise order our rope reads;
+safetensors' are in halves and are reordered here. GPT-2's projections are stored [in, out] in safetensors and transposed here.
+
+Dequantising is the `gguf` library's; both libraries are imported when a file is read. What this module does not see: graphs.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.models.gpt2 import GPT2Config
+from engine.models.llama import LlamaConfig
+
+Array = NDArray[Any]
+Config = LlamaConfig | GPT2Config
+Tensors = Iterator[tuple[str, Callable[[], Array]]]
+"""Name in the file and how to get the float32 array, one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """A model read from a file: its sizes, and every weight the graph of these sizes asks for."""
+
+    path: str
+    architecture: str
+    config: Config
+    """Without adapters; `seq` and `batch` are the caller's business."""
+    weights: Mapping[str, Array]
+
+
+def read(path: str | Path) -> Found:
+    """Return the model in a GGUF file, a safetensors file with config.json beside it, or a folder with both. O(bytes).
+
+    Raises EngineError, with file and rule, for what is no such file, an architecture that is not in the table, a tensor that is missing,
+    unknown or misshapen, and a quantisation that cannot be decoded.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise EngineError(f"{path}: there is no such file")
+    said, tensors = _gguf(place) if place.is_file() and place.suffix == ".gguf" else _safetensors(place)
+    name = said.architecture
+    row = ARCHITECTURES.get((said.kind, name))
+    if row is None:
+        known = ", ".join(sorted({architecture for _, architecture in ARCHITECTURES}))
+        raise EngineError(f"{path}: holds {name!r}; this reads {known}")
+    weights: dict[str, Array] = {}
+    try:
+        for stored, load in tensors:
+            ours = row.name_of(stored)
+            if ours == "":
+                raise EngineError(f"{path}: tensor {stored!r} has no place in a {name} model")
+            if ours is not None:
+                weights[ours] = np.ascontiguousarray(row.arranged(ours, load(), said.sizes), dtype=np.float32)
+        config = row.config(said.sizes, weights)
+    except KeyError as error:
+        raise EngineError(f"{path}: does not say {error.args[0]}") from None
+    _check(str(path), row.expected(config), weights)
+    return Found(path=str(path), architecture=name, config=config, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    kind: str
+    architecture: str
+    sizes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One row of the table."""
+
+    names: Mapping[str, str | None]
+    """Pattern of a name in the file (N is a layer's number) -> our name with N; None for what is not needed."""
+    config: Callable[[Mapping[str, Any], Mapping[str, Array]], Config]
+    expected: Callable[[Any], Mapping[str, tuple[int, ...]]]
+    """Sizes -> our name -> shape of every weight."""
+    arranged: Callable[[str, Array, Mapping[str, Any]], Array] = lambda _name, array, _sizes: array
+    prefixes: tuple[str, ...] = ()
+    """Prefixes of names in the file that mean nothing."""
+
+    def name_of(self, stored: str) -> str | None:
+        """Return our name, None for what is not needed, empty for what is unknown."""
+        for prefix in self.prefixes:
+            stored = stored.removeprefix(prefix)
+        number = re.search(r"\.(\d+)\.", f".{stored}")
+        pattern = stored if number is None else stored.replace(f"{number[1]}.", "N.", 1)
+        if pattern not in self.names:
+            return ""
+        ours = self.names[pattern]
+        return ours if ours is None or number is None else ours.replace("N", number[1], 1)
+
+
+def _gguf(path: Path) -> tuple[_Said, Tensors]:
+    from gguf import GGUFReader  # noqa: PLC0415 - only who reads such a file needs it
+    from gguf.quants import dequantize  # noqa: PLC0415 - as above
+
+    try:
+        reader = GGUFReader(path)
+    except (ValueError, IndexError, OSError, KeyError, UnicodeDecodeError) as error:
+        raise EngineError(f"{path}: is no readable GGUF file: {error}") from None
+    fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+    architecture = str(fields.get("general.architecture", ""))
+    sizes = {name.removeprefix(f"{architecture}."): value for name, value in fields.items()}
+
+    def load(tensor: Any) -> Array:
+        try:
+            made: Array = dequantize(tensor.data, tensor.tensor_type)
+        except (NotImplementedError, ValueError) as error:
+            raise EngineError(
+                f"{path}: tensor {tensor.name!r} of type {tensor.tensor_type.name} is not decoded: {error}"
+            ) from None
+        return made.reshape(tuple(int(n) for n in reversed(tensor.shape)))
+
+    tensors = ((tensor.name, partial(load, tensor)) for tensor in reader.tensors)
+    return _Said(kind="gguf", architecture=architecture, sizes=sizes), tensors
+
+
+def _safetensors(path: Path) -> tuple[_Said, Tensors]:
+    folder = path if path.is_dir() else path.parent
+    files = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise EngineError(f"{path}: holds no *.safetensors")
+    try:
+        sizes = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{folder / 'config.json'}: cannot be read: {error}; it says what {path} holds") from None
+    if not isinstance(sizes, dict):
+        raise EngineError(f"{folder / 'config.json'}: is no JSON object")
+    return _Said(kind="safetensors", architecture=str(sizes.get("model_type", "")), sizes=sizes), _stored(files)
+
+
+def _stored(files: list[Path]) -> Tensors:
+    import ml_dtypes  # noqa: F401, PLC0415 - gives numpy the bfloat16 that safetensors asks it for
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - as above
+
+    for path in files:
+        try:
+            with safe_open(path, framework="numpy") as file:
+                for name in file.keys():  # noqa: SIM118 - no mapping
+                    yield name, partial(_stored_as_f32, file, name)
+        except SafetensorError as error:
+            raise EngineError(f"{path}: is no readable safetensors file: {error}") from None
+
+
+def _stored_as_f32(file: Any, name: str) -> Array:
+    made: Array = file.get_tensor(name).astype(np.float32)
+    return made
+
+
+def _check(path: str, expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array]) -> None:
+    if missing := next((name for name in expected if name not in weights), None):
+        raise EngineError(f"{path}: has no {missing}")
+    for name, array in weights.items():
+        if name not in expected:
+            raise EngineError(f"{path}: {name} {list(array.shape)} has no place in a model of these sizes")
+        if array.shape != expected[name]:
+            raise EngineError(f"{path}: {name} is {list(array.shape)}; {list(expected[name])} is needed")
+
+
+def _llama_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    d, kv = config.hidden, config.kv_heads * config.head_size
+    made: dict[str, tuple[int, ...]] = {"token_embd": (config.vocab, d), "output_norm": (d,)}
+    if not config.tied:
+        made["output.weight"] = (config.vocab, d)
+    of_layer = {
+        "attn_norm": (d,), "attn_q.weight": (d, d), "attn_k.weight": (kv, d), "attn_v.weight": (kv, d), "attn_output.weight": (d, d),
+        "ffn_norm": (d,), "ffn_gate.weight": (config.ffn, d), "ffn_up.weight": (config.ffn, d), "ffn_down.weight": (d, config.ffn),
+    }  # fmt: skip
+    return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
+
+
+def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    c = config.channels
+    made: dict[str, tuple[int, ...]] = {"token_embd": (config.vocab, c), "position_embd": (config.positions, c)}
+    made |= {"output_norm.gain": (c,), "output_norm.bias": (c,)}
+    of_layer: dict[str, tuple[int, ...]] = {
+        f"{norm}.{part}": (c,) for norm in ("attn_norm", "ffn_norm") for part in ("gain", "bias")
+    }
+    for name, fan_out, fan_in in (("attn_qkv", 3 * c, c), ("attn_output", c, c), ("ffn_up", 4 * c, c), ("ffn_down", c, 4 * c)):
+        of_layer |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
+    return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
+
+
+def _llama_gguf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> LlamaConfig:
+    return LlamaConfig(
+        layers=int(sizes["block_count"]),
+        hidden=int(sizes["embedding_length"]),
+        ffn=int(sizes["feed_forward_length"]),
+        heads=int(sizes["attention.head_count"]),
+        kv_heads=int(sizes.get("attention.head_count_kv", sizes["attention.head_count"])),
+        vocab=len(_needed(weights, "token_embd")),
+        rope_theta=float(sizes.get("rope.freq_base", 10000.0)),
+        eps=float(sizes["attention.layer_norm_rms_epsilon"]),
+        tied="output.weight" not in weights,
+    )
+
+
+def _llama_hf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> LlamaConfig:
+    rope = sizes.get("rope_parameters") or {}
+    return LlamaConfig(
+        layers=int(sizes["num_hidden_layers"]),
+        hidden=int(sizes["hidden_size"]),
+        ffn=int(sizes["intermediate_size"]),
+        heads=int(sizes["num_attention_heads"]),
+        kv_heads=int(sizes.get("num_key_value_heads", sizes["num_attention_heads"])),
+        vocab=len(_needed(weights, "token_embd")),
+        rope_theta=float(sizes.get("rope_theta", rope.get("rope_theta", 10000.0))),
+        eps=float(sizes["rms_norm_eps"]),
+        tied="output.weight" not in weights,
+    )
+
+
+def _gpt2_gguf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> GPT2Config:
+    return GPT2Config(
+        layers=int(sizes["block_count"]),
+        channels=int(sizes["embedding_length"]),
+        heads=int(sizes["attention.head_count"]),
+        vocab=len(_needed(weights, "token_embd")),
+        positions=len(_needed(weights, "position_embd")),
+        eps=float(sizes["attention.layer_norm_epsilon"]),
+    )
+
+
+def _gpt2_hf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> GPT2Config:
+    return GPT2Config(
+        layers=int(sizes["n_layer"]),
+        channels=int(sizes["n_embd"]),
+        heads=int(sizes["n_head"]),
+        vocab=len(_needed(weights, "token_embd")),
+        positions=len(_needed(weights, "position_embd")),
+        eps=float(sizes.get("layer_norm_epsilon", 1e-5)),
+    )
+
+
+def _needed(weights: Mapping[str, Array], name: str) -> Array:
+    if name not in weights:
+        raise KeyError(f"its {name}")
+    return weights[name]
+
+
+def _pairwise(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
+    """Return q and k with the two halves of each head interleaved: rope by halves becomes rope by pairs."""
+    if not name.endswith(("attn_q.weight", "attn_k.weight")):
+        return array
+    q = name.endswith("attn_q.weight")
+    heads = int(sizes["num_attention_heads"] if q else sizes.get("num_key_value_heads", sizes["num_attention_heads"]))
+    rows, columns = array.shape
+    return array.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def _transposed(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
+    del sizes
+    return array.T if name.startswith("layer.") and name.endswith(".weight") else array
+
+
+_LLAMA_GGUF: Final = {
+    "token_embd.weight": "token_embd",
+    "output_norm.weight": "output_norm",
+    "output.weight": "output.weight",
+    "rope_freqs.weight": None,
+    **{f"blk.N.{norm}.weight": f"layer.N.{norm}" for norm in ("attn_norm", "ffn_norm")},
+    **{
+        f"blk.N.{name}.weight": f"layer.N.{name}.weight"
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    },
+}
+
+_LLAMA_HF: Final = {
+    "embed_tokens.weight": "token_embd",
+    "norm.weight": "output_norm",
+    "lm_head.weight": "output.weight",
+    "layers.N.self_attn.rotary_emb.inv_freq": None,
+    "layers.N.input_layernorm.weight": "layer.N.attn_norm",
+    "layers.N.post_attention_layernorm.weight": "layer.N.ffn_norm",
+    "layers.N.self_attn.q_proj.weight": "layer.N.attn_q.weight",
+    "layers.N.self_attn.k_proj.weight": "layer.N.attn_k.weight",
+    "layers.N.self_attn.v_proj.weight": "layer.N.attn_v.weight",
+    "layers.N.self_attn.o_proj.weight": "layer.N.attn_output.weight",
+    "layers.N.mlp.gate_proj.weight": "layer.N.ffn_gate.weight",
+    "layers.N.mlp.up_proj.weight": "layer.N.ffn_up.weight",
+    "layers.N.mlp.down_proj.weight": "layer.N.ffn_down.weight",
+}
+
+
+def _with_bias(stored: str, ours: str, weight: str = "weight") -> dict[str, str | None]:
+    return {f"{stored}.weight": f"{ours}.{weight}", f"{stored}.bias": f"{ours}.bias"}
+
+
+_GPT2_GGUF: Final[dict[str, str | None]] = {
+    "token_embd.weight": "token_embd",
+    "position_embd.weight": "position_embd",
+    "output.weight": None,
+    **_with_bias("output_norm", "output_norm", "gain"),
+    **_with_bias("blk.N.attn_norm", "layer.N.attn_norm", "gain"),
+    **_with_bias("blk.N.ffn_norm", "layer.N.ffn_norm", "gain"),
+    **_with_bias("blk.N.attn_qkv", "layer.N.attn_qkv"),
+    **_with_bias("blk.N.attn_output", "layer.N.attn_output"),
+    **_with_bias("blk.N.ffn_up", "layer.N.ffn_up"),
+    **_with_bias("blk.N.ffn_down", "layer.N.ffn_down"),
+}
+
+_GPT2_HF: Final[dict[str, str | None]] = {
+    "wte.weight": "token_embd",
+    "wpe.weight": "position_embd",
+    "lm_head.weight": None,
+    "h.N.attn.bias": None,
+    "h.N.attn.masked_bias": None,
+    **_with_bias("ln_f", "output_norm", "gain"),
+    **_with_bias("h.N.ln_1", "layer.N.attn_norm", "gain"),
+    **_with_bias("h.N.ln_2", "layer.N.ffn_norm", "gain"),
+    **_with_bias("h.N.attn.c_attn", "layer.N.attn_qkv"),
+    **_with_bias("h.N.attn.c_proj", "layer.N.attn_output"),
+    **_with_bias("h.N.mlp.c_fc", "layer.N.ffn_up"),
+    **_with_bias("h.N.mlp.c_proj", "layer.N.ffn_down"),
+}
+
+ARCHITECTURES: Final[dict[tuple[str, str], Architecture]] = {
+    ("gguf", "llama"): Architecture(names=_LLAMA_GGUF, config=_llama_gguf, expected=_llama_shapes),
+    ("gguf", "gpt2"): Architecture(names=_GPT2_GGUF, config=_gpt2_gguf, expected=_gpt2_shapes),
+    ("safetensors", "llama"): Architecture(
+        names=_LLAMA_HF, config=_llama_hf, expected=_llama_shapes, arranged=_pairwise, prefixes=("model.",)
+    ),
+    ("safetensors", "gpt2"): Architecture(
+        names=_GPT2_HF, config=_gpt2_hf, expected=_gpt2_shapes, arranged=_transposed, prefixes=("transformer.",)
+    ),
+}
+"""(kind of file, architecture) -> how to read it."""

@@ -1,0 +1,252 @@
+"""A training run as a TOML file: model, data, settings.
+
+    [model]                      # kind: mlp, gpt2, llama
+    kind = "mlp"
+    sizes = [2, 16, 2]
+
+    [data]                       # kind: moons, shapes, text, tokens, arrays
+    kind = "moons"
+    points = 500
+
+    [training]                   # the fields of `engine.training.Settings`
+    epochs = 20
+    batch = 10
+    logical_batch = 20
+    validation = 0.1
+    hyper = {alpha = 0.01}
+
+    [schedule]                   # optional; kind: constant, linear, cosine
+    kind = "cosine"
+    alpha = 0.01
+    warmup = 10
+
+An entry that is unknown, missing or of another type is refused with its place. Paths are relative to the file. The decoding is
+msgspec's. What this module does not see: how anything trains.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from allocsim.errors import EngineError
+from engine.training import data as sources
+from engine.training.course import Settings
+from engine.training.dataset import Dataset
+from engine.training.model import Model
+from engine.training.schedules import SCHEDULES, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """A table of the file that says its kind."""
+
+
+class Mlp(_Row, frozen=True, tag="mlp"):
+    """`engine.models.mlp.mlp`."""
+
+    sizes: tuple[int, ...]
+    activation: str = "relu"
+    seed: int = 0
+
+    def made(self, folder: Path) -> Model:
+        """Return the model."""
+        from engine.models.mlp import mlp  # noqa: PLC0415 - only the model asked for
+
+        del folder
+        return mlp(self.sizes, activation=self.activation, seed=self.seed)
+
+
+class Gpt2(_Row, frozen=True, tag="gpt2"):
+    """`engine.models.gpt2`: sizes and a seed, or a file."""
+
+    weights: str | None = None
+    layers: int = 2
+    channels: int = 64
+    heads: int = 4
+    vocab: int = 256
+    positions: int = 256
+    seed: int = 0
+
+    def made(self, folder: Path) -> Model:
+        """Return the model."""
+        from engine.models import gpt2, weights  # noqa: PLC0415 - only the model asked for
+
+        if self.weights is not None:
+            found = weights.read(folder / self.weights)
+            if not isinstance(found.config, gpt2.GPT2Config):
+                raise EngineError(f"{found.path}: holds {found.architecture}, not gpt2")
+            return gpt2.gpt2(found.config, found.weights)
+        config = gpt2.GPT2Config(
+            layers=self.layers, channels=self.channels, heads=self.heads, vocab=self.vocab, positions=self.positions
+        )
+        return gpt2.gpt2(config, gpt2.init_parameters(config, seed=self.seed))
+
+
+class Llama(_Row, frozen=True, tag="llama"):
+    """`engine.models.llama`: sizes and a seed, or a file, with adapters or trained whole."""
+
+    weights: str | None = None
+    layers: int = 2
+    hidden: int = 64
+    ffn: int = 128
+    heads: int = 4
+    kv_heads: int = 2
+    vocab: int = 256
+    rope_theta: float = 10000.0
+    tied: bool = True
+    rank: int = 0
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ("q", "v")
+    full: bool = True
+    """Train every weight; else the adapters (or, without a rank, the targets)."""
+    seed: int = 0
+
+    def made(self, folder: Path) -> Model:
+        """Return the model."""
+        from dataclasses import replace  # noqa: PLC0415 - as below
+
+        from engine.models import llama, weights  # noqa: PLC0415 - only the model asked for
+
+        adapters: dict[str, Any] = {"rank": self.rank, "alpha": self.alpha, "targets": self.targets, "full": self.full}
+        if self.weights is None:
+            sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
+            config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **adapters)
+            return llama.llama(config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02))
+        found = weights.read(folder / self.weights)
+        if not isinstance(found.config, llama.LlamaConfig):
+            raise EngineError(f"{found.path}: holds {found.architecture}, not llama")
+        config = replace(found.config, **adapters)
+        return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
+
+
+class Moons(_Row, frozen=True, tag="moons"):
+    """`engine.training.data.moons`."""
+
+    points: int
+    noise: float = 0.1
+    seed: int = 0
+
+    def made(self, folder: Path) -> Dataset:
+        """Return the dataset."""
+        del folder
+        return sources.moons(self.points, noise=self.noise, seed=self.seed)
+
+
+class Shapes(_Row, frozen=True, tag="shapes"):
+    """`engine.training.data.shapes`."""
+
+    images: int
+    size: int = 12
+    noise: float = 0.2
+    seed: int = 0
+
+    def made(self, folder: Path) -> Dataset:
+        """Return the dataset."""
+        del folder
+        return sources.shapes(self.images, size=self.size, noise=self.noise, seed=self.seed)
+
+
+class Text(_Row, frozen=True, tag="text"):
+    """`engine.training.data.text`."""
+
+    path: str
+    seq: int
+    shard: int = 1
+
+    def made(self, folder: Path) -> Dataset:
+        """Return the dataset."""
+        return sources.text(folder / self.path, seq=self.seq, shard=self.shard)
+
+
+class Tokens(_Row, frozen=True, tag="tokens"):
+    """`engine.training.data.tokens`."""
+
+    path: str
+    seq: int
+    shard: int = 1
+
+    def made(self, folder: Path) -> Dataset:
+        """Return the dataset."""
+        return sources.tokens(folder / self.path, seq=self.seq, shard=self.shard)
+
+
+class Arrays(_Row, frozen=True, tag="arrays"):
+    """`engine.training.data.arrays`."""
+
+    path: str
+    shard: int = 1
+
+    def made(self, folder: Path) -> Dataset:
+        """Return the dataset."""
+        return sources.arrays(folder / self.path, shard=self.shard)
+
+
+class Course(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fields of `engine.training.Settings`, and how often to save."""
+
+    epochs: int = 1
+    batch: int = 1
+    logical_batch: int | None = None
+    validation: float = 0.0
+    loss: str = "cross_entropy"
+    optimizer: str = "adamw"
+    hyper: dict[str, float] = {}
+    shuffle: bool = True
+    seed: int = 0
+    graphs: Literal["static", "shapes", "dynamic"] = "static"
+    planner: str = "ggml"
+    threads: int = 1
+    save_every: int = 100
+    """Optimizer steps between checkpoints."""
+
+
+class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A schedule by name."""
+
+    kind: str = "constant"
+    alpha: float
+    warmup: int | None = None
+    floor: float | None = None
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The whole file."""
+
+    model: Mlp | Gpt2 | Llama
+    data: Moons | Shapes | Text | Tokens | Arrays
+    training: Course = Course()
+    schedule: Curve | None = None
+
+
+def read(path: str | Path) -> Config:
+    """Return a configuration; EngineError, with file, place and rule, for what is none."""
+    try:
+        return msgspec.toml.decode(Path(path).read_bytes(), type=Config)
+    except OSError as error:
+        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineError(f"{path}: {error}") from None
+
+
+def settings(config: Config) -> Settings:
+    """Return how to train; EngineError for numbers that make no sense."""
+    given: Mapping[str, Any] = msgspec.structs.asdict(config.training)
+    return Settings(
+        **{**{name: value for name, value in given.items() if name != "save_every"}, "threads": given["threads"] or None}
+    )
+
+
+def schedule(config: Config) -> Schedule | None:
+    """Return the schedule, None where the file has none; EngineError for an unknown kind or an option it does not take."""
+    curve = config.schedule
+    if curve is None:
+        return None
+    if curve.kind not in SCHEDULES:
+        raise EngineError(f"schedule.kind is {curve.kind!r}; there are {', '.join(SCHEDULES)}")
+    options = {name: value for name in ("warmup", "floor") if (value := getattr(curve, name)) is not None}
+    if curve.kind == "constant" and options:
+        raise EngineError(f"schedule: a constant one takes no {', '.join(options)}")
+    return SCHEDULES[curve.kind](curve.alpha, **options)

@@ -1,0 +1,463 @@
+"""Training one step at a time and over epochs: what ggml-opt promises, to the bit where it can be."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from allocsim.errors import EngineError, PlannerError, UnknownNameError
+from engine.models.mlp import mlp
+from engine.training import LOSSES, Dataset, Model, Result, Settings, Split, Trainer, constant, cosine, fit, linear
+from engine.training.data import moons, shapes
+from engine.training.schedules import Position
+
+DATA = moons(60, seed=3)
+MODEL = mlp((2, 8, 2), activation="tanh", seed=1)
+SETTINGS = Settings(epochs=3, batch=5, logical_batch=10, validation=0.2, hyper={"alpha": 0.02}, seed=7)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def batch(start, stop, data=DATA):
+    return data.take(np.arange(start, stop))
+
+
+# ------------------------------------------------------------------------------------------------------- logical batches
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mean_squared_error", "mean", "sum"])
+def test_gradients_of_a_logical_batch_are_those_of_one_large_batch(loss):
+    rows = np.random.default_rng(0).normal(size=(20, 2)).astype("f4")
+    data = Dataset.of(DATA.columns["data"][:20], rows if loss == "mean_squared_error" else DATA.columns["labels"][:20])
+    large = Trainer(MODEL, loss=loss, period=1)
+    small = Trainer(MODEL, loss=loss, period=5)
+    large.run("gradient", batch(0, 20, data))
+    for index in range(4):
+        small.run("gradient", batch(4 * index, 4 * index + 4, data))
+    small.run("optimizer", batch(16, 20, data))
+    for name, want in large.gradients().items():
+        np.testing.assert_allclose(small.gradients()[name], want, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("graphs", ["static", "shapes", "dynamic"])
+def test_accumulators_start_from_zero_whatever_graph_runs_first(graphs):
+    """ggml's reset guards dynamic graphs by a pointer that is null by then, so their accumulators are never zeroed."""
+    trainer = Trainer(MODEL, period=2, graphs=graphs, optimizer="sgd", hyper={"alpha": 0.0})
+    found = []
+    for _ in range(3):
+        trainer.step(batch(0, 5))
+        trainer.step(batch(5, 10))
+        found.append({name: array.copy() for name, array in trainer.gradients().items()})
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+def test_steps_come_when_the_logical_batch_is_complete():
+    trainer = Trainer(MODEL, period=3)
+    with pytest.raises(EngineError, match="0 of 2 physical batches are accumulated; the step would come too early"):
+        trainer.run("optimizer", batch(0, 5))
+    before = {name: array.copy() for name, array in MODEL.parameters.items()}
+    trainer.step(batch(0, 5))
+    trainer.step(batch(5, 10))
+    assert same(trainer.weights, before)
+    with pytest.raises(EngineError, match="the last of 3 is to make the step"):
+        trainer.run("gradient", batch(0, 5))
+    trainer.step(batch(10, 15))
+    assert trainer.steps == 1
+    assert not same(trainer.weights, before)
+    assert same(MODEL.parameters, before), "the caller's arrays are left as they are"
+
+
+def test_forward_changes_nothing_even_between_accumulations():
+    plain, watched = (Trainer(MODEL, period=2) for _ in range(2))
+    for index in range(4):
+        plain.step(batch(5 * index, 5 * index + 5))
+        watched.run("forward", batch(40, 45))
+        watched.step(batch(5 * index, 5 * index + 5))
+    assert same(plain.weights, watched.weights)
+    assert same(plain.states, watched.states)
+
+
+# ------------------------------------------------------------------------------------------------------------ optimizers
+
+
+def reference_adamw(weights, gradients, hyper):
+    """AdamW in float64 as Loshchilov and Hutter write it, over given gradients."""
+    w, m, v = weights.astype("f8"), 0.0, 0.0
+    for t, g in enumerate(gradients, 1):
+        m = hyper["beta1"] * m + (1 - hyper["beta1"]) * g
+        v = hyper["beta2"] * v + (1 - hyper["beta2"]) * g * g
+        w = w * (1 - hyper["alpha"] * hyper["wd"])
+        w = w - hyper["alpha"] * (m / (1 - hyper["beta1"] ** t)) / (np.sqrt(v / (1 - hyper["beta2"] ** t)) + hyper["eps"])
+    return w
+
+
+def test_adamw_is_the_papers():
+    """A linear model with the loss `sum` has the same gradient in every step: the column sums of its data."""
+    model = mlp((3, 2))
+    data = np.random.default_rng(0).normal(size=(4, 3)).astype("f4")
+    hyper = {"alpha": 0.05, "beta1": 0.8, "beta2": 0.9, "eps": 1e-8, "wd": 0.1}
+    trainer = Trainer(model, loss="sum", hyper=hyper)
+    for _ in range(12):
+        trainer.step({"data": data})
+    gradient = np.tile(data.astype("f8").sum(0), (2, 1))
+    want = reference_adamw(model.parameters["layer.0.weight"], [gradient] * 12, hyper)
+    np.testing.assert_allclose(trainer.weights["layer.0.weight"], want, rtol=3e-6)
+
+
+def test_sgd_decays_and_steps():
+    model = mlp((3, 2))
+    data = np.ones((4, 3), "f4")
+    trainer = Trainer(model, loss="sum", optimizer="sgd", hyper={"alpha": 0.1, "wd": 0.5})
+    trainer.step({"data": data})
+    want = model.parameters["layer.0.weight"] * (1 - 0.1 * 0.5) - 0.1 * 4
+    np.testing.assert_allclose(trainer.weights["layer.0.weight"], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"optimizer": "adam"}, "optimizer 'adam' does not exist; did you mean adamw"),
+        ({"loss": "hinge"}, "loss 'hinge' does not exist"),
+        ({"graphs": "lazy"}, "kind of graphs 'lazy' does not exist"),
+        ({"hyper": {"lr": 1.0}}, "adamw has no hyper-parameter 'lr'; there are alpha, beta1, beta2, eps, wd"),
+        ({"hyper": {"beta1": 1.5}}, "beta1 is 1.5; it must be between 0 and 1"),
+        ({"hyper": {"alpha": float("nan")}}, "alpha is nan"),
+        ({"period": 0}, "period is 0"),
+        ({"planner": "none"}, "'none' does not exist"),
+    ],
+)
+def test_misuse_is_one_line(given, says):
+    with pytest.raises((EngineError, UnknownNameError), match=says) as raised:
+        Trainer(MODEL, **given)
+    assert "\n" not in str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------------------ graphs and plans
+
+
+@pytest.mark.parametrize("graphs", ["shapes", "dynamic"])
+@pytest.mark.parametrize("planner", ["ggml", "reference", "greedy_by_size"])
+def test_neither_graphs_nor_planner_change_a_bit(graphs, planner):
+    want = fit(MODEL, DATA, SETTINGS)
+    other = fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), "graphs": graphs, "planner": planner}))
+    assert same(want.weights, other.weights)
+    assert want.history == other.history
+    assert want.plans == other.plans == 3
+
+
+def vars_of(settings):
+    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+
+
+def test_static_graphs_refuse_another_shape():
+    trainer = Trainer(MODEL)
+    trainer.step(batch(0, 5))
+    with pytest.raises(EngineError, match=r"the graphs are static, for columns .*\(5, 2\).*; this batch has .*\(4, 2\)"):
+        trainer.step(batch(0, 4))
+
+
+def changing():
+    """A model whose depth changes from batch to batch, as stochastic depth does."""
+    depth = iter([1, 2, 1, 2, 1])
+
+    def build(graph, shapes):
+        x = graph.input("data", shapes["data"])
+        w = graph.parameter("w", (2, 2), trainable=True)
+        for _ in range(next(depth)):
+            x = graph.op("tanh", graph.op("mul_mat", w, x))
+        return x
+
+    return Model(name="changing", build=build, parameters={"w": np.array([[0.5, 0.1], [0.2, 0.7]], "f4")})
+
+
+def test_dynamic_graphs_are_planned_once_for_each_structure():
+    trainer = Trainer(changing(), graphs="dynamic", optimizer="sgd")
+    for _ in range(5):
+        trainer.step(batch(0, 5))
+    assert len(trainer.plans) == 2
+
+
+def test_an_unsound_plan_is_never_run(tmp_path, monkeypatch):
+    (tmp_path / "liars.py").write_text("def everything_at_zero(problem):\n    return [0] * len(problem.start)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlannerError, match=r"liars:everything_at_zero: the plan of .* is not sound") as raised:
+        Trainer(MODEL, planner="liars:everything_at_zero").step(batch(0, 5))
+    assert "\n" not in str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------------- datasets and results
+
+
+def test_shuffling_moves_whole_shards_of_the_first_part():
+    data = Dataset.of(np.arange(24, dtype="f4")[:, None], shard=4)
+    order = data.shuffled(data.order(), np.random.default_rng(0), 16)
+    assert sorted(order.tolist()) == list(range(24))
+    assert order[16:].tolist() == list(range(16, 24))
+    assert all((np.diff(order[start : start + 4]) == 1).all() for start in range(0, 16, 4))
+    assert order[:16].tolist() != list(range(16))
+    with pytest.raises(EngineError, match="the first 18 datapoints are no whole number of shards of 4"):
+        data.shuffled(data.order(), np.random.default_rng(0), 18)
+
+
+@pytest.mark.parametrize(
+    ("points", "sizes", "held", "want"),
+    [
+        (1000, (50, 500), 0.05, (10, 10)),
+        (1000, (10, 10), 0.1, (90, 10)),
+        (100, (10, 20), 0.0, (10, 0)),
+        (105, (10, 20), 0.25, (6, 4)),
+    ],
+)
+def test_the_split_is_ggmls(points, sizes, held, want):
+    split = Split.of(points, Settings(batch=sizes[0], logical_batch=sizes[1], validation=held))
+    assert (split.training, split.validation) == want
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Dataset.of(np.zeros((3, 2)), np.zeros(4)), "columns must have one leading length"),
+        (lambda: Dataset(columns={}), "needs at least one column"),
+        (lambda: Dataset.of(np.array(["a"])), "column 'data' is <U1"),
+        (lambda: Dataset.of(np.zeros((3, 2)), shard=0), "shard is 0"),
+        (lambda: Settings(batch=4, logical_batch=6), "logical_batch 6 is no multiple of batch 4"),
+        (lambda: Settings(validation=1.0), "validation is 1.0"),
+        (lambda: Settings(epochs=0), "epochs is 0"),
+        (lambda: Split.of(9, Settings(batch=10)), "9 datapoints make no logical batch of 10"),
+        (lambda: Split.of(10, Settings(batch=10, validation=0.5)), "10 datapoints with 0.5 held out make no logical batch of 10"),
+        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4")}), "input labels.*is no column of the batch"),
+        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 3), "f4"), "labels": np.zeros(5, int)}), "has 3 numbers a row"),
+        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.full(5, 2)}), "the outputs have 2 classes"),
+        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.zeros((5, 3), "f4")}), "column 'labels' is"),
+        (lambda: mlp((2,)), "at least two widths"),
+        (lambda: mlp((2, 2), activation="step"), "activation 'step'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(make, says):
+    with pytest.raises(EngineError, match=says) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def test_results_are_means_with_their_standard_errors():
+    outputs = np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+    result = Result()
+    for loss in (1.0, 2.0, 6.0):
+        result = result.plus(loss, outputs, np.array([0, 1, 1, 1]))
+    assert (result.loss, result.accuracy) == (3.0, 0.75)
+    assert result.loss_error == pytest.approx(np.std([1, 2, 6], ddof=1) / np.sqrt(3))
+    assert result.accuracy_error == pytest.approx(np.sqrt(0.75 * 0.25 / 11))
+    assert Result(summed=True).plus(1.0).plus(2.0).loss == 3.0
+    assert Result().figures() == {"loss": None, "loss_error": None, "accuracy": None, "accuracy_error": None}
+
+
+def at(step, steps=11):
+    return Position(epoch=0, epochs=1, step=step, steps=steps)
+
+
+def test_schedules_rise_and_fall():
+    assert constant(0.3)(at(5)) == {"alpha": 0.3}
+    assert [round(linear(1.0, warmup=2)(at(s))["alpha"], 3) for s in (0, 1, 2, 6, 10)] == [0.5, 1.0, 1.0, 0.5, 0.0]
+    assert [round(cosine(1.0, floor=0.1)(at(s))["alpha"], 3) for s in (0, 5, 10)] == [1.0, 0.55, 0.1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_are_what_they_are_called(loss):
+    outputs = Trainer(MODEL, loss="sum").run("forward", batch(0, 5)).outputs.astype("f8")
+    labels = DATA.columns["labels"][:5]
+    rows = np.eye(2)[labels]
+    logs = outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+    want = {
+        "mean": outputs.mean(),
+        "sum": outputs.sum(),
+        "cross_entropy": -(rows * logs).sum(-1).mean(),
+        "mean_squared_error": ((outputs - rows) ** 2).mean(),
+    }[loss]
+    given = {**batch(0, 5), "labels": rows.astype("f4") if loss == "mean_squared_error" else labels}
+    assert Trainer(MODEL, loss=loss).run("forward", given).loss == pytest.approx(want, rel=1e-5, abs=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------ resuming
+
+
+@pytest.mark.parametrize("stop", [1, 4, 5, 9])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, stop):
+    file = tmp_path / "c.safetensors"
+    schedule = cosine(0.05, warmup=3)
+    whole = fit(MODEL, DATA, SETTINGS, schedule=schedule)
+    part = fit(MODEL, DATA, SETTINGS, schedule=schedule, save=file, stop_after=stop)
+    rest = fit(MODEL, DATA, SETTINGS, schedule=schedule, save=file, resume=True)
+    assert part.steps == stop
+    assert same(whole.weights, rest.weights)
+    assert whole.history == rest.history
+
+
+def test_kill_9_in_mid_training_resumes_to_the_identical_loss(tmp_path):
+    file = tmp_path / "c.safetensors"
+    script = textwrap.dedent(f"""
+        import os, signal
+        from engine.models.mlp import mlp
+        from engine.training import Settings, fit
+        from engine.training.data import moons
+        seen = []
+        def killed(progress):
+            seen.append(1)
+            if len(seen) == 13:
+                os.kill(os.getpid(), signal.SIGKILL)
+        fit(mlp((2, 8, 2), activation="tanh", seed=1), moons(60, seed=3),
+            Settings(epochs=3, batch=5, logical_batch=10, validation=0.2, hyper={{"alpha": 0.02}}, seed=7),
+            save={str(file)!r}, save_every=1, on_batch=killed)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    rest = fit(MODEL, DATA, SETTINGS, save=file, resume=True)
+    whole = fit(MODEL, DATA, SETTINGS)
+    assert same(whole.weights, rest.weights)
+    assert whole.history == rest.history
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"seed": 8}, "was made with seed 7; this run has 8"),
+        ({"batch": 10, "logical_batch": 10}, "was made with batch 5; this run has 10"),
+        ({"hyper": {"alpha": 0.1}}, "was made with hyper-parameters"),
+        ({"optimizer": "sgd"}, "was made with optimizer 'adamw'; this run has 'sgd'"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, changed, says):
+    file = tmp_path / "c.safetensors"
+    fit(MODEL, DATA, SETTINGS, save=file, stop_after=2)
+    with pytest.raises(EngineError, match=says):
+        fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), **changed}), save=file, resume=True)
+
+
+def test_other_data_and_other_weights_are_refused(tmp_path):
+    file = tmp_path / "c.safetensors"
+    fit(MODEL, DATA, SETTINGS, save=file, stop_after=2)
+    with pytest.raises(EngineError, match="was made with data"):
+        fit(MODEL, moons(60, seed=4), SETTINGS, save=file, resume=True)
+    with pytest.raises(EngineError, match="was made with initial weights"):
+        fit(mlp((2, 8, 2), activation="tanh", seed=2), DATA, SETTINGS, save=file, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 100, (8).to_bytes(8, "little") + b'{"a":1}}'])
+def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path, content):
+    file = tmp_path / "c.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(EngineError, match=r"c\.safetensors: is ") as raised:
+        fit(MODEL, DATA, SETTINGS, save=file, resume=True)
+    assert "\n" not in str(raised.value)
+    assert file.read_bytes() == content
+
+
+def test_a_safetensors_file_of_somebody_else_is_one_line(tmp_path):
+    file = tmp_path / "c.safetensors"
+    file.write_bytes(save({"a": np.zeros(2)}))
+    with pytest.raises(EngineError, match="no checkpoint of training"):
+        fit(MODEL, DATA, SETTINGS, save=file, resume=True)
+
+
+# --------------------------------------------------------------------------------------------------------- the command
+
+MOONS = """
+[model]
+kind = "mlp"
+sizes = [2, 8, 2]
+[data]
+kind = "moons"
+points = 60
+[training]
+epochs = 2
+batch = 5
+logical_batch = 10
+validation = 0.2
+hyper = {alpha = 0.02}
+[schedule]
+kind = "cosine"
+alpha = 0.05
+warmup = 2
+"""
+
+
+def train(tmp_path, *arguments, config=MOONS):
+    file = tmp_path / "moons.toml"
+    file.write_text(config)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from allocsim.cli import main; sys.exit(main())",
+        "train",
+        str(file),
+        *arguments,
+    ]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_trains_stops_and_goes_on(tmp_path):
+    status, out, err = train(tmp_path, "--out", "whole")
+    assert (status, err) == (0, "")
+    assert [line.split("   ")[0] for line in out.splitlines()[:2]] == ["epoch 1/2", "epoch 2/2"]
+    assert train(tmp_path, "--out", "parts", "--steps", "3")[0] == 0
+    status, _, err = train(tmp_path, "--out", "parts")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "--resume goes on from it" in err
+    status, out, _ = train(tmp_path, "--out", "parts", "--resume", "--json")
+    assert status == 0
+    assert json.loads(out)["steps"] == 8
+    for name in ("losses.csv", "weights.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("points = 60", "pionts = 60", "Object contains unknown field `pionts` - at `$.data`"),
+        ("points = 60", 'points = "60"', "Expected `int`, got `str` - at `$.data.points`"),
+        ('kind = "mlp"', 'kind = "rnn"', "Invalid value 'rnn' - at `$.model.kind`"),
+        ("batch = 5", "batch = 7", "logical_batch 10 is no multiple of batch 7"),
+        ("warmup = 2", "wramup = 2", "Object contains unknown field `wramup` - at `$.schedule`"),
+        ('kind = "cosine"', 'kind = "sine"', "schedule.kind is 'sine'; there are constant, linear, cosine"),
+        ("[model]", "[model", "moons.toml"),
+        ("sizes = [2, 8, 2]", "sizes = [3, 8, 2]", "has 2 numbers a row; mlp takes 3"),
+        ("sizes = [2, 8, 2]", "sizes = [2, 8, 1]", "the outputs have 1 classes"),
+    ],
+)
+def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
+    status, out, err = train(tmp_path, "--out", "x", config=MOONS.replace(old, new, 1))
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_drawn_shapes_can_be_told_apart():
+    data = shapes(64, size=12, noise=0.0, seed=1)
+    assert data.columns["data"].shape == (64, 1, 12, 12)
+    rows, columns = (data.columns["data"].sum(axis).max(-1)[:, 0] for axis in (3, 2))
+    labels = data.columns["labels"]
+    assert (rows[labels == 0] >= 5).all()
+    assert (columns[labels == 0] == 1).all()
+    assert (columns[labels == 1] >= 5).all()
+    assert (rows[labels == 1] == 1).all()
