@@ -87,14 +87,19 @@ class Runtime:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan
-        self._allocate = allocate or _block
+        self._allocate = allocate or block
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
         self._limits: Any = None
         blocks = self._place(dict(parameters or {}), dict(resident or {}))
         self.blocks: tuple[tuple[NDArray[np.uint8], int], ...] = tuple(blocks)
         """For each buffer the memory it lies in, and where it begins there."""
-        _check_placed(lowered.program, self.blocks)
+        start = np.array([start for _, start in self.blocks], np.int64)
+        size = np.array([len(memory) for memory, _ in self.blocks], np.int64)
+        base = _addresses([memory for memory, _ in self.blocks])
+        check_placed(lowered.program, start, size, base)
+        self.addresses: Int64s = (base + start)[lowered.program.values.buffer] + lowered.program.values.offset
+        """For each value the address of its element 0."""
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
         self._bound: dict[int, Call] = {}
@@ -293,7 +298,8 @@ def arena_sizes(plan: Plan) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _block(nbytes: int) -> NDArray[np.uint8]:
+def block(nbytes: int) -> NDArray[np.uint8]:
+    """Return zeroed memory that begins at a multiple of `BLOCK_ALIGNMENT`; raise EngineError where there is none."""
     try:
         raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
     except (MemoryError, ValueError) as error:
@@ -302,33 +308,29 @@ def _block(nbytes: int) -> NDArray[np.uint8]:
     return raw[start : start + nbytes]
 
 
-def _check_placed(program: Program, blocks: Sequence[tuple[NDArray[np.uint8], int]]) -> None:
-    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size."""
+def check_placed(program: Program, start: Int64s, size: Int64s, base: Int64s) -> None:
+    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size.
+
+    For each buffer: where it begins in its memory, how many bytes that memory has, and the address of the memory.
+    """
     values = program.values
-    start = np.array([start for _, start in blocks], np.int64)[values.buffer]
-    size = np.array([len(memory) for memory, _ in blocks], np.int64)[values.buffer]
-    filled = values.hulls[:, 1] > values.hulls[:, 0]
-    low, high = values.hulls[:, 0] + start, values.hulls[:, 1] + start
-    skewed = element_addresses(program, blocks) % values.itemsize
-    for index in np.flatnonzero(filled & ((low < 0) | (high > size) | (skewed != 0)))[:1].tolist():
-        value, at = values[index], int(start[index] + values.offset[index])
-        if low[index] < 0 or high[index] > size[index]:
-            place = f"[{low[index]}, {high[index]}) lies outside its memory of {size[index]} bytes"
-            raise EngineError(f"value {value.name!r} {place}")
+    begin, limit = start[values.buffer], size[values.buffer]
+    low, high = values.hulls[:, 0] + begin, values.hulls[:, 1] + begin
+    outside = (low < 0) | (high > limit)
+    skewed = (base[values.buffer] + begin + values.offset) % values.itemsize != 0
+    for index in np.flatnonzero((high > low) & (outside | skewed))[:1].tolist():
+        value, at = values[index], int(begin[index] + values.offset[index])
+        if outside[index]:
+            raise EngineError(
+                f"value {value.name!r} [{low[index]}, {high[index]}) lies outside its memory of {limit[index]} bytes"
+            )
         raise EngineError(f"value {value.name!r} at byte {at} is not aligned to its item size {value.itemsize}")
 
 
-def element_addresses(program: Program, blocks: Sequence[tuple[NDArray[np.uint8], int]]) -> Int64s:
-    """Return the address of element 0 of each value, for (memory, offset) of each buffer."""
-    bases: dict[int, int] = {}
-    starts = []
-    for memory, start in blocks:
-        base = bases.get(id(memory))
-        if base is None:
-            base = bases[id(memory)] = memory.__array_interface__["data"][0]
-        starts.append(base + start)
-    addresses: Int64s = np.array(starts, np.int64)[program.values.buffer] + program.values.offset
-    return addresses
+def _addresses(memories: Sequence[NDArray[np.uint8]]) -> Int64s:
+    known = {id(memory): memory for memory in memories}
+    address = {key: memory.__array_interface__["data"][0] for key, memory in known.items()}
+    return np.array([address[id(memory)] for memory in memories], np.int64)
 
 
 def _bind(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
@@ -358,11 +360,8 @@ def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
         kernel_of[step] = known.setdefault((id(kernel), repr(params) if params else ""), len(kernels))
         if kernel_of[step] == len(kernels):
             kernels.append((kernel, params))
-    addresses = element_addresses(lowered.program, runtime.blocks)
-    tape = Tape(
-        lowered.program, kernels=kernels, kernel_of=kernel_of, address=addresses, call=runtime.call, dtypes=NUMPY_DTYPES
-    )
-    return tape.calls
+    address, call = runtime.addresses, runtime.call
+    return Tape(lowered.program, kernels=kernels, kernel_of=kernel_of, address=address, call=call, dtypes=NUMPY_DTYPES).calls
 
 
 EXECUTORS: Final[Mapping[str, Callable[[Runtime], tuple[Call, ...]]]] = {"calls": _bind_calls, "tape": _bind_tape}

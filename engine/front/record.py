@@ -1,9 +1,12 @@
 """What the front remembers: one `Node` for each value, computed at once by the engine's own kernel.
 
 A node is SSA: one *version* of one *storage*. Whatever changes bytes in place raises the version of the storage; nodes that were made
-before keep theirs, and `stale` tells that the value they stand for is gone. A node is a *leaf* (no kind), or the result of an op of
+before keep theirs, and `stale` tells that the value they stand for is gone. A node is a *leaf* (no recipe), or the result of an op of
 `engine.ops.OPS` over other nodes; a view shares array memory and storage with its source. Arrays have at least one dimension, as
 everywhere in the engine.
+
+A `Recipe` is what all calls that are alike share (kind, parameters, layouts of the operands): what the shape rule said of it, and how its kernel is
+called where `bind` only hands the arrays through. Asking both anew takes several times as long as a kernel on a scalar.
 
 Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it, and its history is freed.
 
@@ -11,13 +14,16 @@ What this module does not see: tensors people hold, gradients, plans.
 """
 
 from collections.abc import Callable, Mapping
+from contextvars import Context
+from itertools import count
+from threading import local
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from allocsim.errors import EngineError
 from engine.kernels import KERNELS
-from engine.kernels.binding import Array, Bind
+from engine.kernels.binding import Array, Bind, Kernel
 from engine.ops import OPS, Layout, Rule
 
 if TYPE_CHECKING:
@@ -25,6 +31,32 @@ if TYPE_CHECKING:
 
 DTYPES: Final[Mapping[Any, str]] = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 """numpy dtype -> the engine's name of it; the front has no others."""
+
+
+class Laid:
+    """Where the elements of an array lie: one object for each dtype, shape and strides, compared by identity."""
+
+    __slots__ = ("dense", "dtype", "name", "shape", "strides")
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], *, dense: bool) -> None:
+        self.dtype = dtype
+        self.name = DTYPES[dtype]
+        self.shape = shape
+        self.strides = strides
+        """Bytes."""
+        self.dense = dense
+
+    @classmethod
+    def of(cls, array: Array) -> "Laid":
+        """Return the one of an array."""
+        key = (array.dtype, array.shape, array.strides)
+        laid = _laid.get(key)
+        if laid is None:
+            laid = _laid[key] = cls(*key, dense=array.flags.c_contiguous)
+        return laid
+
+
+_laid: Final[dict[Any, Laid]] = {}
 
 
 class Storage:
@@ -41,35 +73,82 @@ class Storage:
         """The changes that gradients flow through: views made before one of these have lost their history."""
 
 
+class Recipe:
+    """What all calls that are alike share."""
+
+    __slots__ = ("bind", "constants", "derivatives", "flows", "function", "kernel", "kind", "params", "result", "rule", "sources")
+
+    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[Laid, ...], result: Laid | None) -> None:
+        self.kind = kind
+        self.rule, self.kernel, self.flows = _ROWS[kind]
+        self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
+        self.params = params
+        self.sources = sources
+        self.result = result
+        """None for views: it follows from the array seen."""
+        self.function: Callable[..., object] | None = None
+        """What a call calls with the operands, `constants` and the result, where `bind` would come to just that."""
+        self.constants: tuple[Any, ...] = ()
+        self.derivatives: dict[Any, Any] = {}
+        """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
+        if self.bind is not None and result is not None:
+            self._read(self.bind, result)
+
+    def _read(self, bind: Bind, result: Laid) -> None:
+        arrays = [np.empty(laid.shape, laid.dtype) for laid in (*self.sources, result)]
+        if not all(laid.dense for laid in self.sources) or not all(array.size for array in arrays):
+            return
+        function, args = bind(self.params, tuple(arrays[:-1]), (arrays[-1],))
+        operands, constants, out = args[: len(arrays) - 1], args[len(arrays) - 1 : -1], args[-1]
+        if any(isinstance(constant, (np.ndarray, tuple)) for constant in constants) or len(args) < len(arrays):
+            return
+        if all(_same(given, mine) for given, mine in zip((*operands, out), arrays, strict=True)):
+            self.function, self.constants = function, constants
+
+
+def _same(given: Any, mine: Array) -> bool:
+    """Whether an argument is nothing but one of our own arrays."""
+    if not isinstance(given, np.ndarray) or given.shape != mine.shape or given.strides != mine.strides:
+        return False
+    return bool(given.__array_interface__["data"][0] == mine.__array_interface__["data"][0])
+
+
+_serials: Final = count()
+
+
 class Node:
     """One value, immutable as far as gradients are concerned; compared by identity."""
 
-    __slots__ = ("array", "dtype", "kind", "leaf_of", "name", "needs_grad", "params", "rebased", "sources", "storage", "version")
+    __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "sources", "storage", "version")
 
     def __init__(
         self,
         array: Array,
+        laid: Laid,
         storage: Storage,
-        *,
-        kind: str | None = None,
+        recipe: Recipe | None = None,
         sources: "tuple[Node, ...]" = (),
-        params: Mapping[str, Any] | None = None,
-        needs_grad: bool = False,
-        name: str = "",
+        needs_grad: bool = False,  # noqa: FBT001, FBT002 - one for each op typed
     ) -> None:
         self.array = array
+        self.laid = laid
         self.storage = storage
         self.version = storage.version
         self.rebased: int | None = storage.rebased
         """Changes that gradients flow through when it was made; None of what is detached and wants to know of none."""
-        self.dtype = DTYPES[array.dtype]
-        self.kind = kind
+        self.recipe = recipe
         self.sources = sources
-        self.params: Mapping[str, Any] = params or {}
         self.needs_grad = needs_grad
         self.leaf_of: Any = None
         """Who collects the gradient of a leaf."""
-        self.name = name
+        self.name = ""
+        self.serial = next(_serials)
+        """Order of creation: sources have lower ones."""
+
+    @property
+    def kind(self) -> str | None:
+        """The op that made it; None for a leaf."""
+        return self.recipe.kind if self.recipe is not None else None
 
     @property
     def stale(self) -> bool:
@@ -78,19 +157,24 @@ class Node:
 
     # what a shape rule asks of a source
     @property
+    def dtype(self) -> str:
+        """The engine's name of it."""
+        return self.laid.name
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Lengths, at least one."""
-        return self.array.shape
+        return self.laid.shape
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes."""
-        return self.array.strides
+        return self.laid.strides
 
     @property
     def contiguous(self) -> bool:
         """Whether the elements lie densely in row-major order."""
-        return self.array.flags.c_contiguous
+        return self.laid.dense
 
     def __repr__(self) -> str:
         return f"{self.name or self.kind or 'constant'} {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -103,20 +187,32 @@ _VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]]
 }
 """View op -> the same view by numpy."""
 
-_ROWS: Final[Mapping[str, tuple[Rule, Bind | None, tuple[bool, ...]]]] = {
+_ROWS: Final[Mapping[str, tuple[Rule, Kernel | None, tuple[bool, ...]]]] = {
     kind: (
         rule,
-        None if rule.view else next(iter(KERNELS[kind].values())).bind,
+        None if rule.view else next(iter(KERNELS[kind].values())),
         tuple(argument not in rule.constant for argument in rule.arguments),
     )
     for kind, rule in OPS.items()
     if rule.mutates is None and (kind in _VIEWS or not rule.view)
 }
-"""Kind -> (rule, binding of its default kernel, whether a gradient can flow through each argument)."""
+"""Kind -> (rule, default kernel, whether a gradient can flow through each argument)."""
 
-KNOWN_LAYOUTS: Final = 4096
-_layouts: Final[dict[Any, Layout]] = {}
-"""What shape rules said of ops without parameters: asking again takes as long as a kernel on a scalar."""
+KNOWN: Final = 4096
+_recipes: Final[dict[Any, tuple[Recipe, Layout]]] = {}
+"""The recipes met; forgotten all at once where there are too many, as with a parameter that never repeats."""
+
+
+class _Quiet(local):
+    """For each thread a context in which infinities and NaN give no warning: entering it costs a tenth of `np.errstate`."""
+
+    def __init__(self) -> None:
+        context = Context()
+        context.run(np.seterr, all="ignore")
+        self.run = context.run
+
+
+_quiet: Final = _Quiet()
 
 
 def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool = True) -> Node:
@@ -124,59 +220,73 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
-    rule, bind, flows = _ROWS[kind]
-    filled = {} if params is None else params
-    known = None if filled or bind is None else (kind, *[(source.array.shape, source.dtype) for source in sources])
-    layout = _layouts.get(known) if known else None
-    if layout is None:
-        try:
-            layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), filled)
-        except EngineError as error:
-            raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
-        if known and len(_layouts) < KNOWN_LAYOUTS:
-            _layouts[known] = layout
-    if bind is None:
-        array, storage = _VIEWS[kind](sources[0].array, layout, filled), sources[0].storage
+    if params:
+        zeros = [repr(value) for value in params.values() if value == 0]  # -0.0 equals 0.0
+        key: Any = (kind, *[source.laid for source in sources], *params.items(), *zeros)
     else:
-        array, storage = np.empty(layout.shape, sources[0].array.dtype), Storage()
-        function, arguments = bind(filled, tuple([source.array for source in sources]), (array,))
-        with np.errstate(all="ignore"):
-            function(*arguments)
+        key = (kind, *[source.laid for source in sources])
+    known = _recipes.get(key)
+    recipe, layout = known if known is not None else _learn(key, kind, sources, dict(params or {}))
+    laid = recipe.result
+    if laid is None:
+        array, storage = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
+        laid = Laid.of(array)
+    else:
+        array, storage = np.empty(laid.shape, laid.dtype), Storage()
+        function = recipe.function
+        if function is not None:
+            _quiet.run(function, *[source.array for source in sources], *recipe.constants, array)
+        else:
+            assert recipe.bind is not None
+            called, arguments = recipe.bind(recipe.params, tuple([source.array for source in sources]), (array,))
+            _quiet.run(called, *arguments)
     if track:
-        for source, flowing in zip(sources, flows, strict=False):
+        for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
-                return Node(array, storage, kind=kind, sources=sources, params=filled, needs_grad=True)
-    node = Node(array, storage)
-    if bind is None and sources[0].rebased is None:
+                return Node(array, laid, storage, recipe, sources, True)  # noqa: FBT003 - as above
+    node = Node(array, laid, storage)
+    if recipe.result is None and sources[0].rebased is None:
         node.rebased = None
     return node
 
 
+def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[Recipe, Layout]:
+    rule, kernel, _ = _ROWS[kind]
+    try:
+        layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
+    except EngineError as error:
+        raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
+    result = None if kernel is None else Laid.of(np.empty(layout.shape, sources[0].array.dtype))
+    recipe = Recipe(kind, params, tuple(source.laid for source in sources), result)
+    if len(_recipes) >= KNOWN:
+        _recipes.clear()
+    _recipes[key] = recipe, layout
+    return recipe, layout
+
+
 def constant(array: Array, storage: Storage | None = None) -> Node:
     """Return a leaf without a gradient over an array of at least one dimension."""
-    return Node(array, storage or Storage())
+    return Node(array, Laid.of(array), storage or Storage())
 
 
 def alias(node: Node) -> Node:
     """Return the present version of a node whose storage changed outside the history: the same bytes, the gradient passed on."""
-    axes = tuple(range(node.array.ndim))
-    params = {"axes": axes}
-    return Node(node.array, node.storage, kind="permute", sources=(node,), params=params, needs_grad=True, name=node.name)
+    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))})
+    made.array, made.name = node.array, node.name
+    return made
 
 
 def history(end: Node) -> list[Node]:
-    """Return `end` and all it depends on, sources first; what needs no gradient is a leaf. O(nodes); no recursion."""
-    order: list[Node] = []
+    """Return `end` and all it depends on, in the order of creation; what needs no gradient is a leaf. O(nodes log nodes)."""
     seen = {end}
-    stack = [(end, iter(end.sources))]
+    stack = [end]
     while stack:
-        node, pending = stack[-1]
-        for source in pending:
+        for source in stack.pop().sources:
             if source not in seen:
                 seen.add(source)
-                stack.append((source, iter(source.sources)))
-                break
-        else:
-            order.append(node)
-            stack.pop()
-    return order
+                stack.append(source)
+    return sorted(seen, key=_serial)
+
+
+def _serial(node: Node) -> int:
+    return node.serial

@@ -1,13 +1,12 @@
-"""Backward of the front: the recorded history as an engine graph, extended, planned, run.
+"""Backward of the front: the derivative of the recorded history as a program, planned, bound to a tape, run.
 
-The history of the tensor becomes a `Graph`, node for node; `engine.autodiff.backward` extends it. The forward values exist already,
-so what is run is the part the extension added: every forward value it reads becomes an input of that program. Such a value must still
-be what it was when it was recorded; a version that is gone is refused, with the names of the tensor and of the op that needs it. Forward values that
-no derivative reads may change freely.
+`engine.front.extension` makes the program: the ops that a backward pass adds, alone. The forward values it reads exist already and are read where they
+lie. Such a value must still be what it was when it was recorded; a version that is gone is refused, with the names of the tensor and of the op that needs
+it. Forward values that no derivative reads may change freely.
 
-The program is lowered, planned by any allocator and bound to a `Runtime`. The bound program is kept by structure (ops, parameters, shapes,
-dtypes, which leaves want gradients, allocator), for the `KEPT` latest structures of at most `KEPT_NODES` nodes: a training loop
-plans once. A kept program keeps its arena. Not safe to call from several threads at once.
+The program is planned by any allocator and bound to an `engine.tape.Tape`. What was bound is kept by structure (ops, parameters, layouts, which leaves want
+gradients, allocator), for the `KEPT` latest structures of at most `KEPT_NODES` nodes: a training loop plans once, and only tells the
+tape where the forward values lie this time. What is kept keeps its arena. Not safe to call from several threads at once.
 
 Gradients of gradients are not taken here: what comes back is data.
 """
@@ -16,43 +15,109 @@ import gc
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.autodiff import SEED, backward
+from allocsim.model import UNPLACED, Plan
+from engine.front.extension import Extension, extend
 from engine.front.record import Node, history
-from engine.graph import Graph, Tensor
-from engine.kernels.binding import Array
-from engine.lower import lower
-from engine.runtime import Runtime
+from engine.kernels.binding import Array, Call
+from engine.runtime import NUMPY_DTYPES, arena_sizes, block, check_placed
+from engine.tape import NO_KERNEL, Tape
+from engine.tape.loops import addresses
 
 KEPT: Final = 16
 KEPT_NODES: Final = 20_000
 
 DEFAULT_ALLOCATOR: Final = "ggml"
 
-BACKWARD: Final = "backward"
-"""The stage of what `engine.autodiff.backward` adds."""
 
-ONE: Final = "one"
-"""Input that seeds the weighted sum of a tensor of several elements."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """A bound backward program; positions count the nodes of the history."""
+    """A backward program bound to memory; positions count the nodes of the history."""
 
-    runtime: Runtime
-    saved: tuple[tuple[int, str, str], ...]
-    """Each forward value it reads: (position, name of the input, op whose derivative reads it)."""
-    seeds: tuple[str, ...]
-    """Which of `SEED` and `ONE` it reads."""
-    gradients: tuple[tuple[int, str], ...]
-    """Each leaf that wants a gradient: (position, name of what is read)."""
+    def __init__(self, extension: Extension, plan: Plan) -> None:
+        self.extension = extension
+        program, saved = extension.program, len(extension.saved)
+        buffers, values = program.buffers, program.values
+        unplaced = np.flatnonzero((plan.arena == UNPLACED) & (buffers.nbytes > 0))
+        if unplaced.size:
+            raise EngineError(f"buffer {buffers.names[unplaced[0]]!r} has no slot in {plan!r}")
+        arenas = [block(size) for size in arena_sizes(plan)]
+        inside = plan.arena >= 0
+        own = {b: block(int(buffers.nbytes[b])) for b in np.flatnonzero(~inside).tolist() if b >= saved}
+        self._memory = arenas, own
+        size, self._base = buffers.nbytes.copy(), np.zeros(len(buffers), np.int64)
+        for index, arena in enumerate(arenas):
+            here = plan.arena == index
+            size[here], self._base[here] = len(arena), arena.ctypes.data
+        for index, memory in own.items():
+            self._base[index] = memory.ctypes.data
+        start = np.where(inside, plan.offset, 0)
+        check_placed(program, start, size, self._base)
+        self._base += start
+        self._address = self._base[values.buffer] + values.offset
+        self._elsewhere = np.flatnonzero(~inside[:saved])
+        self._copied = np.flatnonzero(inside[:saved]).tolist()
+        """The saved values that the plan wants in an arena; all others are read where they are."""
+        self._tape: Tape | None = None
+
+    def run(self, saved: list[Array]) -> list[Array]:
+        """Run over these forward values; return the gradients, which the next run overwrites."""
+        program = self.extension.program
+        if saved:
+            self._base[self._elsewhere] = addresses(saved)[self._elsewhere]
+            self._address = self._base[program.values.buffer] + program.values.offset
+        for index in self._copied:
+            np.copyto(self._array(index), saved[index])
+        if self._tape is None:
+            self._tape = self._bound()
+        elif saved:
+            self._tape.move(self._address)
+        with np.errstate(all="ignore"):
+            for function, arguments in self._tape.calls:
+                function(*arguments)
+        return [self._array(value) for _, value in self.extension.gradients]
+
+    def _bound(self) -> Tape:
+        extension = self.extension
+        executed = np.array([action.kernel is not None for action in extension.actions] + [False])
+        return Tape(
+            extension.program,
+            kernels=[(action.kernel, action.params) for action in extension.actions if action.kernel is not None],
+            kernel_of=np.where(executed, np.cumsum(executed) - 1, NO_KERNEL)[extension.action_of].astype(np.int32),
+            address=self._address,
+            call=self._call,
+            dtypes=NUMPY_DTYPES,
+        )
+
+    def _call(self, step: int) -> Call:
+        """Bind one op the ordinary way."""
+        op = self.extension.program.ops[step]
+        action = self.extension.actions[self.extension.action_of[step]]
+        assert action.kernel is not None
+        operands, results = (tuple(self._array(value) for value in part) for part in (op.operands, op.results))
+        return action.kernel.bind(action.params, operands, results)
+
+    def _array(self, index: int) -> Array:
+        """Return the memory of a value as an array, which lives as long as that memory does."""
+        value, holder = self.extension.program.values[index], _Interface()
+        dtype = NUMPY_DTYPES[value.dtype]
+        if 0 in value.shape:
+            return np.empty(value.shape, dtype)
+        data = int(self._address[index]), False
+        holder.__array_interface__ = {
+            "shape": value.shape, "strides": value.strides, "typestr": dtype.str, "data": data, "version": 3
+        }  # fmt: skip
+        return np.asarray(holder)
+
+
+class _Interface:
+    """What numpy makes an array of, given an address."""
+
+    __array_interface__: dict[str, Any]
 
 
 _kept: OrderedDict[Hashable, _Program] = OrderedDict()
@@ -63,29 +128,28 @@ def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> lis
 
     Args:
         end: what to differentiate; it needs a gradient.
-        seed: shaped like the array of `end`.
+        seed: shaped like the array of `end`, C-contiguous.
         allocator: plans the memory of the backward pass; a name or `package.module:function`.
 
     Raises:
         EngineError: a derivative is missing, or a value it needs was changed in place.
     """
-    if end.kind is None:
+    if end.recipe is None:
         return [(end, seed.copy())]
-    order = history(end)
-    program = _find(order, allocator)
-    inputs: dict[str, Array] = {}
-    for position, name, op in program.saved:
-        node = order[position]
-        if node.stale:
-            raise EngineError(
-                f"the derivative of {op} needs {node} as it was at version {node.version}; "
-                f"{node.storage.changed_by} changed it in place (version {node.storage.version} now)"
-            )
-        inputs[name] = node.array
-    for name in program.seeds:
-        inputs[name] = seed if name == SEED else np.ones(1, seed.dtype)
-    found = program.runtime.run(inputs)
-    return [(order[position], found[name]) for position, name in program.gradients]
+    with _without_collections():
+        order = history(end)
+        program = _find(order, allocator)
+        extension = program.extension
+        saved = [order[position] for position in extension.saved if position < len(order)]
+        for node, op in zip(saved, extension.readers, strict=False):
+            if node.version != node.storage.version:
+                raise EngineError(
+                    f"the derivative of {op} needs {node} as it was at version {node.version}; "
+                    f"{node.storage.changed_by} changed it in place (version {node.storage.version} now)"
+                )
+        arrays = [node.array for node in saved] + ([seed] if len(saved) < len(extension.saved) else [])
+        found = program.run(arrays)
+        return [(order[position], array.copy()) for (position, _), array in zip(extension.gradients, found, strict=True)]
 
 
 def _find(order: list[Node], allocator: str) -> _Program:
@@ -95,9 +159,9 @@ def _find(order: list[Node], allocator: str) -> _Program:
     key = (
         allocator,
         *(
-            (n.kind, *(index[s] for s in n.sources), repr(n.params) if n.params else "")
-            if n.kind is not None
-            else (n.shape, n.dtype, n.needs_grad)
+            (n.recipe, *[index[s] for s in n.sources], *[s.needs_grad for s in n.sources])
+            if n.recipe is not None
+            else (n.laid, n.needs_grad)
             for n in order
         ),
     )
@@ -110,6 +174,11 @@ def _find(order: list[Node], allocator: str) -> _Program:
     return program
 
 
+def _build(order: list[Node], allocator: str) -> _Program:
+    extension = extend(order)
+    return _Program(extension, find(allocator).plan(extension.program))
+
+
 @contextmanager
 def _without_collections() -> Iterator[None]:
     """Pause the collector of cycles: all that is built here stays, and looking through it again and again takes a fifth of the time."""
@@ -120,71 +189,3 @@ def _without_collections() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-
-
-@_without_collections()
-def _build(order: list[Node], allocator: str) -> _Program:
-    graph = Graph("front")
-    tensors: dict[Node, Tensor] = {}
-    for position, node in enumerate(order):
-        if node.kind is None:
-            tensors[node] = graph.input(f"leaf_{position}", node.shape, node.dtype)
-        else:
-            tensors[node] = graph.op(node.kind, *[tensors[s] for s in node.sources], **node.params)
-    end = tensors[order[-1]]
-    wanted = [position for position, node in enumerate(order) if node.kind is None and node.needs_grad]
-    seed = graph.input(SEED, end.shape, end.dtype)
-    if end.shape == (1,):
-        found = backward(graph, end, parameters=[tensors[order[p]] for p in wanted], seed=seed)
-    else:
-        weighted = graph.op("sum", graph.op("mul", end, seed))
-        one = graph.input(ONE, (1,), end.dtype)
-        found = backward(graph, weighted, parameters=[tensors[order[p]] for p in wanted], seed=one)
-    run, images, read = _cut(graph)
-    results = {position: images[found[tensors[order[position]]]] for position in wanted}
-    lowered = lower(run, results.values())
-    runtime = Runtime(lowered, find(allocator).plan(lowered.program), threads=None)
-    positions = {tensors[node].name: position for position, node in enumerate(order)}
-    return _Program(
-        runtime=runtime,
-        saved=tuple((positions[name], name, op) for name, op in read.items() if name in positions),
-        seeds=tuple(name for name in read if name not in positions),
-        gradients=tuple((position, tensor.name) for position, tensor in results.items()),
-    )
-
-
-def _cut(graph: Graph) -> tuple[Graph, dict[Tensor, Tensor], dict[str, str]]:
-    """Return what the extension added as a graph of its own, its tensors by the original ones, and name -> op of each input."""
-    run = Graph("front.backward")
-    images: dict[Tensor, Tensor] = {}
-    read: dict[str, str] = {}
-    added = [node for node in graph.nodes if node.stage == BACKWARD]
-    users: dict[Tensor, list[Tensor]] = {}
-    for node in graph.nodes:
-        if node.stage != BACKWARD:
-            for source in node.sources:
-                users.setdefault(source, []).append(node)
-    with run.scope(stage=BACKWARD):
-        for node in added:
-            for source in node.sources:
-                if source not in images:
-                    images[source] = run.input(source.name, source.shape, source.dtype)
-                    read[source.name] = _differentiated(users.get(source, []), source, node)
-            images[node] = run.op(node.kind or "", *[images[s] for s in node.sources], name=node.name, **node.params)
-    for gradient in graph.gradients.values():
-        if gradient not in images:  # the seed itself, handed through
-            images[gradient] = run.input(gradient.name, gradient.shape, gradient.dtype)
-            read[gradient.name] = ""
-        run.expand(images[gradient])
-    return run, images, read
-
-
-def _differentiated(users: list[Tensor], value: Tensor, reader: Tensor) -> str:
-    """Return the kind of the forward op whose derivative `reader` belongs to, as it reads `value`, which `users` use.
-
-    The name of what a derivative adds starts with `grad.` and the tensor differentiated by: the op made `value` from that tensor, or
-    has both among its sources.
-    """
-    by = reader.name.split(".")[1]
-    makers = (value, *users) if value.kind is not None else users
-    return next((node.kind or "" for node in makers if any(source.name == by for source in node.sources)), "")

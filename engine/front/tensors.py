@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
-from engine.front.record import DTYPES, Node, Storage, alias, apply, constant
+from engine.front.record import DTYPES, Laid, Node, Storage, alias, apply, constant
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
 from engine.kernels.binding import Array
 
@@ -177,7 +177,8 @@ class Tensor:
         if node.kind is not None:
             self._node = alias(node)
         else:
-            self._node = Node(node.array, node.storage, needs_grad=node.needs_grad, name=node.name)
+            self._node = Node(node.array, node.laid, node.storage, needs_grad=node.needs_grad)
+            self._node.name = node.name
             self._node.leaf_of = node.leaf_of
             self._node.rebased = node.rebased
         return self._node
@@ -389,7 +390,7 @@ class Tensor:
         name = shared.name
         self._changed(op, rebased=made.needs_grad)
         if made.needs_grad:
-            made.array, made.storage = shared.array, shared.storage
+            made.array, made.laid, made.storage = shared.array, shared.laid, shared.storage
             made.version, made.rebased = shared.storage.version, shared.storage.rebased
             self._node = made
         else:
@@ -436,7 +437,9 @@ def tensor(
     if array.dtype not in DTYPES:
         raise EngineError(f"{name or 'tensor'}: dtype {array.dtype} is none of float32, float64")
     shape = array.shape
-    node = Node(array if shape else np.full(1, array), Storage(), needs_grad=requires_grad, name=name)
+    held = array if shape else np.full(1, array)
+    node = Node(held, Laid.of(held), Storage(), needs_grad=requires_grad)
+    node.name = name
     made = Tensor(node, shape)
     if requires_grad:
         node.leaf_of = made

@@ -80,9 +80,11 @@ class Tape:
         samples, group = groups([kernel_of[steps], *(np.where(c >= 0, layout[c], -1) for c in alike)])
         self._forms = [self._form(step, int(kernel_of[step])) for step in steps[samples].tolist()]
         apart = self._called(operands, results, group, address, layout)
-        self._write(operands, results, group, apart, address)
-        self.calls: tuple[Call, ...] = self._stretches(steps, apart, call)
+        self._write(operands, results, group, apart)
+        self._apart, self._call = apart, call
+        self.calls: tuple[Call, ...] = ()
         """What to call, in order: stretches of tape, and ops that have none."""
+        self.move(address)
 
     @property
     def entries(self) -> int:
@@ -116,9 +118,12 @@ class Tape:
                 apart |= meet & (overlap < np.where(exact, EXACTLY, ANYHOW))
         return apart
 
-    def _write(
-        self, operands: list[Int64s], results: list[Int64s], group: Int64s, apart: NDArray[np.bool_], address: Int64s
-    ) -> None:
+    def move(self, address: Int64s) -> None:
+        """Bind the ops again, values lying elsewhere now. Those that overlapped must overlap as before, and no others."""
+        self._own[:] = np.append(address, 0)[self._value] + self._delta
+        self.calls = self._stretches(self._steps, self._apart, self._call)
+
+    def _write(self, operands: list[Int64s], results: list[Int64s], group: Int64s, apart: NDArray[np.bool_]) -> None:
         """Lay out the codes and the own words of all entries, form by form."""
         entries = [form or () for form in self._forms]
         first = _sums([len(form) for form in entries])
@@ -127,6 +132,8 @@ class Tape:
         self._own_at = _sums(np.where(apart, 0, widths[group]))
         self._codes = np.empty(self._entry_at[-1], np.int64)
         self._own = np.empty(self._own_at[-1], np.int64)
+        self._value, self._delta = np.empty_like(self._own), np.empty_like(self._own)
+        nowhere = len(self._program.values)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(entries) + 1))
         for index, form in enumerate(entries):
@@ -140,7 +147,8 @@ class Tape:
             for position, entry in enumerate(form):
                 self._codes[self._entry_at[rows] + position] = ((first[index] + position) << 16) | len(entry.place)
                 for place, delta in zip(entry.place, entry.delta, strict=True):
-                    self._own[at] = delta if place == ELSEWHERE else address[touched[place]] + delta
+                    self._value[at] = nowhere if place == ELSEWHERE else touched[place]
+                    self._delta[at] = delta
                     at = at + 1
         table = [entry for form in entries for entry in form]
         self._shared = np.array([entry.shared.ctypes.data for entry in table], np.int64)
