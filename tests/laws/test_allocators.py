@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import SMALL, arenas, assemble, recipes
+from sketch import assemble, listed
+from strategies import SMALL, arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.checks import check
@@ -18,22 +19,6 @@ from allocsim.model import VIEW, Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)
 """Laws that plan with the whole shelf; what they draw is what the first one draws."""
-
-
-def listed(program: Program) -> Program:
-    """Give every op that declares all its pairs of equal layout the kind `add`."""
-    kinds = [*program.ops.kinds, "add"]
-    kind = program.ops.kind.copy()
-    for op in program.ops:
-        equal = {
-            (o, r)
-            for o, operand in enumerate(op.operands)
-            for r, result in enumerate(op.results)
-            if program.values[operand].same_layout(program.values[result])
-        }
-        if op.operands and op.results and op.kind != VIEW and op.in_place is not None and equal <= set(op.in_place):
-            kind[op.step] = len(kinds) - 1
-    return replace(program, ops=replace(program.ops, kinds=tuple(kinds), kind=kind))
 
 
 @st.composite
