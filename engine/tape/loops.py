@@ -158,7 +158,13 @@ def _flat(found: tuple[int, int], size: int, steps: list[int], arrays: list[Arra
 
 
 def _nested(
-    found: tuple[int, int], arrays: list[Array], overlap: int, *, core_rank: int = 0, dims: list[int] | None = None, core: list[int] | None = None
+    found: tuple[int, int],
+    arrays: list[Array],
+    overlap: int,
+    *,
+    core_rank: int = 0,
+    dims: list[int] | None = None,
+    core: list[int] | None = None,
 ) -> Coded:
     """Encode a call for each index of all axes but the last, which the inner loop runs through."""
     shape = arrays[-1].shape[: arrays[-1].ndim - core_rank]

@@ -198,6 +198,7 @@ class Course(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     graphs: Literal["static", "shapes", "dynamic"] = "static"
     planner: str = "ggml"
+    executor: str = "calls"
     threads: int = 1
     save_every: int = 100
     """Optimizer steps between checkpoints."""

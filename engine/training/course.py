@@ -34,6 +34,7 @@ class Settings:
     """Of the shuffling."""
     graphs: Graphs = "static"
     planner: str = "ggml"
+    executor: str = "calls"
     threads: int | None = 1
 
     def __post_init__(self) -> None:

@@ -90,6 +90,7 @@ def fit(
         period=settings.period,
         graphs=settings.graphs,
         planner=settings.planner,
+        executor=settings.executor,
         threads=settings.threads,
     ) as trainer:
         split = Split.of(len(dataset), settings)

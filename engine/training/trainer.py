@@ -31,7 +31,7 @@ from allocsim.model import Document, Plan, Role
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
-from engine.runtime import BLOCK_ALIGNMENT, NUMPY_DTYPES, Allocate, Runtime
+from engine.runtime import BLOCK_ALIGNMENT, EXECUTORS, NUMPY_DTYPES, Allocate, Runtime
 from engine.training.dataset import LABELS, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes
@@ -80,6 +80,7 @@ class Trainer:
         period: int = 1,
         graphs: Graphs = "static",
         planner: str = "ggml",
+        executor: str = "calls",
         threads: int | None = 1,
     ) -> None:
         """Lay the weights and start from step 0.
@@ -92,16 +93,18 @@ class Trainer:
             period: physical batches in a logical one.
             graphs: whether graphs are made once, for each shape, or for each batch.
             planner: who plans the memory; a name or `package.module:function`.
+            executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
             threads: BLAS threads, None for all.
 
         Raises:
             EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.
-            UnknownNameError: no such loss, optimizer or planner.
+            UnknownNameError: no such loss, optimizer, planner or executor.
         """
         for what, name, table in (
             ("loss", loss, LOSSES),
             ("optimizer", optimizer, OPTIMIZERS),
             ("kind of graphs", graphs, GRAPHS),
+            ("executor", executor, EXECUTORS),
         ):
             if name not in table:
                 raise UnknownNameError(what, name, table)
@@ -124,7 +127,7 @@ class Trainer:
         """Fingerprint -> plan; as many as were ever made."""
         self._graphs = graphs
         self._planner = find(planner)
-        self._threads = threads
+        self._executor, self._threads = executor, threads
         self._hyper: dict[str, Array] = {}
         self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], Bound] = {}
         self._memory: Array = np.empty(0, dtype=np.uint8)
@@ -229,6 +232,7 @@ class Trainer:
             resident=kept,
             threads=self._threads,
             allocate=self._sharing(),
+            executor=self._executor,
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
         constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}

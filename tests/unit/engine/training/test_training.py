@@ -134,6 +134,7 @@ def test_sgd_decays_and_steps():
         ({"hyper": {"alpha": float("nan")}}, "alpha is nan"),
         ({"period": 0}, "period is 0"),
         ({"planner": "none"}, "'none' does not exist"),
+        ({"executor": "fast"}, "executor 'fast' does not exist"),
     ],
 )
 def test_misuse_is_one_line(given, says):
@@ -146,10 +147,10 @@ def test_misuse_is_one_line(given, says):
 
 
 @pytest.mark.parametrize("graphs", ["shapes", "dynamic"])
-@pytest.mark.parametrize("planner", ["ggml", "reference", "greedy_by_size"])
-def test_neither_graphs_nor_planner_change_a_bit(graphs, planner):
+@pytest.mark.parametrize(("planner", "executor"), [("ggml", "tape"), ("reference", "calls"), ("greedy_by_size", "tape")])
+def test_neither_graphs_nor_planner_nor_executor_change_a_bit(graphs, planner, executor):
     want = fit(MODEL, DATA, SETTINGS)
-    other = fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), "graphs": graphs, "planner": planner}))
+    other = fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), "graphs": graphs, "planner": planner, "executor": executor}))
     assert same(want.weights, other.weights)
     assert want.history == other.history
     assert want.plans == other.plans == 3
