@@ -27,6 +27,7 @@ What this module does not see: scenarios, names of modes, why something differs.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -59,6 +60,7 @@ class Executor:
 
 EXECUTORS: Final[Mapping[str, Executor]] = {
     "calls": Executor(bind=Runtime),
+    "tape": Executor(bind=partial(Runtime, executor="tape"), observed=False),
 }
 """By name, the default first."""
 
