@@ -40,6 +40,8 @@ class Extents:
         """int64 (values,): one past the highest byte inside the buffer; equal to `low` where no byte is."""
         self.dense: Bools = values.dense
         """bool (values,): whether `[low, high)` is all bytes of the value and no others."""
+        self.whole: Bools = (values.hulls[:, 0] >= 0) & (values.hulls[:, 1] <= nbytes)
+        """bool (values,): whether no byte of the value lies outside its buffer."""
 
     @cached_property
     def holes(self) -> Holes:

@@ -25,14 +25,20 @@ How: memory is `Segments`, one for each arena, holding numbers of writes; apart,
 number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared. Of many reads
 a compiled `screen` says first which need that at all, and where it says none, nothing is replayed here.
 
+A bound: of the reads that may be wrong `PIECES` pieces of equal writer are looked at in all, and from then on `FEW` of each; a read that has more is reported
+by those, says so, and makes counts a lower bound.
+
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a defect.
 
 What this module does not see: kernels (an op is opaque) and orders other than that of the list.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import Final
 
 import numpy as np
 
@@ -51,6 +57,13 @@ UNCLEAR = frozenset((NEVER, MIXED))
 
 CONTENT = -3
 """Content of buffer identity k has number `CONTENT - k`."""
+
+
+PIECES: Final = 1 << 20
+"""Pieces looked at in all the reads that may be wrong, before each is cut short: a bound on time and on what is listed."""
+
+FEW: Final = 64
+"""Pieces looked at in each read from then on."""
 
 
 def check_dataflow(case: Case, findings: Findings) -> None:
@@ -96,6 +109,8 @@ class _Memory:
         for script in runs.scripts:
             for space in np.unique(script.places[0]).tolist():
                 self.spaces.setdefault(space, Segments())
+        self.left = PIECES
+        """Pieces that may still be looked at."""
         self._lay_content()
 
     def _lay_content(self) -> None:
@@ -184,36 +199,47 @@ class _Memory:
 
     def _compare(self, position: int, step: Step, findings: Findings) -> None:
         """Compare one read byte by byte (segment by segment) and report what is wrong with it."""
-        _, op, value, identity, _, _, _, made, space, base = step
-        trial, first = self.trials[position], self.first_number[position]
+        _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
+        looked = self._looks(position, step)
+        allowed = max(self.left, FEW)
+        pieces = list(islice(looked, allowed))
+        self.left -= len(pieces)
+        for kind, place in pieces:
+            if place is not None:
+                wrong.setdefault(kind, []).append(place)
+        cut = len(pieces) == allowed and next(looked, None) is not None
+        findings.bounded |= cut
+        for kind, places in wrong.items():
+            findings.report(kind, partial(self._record, kind, position, op, value, places, cut=cut))
+
+    def _looks(self, position: int, step: Step) -> Iterator[tuple[str, _Found | None]]:
+        """Yield every piece of a read, apart and as planned, with the defect it has; `None` stands for one that is right."""
+        _, _, value, identity, _, _, _, made, space, base = step
+        trial, first = self.trials[position], self.first_number[position]
         for low, high, wanted in self._pieces_apart(trial, value, identity):
+            yield "", None
             if wanted == NEVER:
-                wrong.setdefault("UninitialisedRead", []).append(_Found(low=low, high=high, found=NEVER, wanted=NEVER))
+                yield "UninitialisedRead", _Found(low=low, high=high, found=NEVER, wanted=NEVER)
                 continue
             if 0 <= wanted < first and not self.persistent[identity]:
-                wrong.setdefault("HistoryRead", []).append(_Found(low=low, high=high, found=wanted, wanted=NEVER))
+                yield "HistoryRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
             if made and wanted >= 0 and not self._is_value(wanted, trial, value):
-                wrong.setdefault("OverwrittenRead", []).append(_Found(low=low, high=high, found=wanted, wanted=NEVER))
+                yield "OverwrittenRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
                 continue
             if space < 0:
                 continue
             moved = wanted < first and self._base_of(wanted) != base
-            wrong.setdefault("StaleRead", []).extend(
-                _Found(low=a - base, high=b - base, found=found, wanted=wanted)
-                for a, b, found in self.spaces[space].pieces(base + low, base + high)
-                if found != wanted or moved
-            )
-        for kind, places in wrong.items():
-            if places:
-                findings.report(kind, partial(self._record, kind, position, op, value, places))
+            for a, b, found in self.spaces[space].walk(base + low, base + high):
+                stale = found != wanted or moved
+                yield "StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted) if stale else None
 
-    def _pieces_apart(self, trial: Trial, value: int, identity: int) -> list[Piece]:
+    def _pieces_apart(self, trial: Trial, value: int, identity: int) -> Iterator[Piece]:
         runs = trial.accesses.extents.runs(value)
         if self.uniform[identity] != MIXED:
-            return [(low, high, self.uniform[identity]) for low, high in runs]
+            return iter([(low, high, self.uniform[identity]) for low, high in runs])
         memory = self.mixed[identity]
-        return [piece for low, high in runs for piece in memory.pieces(low, high)]
+        return (piece for low, high in runs for piece in memory.walk(low, high))
 
     def _is_value(self, number: int, trial: Trial, value: int) -> bool:
         position = self._run_of(number)
@@ -221,7 +247,7 @@ class _Memory:
 
     # records ---------------------------------------------------------------------------------------------------------------
 
-    def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found]) -> Violation:
+    def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found], *, cut: bool) -> Violation:
         trial = self.trials[position]
         program, buffer = trial.program, int(trial.program.values.buffer[value])
         ranges = merged((place.low, place.high) for place in places)
@@ -247,7 +273,7 @@ class _Memory:
             other_buffer=finder.buffer,
             want_run=wanter.run,
             want_op=wanter.op,
-            message=messages[kind],
+            message=messages[kind] + ("; its other pieces were not looked at" if cut else ""),
             other=finder.program,
             wanted=wanter.program,
         )

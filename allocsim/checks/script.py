@@ -21,11 +21,15 @@ import numpy as np
 
 from allocsim.checks.accesses import Extents
 from allocsim.checks.case import Trial
+from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools
 
 Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
 """write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1, base address."""
+
+MAX_RUNS: Final = 1 << 25
+"""Byte runs of strided values that the ops of one run may read and write in all: a bound on time."""
 
 STRETCH: Final = 1 << 16
 """Rows of a script that are made Python numbers in one go: a bound on memory."""
@@ -130,6 +134,11 @@ class Script:
         order = np.argsort(2 * op + write, kind="stable")  # two sorted stretches: a merge
         order = order[(extents.low < extents.high)[value[order]]]
         op, value, write = op[order], value[order], write[order]
+        strided = value[~extents.dense[value]]
+        runs = int(np.diff(extents.holes.starts, append=0)[extents.holes.row[strided]].sum())
+        if runs > MAX_RUNS:
+            rule = f"read and write {runs} byte runs of values with holes; at most {MAX_RUNS} are supported"
+            raise ModelError(f"programs[{trial.program_index}].ops", rule)
         buffer = extents.buffer[value]
         space, base = places = identities.places(trial)
         made = program.producer >= 0
