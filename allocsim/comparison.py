@@ -88,21 +88,21 @@ def fragmentation(problem: Problem, plan: Plan) -> float:
         rows = np.flatnonzero((plan.arena == arena) & (plan.nbytes > 0) & (problem.stop > problem.start))
         end = int(problem.stop[rows].max(initial=0))
         stop = np.where(problem.pinned[rows], end, problem.stop[rows])
-        used, reached = _swept(problem.start[rows], stop, plan.offset[rows] + plan.nbytes[rows], plan.nbytes[rows])
+        used, reached = _swept(problem.start[rows], stop, plan.offset[rows] + (plan.nbytes[rows] - 1), plan.nbytes[rows])
         idle += max(reached - used, 0.0)
         whole += reached
     return idle / whole if whole else 0.0
 
 
-def _swept(start: Int64s, stop: Int64s, top: Int64s, nbytes: Int64s) -> tuple[float, float]:
-    """Return (bytes x steps that live, bytes x steps below the highest live byte)."""
+def _swept(start: Int64s, stop: Int64s, last: Int64s, nbytes: Int64s) -> tuple[float, float]:
+    """Return (bytes x steps that live, bytes x steps up to the highest live byte); `last` are the last bytes: ends may be 2^63."""
     order = np.argsort(start, kind="stable")
     marks = np.unique(np.concatenate([start, stop])).tolist()
     alive: list[tuple[int, int]] = []
     following, reached = 0, 0.0
     for mark, after in pairwise(marks):
         while following < len(order) and start[order[following]] <= mark:
-            heappush(alive, (-int(top[order[following]]), int(stop[order[following]])))
+            heappush(alive, (-int(last[order[following]]) - 1, int(stop[order[following]])))
             following += 1
         while alive and alive[0][1] <= mark:
             heappop(alive)

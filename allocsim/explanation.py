@@ -134,8 +134,8 @@ def _sharers(program: Program, span: Int64s, plan: Plan | None, buffer: int) -> 
     if plan is None or plan.arena[buffer] < 0:
         return {"before": (), "while": (), "after": ()}
     size = program.buffers.nbytes
-    low, high = plan.offset, plan.offset + size
-    meets = (plan.arena == plan.arena[buffer]) & (low < high[buffer]) & (low[buffer] < high)
+    low, last = plan.offset, plan.offset + (size - 1)  # ends may be 2^63, one too many for 64 bits
+    meets = (plan.arena == plan.arena[buffer]) & (low <= last[buffer]) & (low[buffer] <= last)
     meets &= (size > 0) & (size[buffer] > 0) & (span[:, 1] > span[:, 0])
     meets[buffer] = False
     start, stop = span[buffer]

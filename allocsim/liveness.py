@@ -25,7 +25,7 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.interchange import as_program
-from allocsim.layout import Int64s
+from allocsim.layout import LIMIT, Int64s
 from allocsim.model import VIEW, Bools, Int32s, Program
 
 if TYPE_CHECKING:
@@ -107,10 +107,15 @@ def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] =
 
 
 def live_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
-    """Return the bytes of all live buffers at each step, int64 (ops,); `counted` masks the buffers that matter. O(size)."""
+    """Return the bytes of all live buffers at each step, (ops,); `counted` masks the buffers that matter. O(size).
+
+    int64, or Python ints where the sizes together go beyond 2^62.
+    """
     span = lifetimes(program, skip=skip)
-    size = program.buffers.nbytes if counted is None else np.where(counted, program.buffers.nbytes, 0)
-    change = np.zeros(len(program.ops) + 1, dtype=np.int64)
+    size: Any = program.buffers.nbytes if counted is None else np.where(counted, program.buffers.nbytes, 0)
+    if float(size.sum(dtype=np.float64)) > LIMIT:
+        size = size.astype(object)
+    change = np.zeros(len(program.ops) + 1, dtype=size.dtype)
     np.add.at(change, span[:, 0], size)
     np.add.at(change, span[:, 1], -size)
     live: Int64s = np.cumsum(change)[:-1]

@@ -417,8 +417,8 @@ class Plan:
     @cached_property
     def peak_bytes(self) -> int:
         """Highest end of any slot, summed over arenas."""
-        ends = self.offset + self.nbytes
-        return sum(max(int(ends[self.arena == a].max(initial=0)), 0) for a in range(len(self.program.arenas)))
+        last = self.offset + (self.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
+        return sum(int(last[self.arena == a].max(initial=-1)) + 1 for a in range(len(self.program.arenas)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -137,7 +137,7 @@ def _lowest(plan: Plan, offset: Int64s, live: Int64s, settled: Int64s, buffer: i
     """Return the lowest aligned offset whose bytes nobody needs while the buffer lives."""
     start, stop = live[buffer]
     beside = settled & (plan.arena == plan.arena[buffer]) & (live[:, 0] < stop) & (start < live[:, 1])
-    rows = sorted((int(offset[other]), int(offset[other] + plan.nbytes[other])) for other in np.flatnonzero(beside))
+    rows = sorted((int(offset[other]), int(offset[other]) + int(plan.nbytes[other])) for other in np.flatnonzero(beside))
     step, size, at = int(plan.program.buffers.alignment[buffer]), int(plan.nbytes[buffer]), 0
     for low, high in rows:
         if at + size <= low:

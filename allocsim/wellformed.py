@@ -7,7 +7,8 @@ O(size of the columns), plus O(runs) for results with unusual strides.
 What this module does not see: whether a plan is any good. That is `allocsim.checks`.
 """
 
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from allocsim.model import Document, Plan, Problem, Program
 
 Column = NDArray[Any]
+
+MAX_PIECES: Final = 1 << 24
+"""Elements of results with crossing strides that are looked at, in all results of a program: a bound on time."""
 
 
 def check_program(program: "Program") -> None:
@@ -269,14 +273,38 @@ def _check_kinds(program: "Program", writer: Column) -> None:
     full = np.isclose(np.exp2(numbers) * values.itemsize, hull_bytes)
     # a dense row-major or permuted result fills its hull with as many bytes as it has; only the others need a closer look
     simple = values.dense & full
-    for index in written[~simple[written]].tolist():
+    strange = written[~simple[written]]
+    pieces = 0
+    for index in strange[~_nested(values, strange)].tolist():
         value = values[index]
+        pieces += prod(n for n, s in zip(value.shape, value.strides, strict=True) if n > 1 and s != 0)
+        if pieces > MAX_PIECES:
+            rule = f"with the results before it, too many elements on strides that cross: at most {MAX_PIECES} are supported"
+            raise ModelError(f"values[{index}]", rule)
         try:
             broken = overlaps_itself(value.shape, value.strides, value.itemsize)
         except ModelError as error:
             raise ModelError(f"values[{index}]", error.rule) from None
         if broken:
             raise ModelError(f"values[{index}].strides", "a result whose own elements overlap cannot be written")
+
+
+def _nested(values: Any, chosen: Column) -> Column:
+    """Return which values have strides that each step over all that lies inside them: no two elements of these share a byte."""
+    ranks = np.diff(values.dim_starts)[chosen]
+    inside = np.arange(int(ranks.max(initial=0))) < ranks[:, None]
+    dims = (values.dim_starts[chosen][:, None] + np.arange(inside.shape[1]))[inside]
+    stride, count = np.zeros(inside.shape, dtype=np.int64), np.ones(inside.shape, dtype=np.int64)
+    stride[inside], count[inside] = np.abs(values.strides[dims]), values.shape[dims]
+    stride[count <= 1] = 0
+    order = np.argsort(stride, axis=1, kind="stable")
+    stride, count = np.take_along_axis(stride, order, axis=1), np.take_along_axis(count, order, axis=1)
+    extent = values.itemsize[chosen].copy()
+    nested = ~np.any(count == 0, axis=1)
+    for axis in range(inside.shape[1]):
+        nested &= (count[:, axis] <= 1) | (stride[:, axis] >= extent)
+        extent += stride[:, axis] * np.maximum(count[:, axis] - 1, 0)
+    return nested
 
 
 def _first(bad: Column, place: Any, rule: Any) -> None:

@@ -20,8 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
+from allocsim.checks.holes import Holes, holes_of
 from allocsim.checks.segments import Range
-from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import HOST_WRITE, VIEW, Bools, Problem, Program
 
@@ -40,21 +40,29 @@ class Extents:
         """int64 (values,): one past the highest byte inside the buffer; equal to `low` where no byte is."""
         self.dense: Bools = values.dense
         """bool (values,): whether `[low, high)` is all bytes of the value and no others."""
-        self._runs: dict[int, list[Range]] = {}
+        self.whole: Bools = (values.hulls[:, 0] >= 0) & (values.hulls[:, 1] <= nbytes)
+        """bool (values,): whether no byte of the value lies outside its buffer."""
+
+    @cached_property
+    def holes(self) -> Holes:
+        """The byte runs, cut to the buffer, of all values with holes that some op other than `view` reads or writes."""
+        ops = self.program.ops
+        active = ~ops.is_kind(VIEW)
+        used = np.zeros(len(self.dense), dtype=np.bool_)
+        used[ops.operands[np.repeat(active, np.diff(ops.operand_starts))]] = True
+        used[ops.results[np.repeat(active, np.diff(ops.result_starts))]] = True
+        chosen = np.flatnonzero(used & ~self.dense & (self.low < self.high))
+        return holes_of(self.program.values, chosen, self.low, self.high)
 
     def runs(self, value: int) -> list[Range]:
-        """Return the bytes of a value inside its buffer as sorted, disjoint, non-empty ranges."""
+        """Return the bytes of an accessed value inside its buffer as sorted, disjoint, non-empty ranges."""
         low, high = int(self.low[value]), int(self.high[value])
+        if low >= high:
+            return []
         if self.dense[value]:
-            return [(low, high)] if low < high else []
-        if value not in self._runs:
-            try:
-                runs = self.program.values.runs(value)
-            except ModelError as error:
-                raise ModelError(f"values[{value}]", error.rule) from None
-            runs = np.clip(runs, low, high)
-            self._runs[value] = [(a, b) for a, b in runs.tolist() if a < b]
-        return self._runs[value]
+            return [(low, high)]
+        where = self.holes.of(value)
+        return list(zip(self.holes.low[where].tolist(), self.holes.high[where].tolist(), strict=True))
 
     def same_layout(self, a: Int64s, b: Int64s) -> Bools:
         """Return, for rows of two columns of values, whether shape, item size and the strides that matter agree."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from allocsim.checks.accesses import lifetimes
 from allocsim.checks.case import Case, Trial
-from allocsim.checks.intervals import TOP, end_of
 from allocsim.checks.placement import believed_sharing
 from allocsim.checks.violations import Stats
 from allocsim.layout import LIMIT, Int64s
@@ -51,16 +50,8 @@ def stats(case: Case) -> Stats:
 
 
 def _peak(plan: Plan) -> int:
-    total = 0
-    for arena in range(len(plan.program.arenas)):
-        rows = np.flatnonzero(plan.arena == arena)
-        ends = end_of(plan.offset[rows], plan.nbytes[rows])
-        highest = int(ends.max(initial=0))
-        if highest == TOP:  # saturated: the true end is one beyond 64 bits
-            top = rows[ends == TOP]
-            highest = max(int(plan.offset[row]) + int(plan.nbytes[row]) for row in top.tolist())
-        total += highest
-    return total
+    last = plan.offset + (plan.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
+    return sum(int(last[plan.arena == arena].max(initial=-1)) + 1 for arena in range(len(plan.program.arenas)))
 
 
 def _lower_bound(case: Case, trial: Trial) -> int:
@@ -75,17 +66,16 @@ def _lower_bound(case: Case, trial: Trial) -> int:
     times, change = np.concatenate([start, stop]), np.concatenate([amount, -amount])
     order = np.argsort(times, kind="stable")
     times, live = times[order], np.cumsum(change[order])
-    savings = _savings(case, trial, lives.nbytes)
-    saved = np.array(sorted(savings), dtype=np.int64)
+    saved, savings = _savings(case, trial, lives.nbytes)
     # the sum rises only where a buffer is born, and after a step with pairs, where it is whole again
     steps = np.unique(np.concatenate([start, saved, saved + 1]))
-    at = np.searchsorted(times, steps, side="right") - 1
-    sums = [int(live[row]) - savings.get(step, 0) for row, step in zip(at.tolist(), steps.tolist(), strict=True) if row >= 0]
-    return max(sums, default=0)
+    sums = np.concatenate([live[:1] * 0, live])[np.searchsorted(times, steps, side="right")]
+    sums[np.searchsorted(steps, saved)] -= savings
+    return int(sums.max())
 
 
-def _savings(case: Case, trial: Trial, nbytes: Int64s) -> dict[int, int]:
-    """Return, for each step with permissible pairs, the bytes that pairing buffers saves at most."""
+def _savings(case: Case, trial: Trial, nbytes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the steps with permissible pairs, sorted, and the bytes that pairing buffers saves at most at each."""
     if trial.problem is None:
         sharing = case.permissible(trial.accesses)
         op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
@@ -96,10 +86,17 @@ def _savings(case: Case, trial: Trial, nbytes: Int64s) -> dict[int, int]:
     fine = trial.plan.placed[donor] & trial.plan.placed[recipient]
     op, donor, recipient = op[fine], donor[fine], recipient[fine]
     weight = np.minimum(nbytes[donor], nbytes[recipient])
+    steps, place, count = np.unique(op, return_inverse=True, return_counts=True)
+    most = np.zeros(len(steps), dtype=np.int64)
+    most[place] = weight  # right where a step has one pair; the others are looked at one by one
     groups: dict[int, dict[Pair, int]] = defaultdict(dict)
-    for step, a, b, saving in zip(op.tolist(), donor.tolist(), recipient.tolist(), weight.tolist(), strict=True):
-        groups[step][a, b] = saving
-    return {step: _best(weights) for step, weights in groups.items()}
+    for row in np.flatnonzero(count[place] > 1).tolist():
+        groups[int(place[row])][int(donor[row]), int(recipient[row])] = int(weight[row])
+    best = {at: _best(weights) for at, weights in groups.items()}
+    if max(best.values(), default=0) > LIMIT:
+        most = most.astype(object)
+    most[list(best)] = list(best.values())
+    return steps, most
 
 
 def _best(weights: dict[Pair, int]) -> int:

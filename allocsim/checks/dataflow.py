@@ -22,7 +22,11 @@ Records
     the write wanted is the value's own in this run, none if its upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
 
 How: memory is `Segments`, one for each arena, holding numbers of writes; apart, most buffers are written whole and keep one number. A
-number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared.
+number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared. Of many reads
+a compiled `screen` says first which need that at all, and where it says none, nothing is replayed here.
+
+A bound: of the reads that may be wrong `PIECES` pieces of equal writer are looked at in all, and from then on `FEW` of each; a read that has more is reported
+by those, says so, and makes counts a lower bound.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a defect.
 
@@ -30,15 +34,21 @@ What this module does not see: kernels (an op is opaque) and orders other than t
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import Final
 
 import numpy as np
 
 from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.screen import pays, reads_to_look_at
+from allocsim.checks.script import Runs, Script, Step
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
 from allocsim.checks.violations import Violation
-from allocsim.model import VIEW, Program
+from allocsim.layout import Int64s
+from allocsim.model import Bools, Program
 
 MIXED = -2
 """In place of a number: bytes of the buffer were written by several writes; they are in segments."""
@@ -48,16 +58,23 @@ UNCLEAR = frozenset((NEVER, MIXED))
 CONTENT = -3
 """Content of buffer identity k has number `CONTENT - k`."""
 
-Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
-"""write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1, base address."""
+
+PIECES: Final = 1 << 20
+"""Pieces looked at in all the reads that may be wrong, before each is cut short: a bound on time and on what is listed."""
+
+FEW: Final = 64
+"""Pieces looked at in each read from then on."""
 
 
 def check_dataflow(case: Case, findings: Findings) -> None:
     """Replay all runs and report every read that finds other bytes than it must."""
     groups = [case.trials] if case.joined else [[trial] for trial in case.trials]
     for trials in groups:
-        if trials:
-            _Memory(trials).replay(findings)
+        if any(len(trial.accesses.read_op) for trial in trials):
+            runs = Runs.of(trials)
+            looks = reads_to_look_at(runs) if pays(runs) else None
+            if looks is None or any(len(rows) for rows in looks):
+                _Memory(runs).replay(findings, looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,129 +87,63 @@ class _Found:
     wanted: int
 
 
-class _Identities:
-    """The buffers of several programs as one dense numbering, in order of (first run that has them, buffer)."""
-
-    def __init__(self, trials: list[Trial]) -> None:
-        self.of: dict[int, list[int]] = {}
-        """Program index -> identity of each of its buffers."""
-        self.home: list[tuple[Trial, int]] = []
-        """For each identity, the first run that has it and its index there."""
-        names: dict[str, int] = {}
-        for trial in trials:
-            if trial.program_index in self.of:
-                continue
-            buffers = trial.program.buffers
-            mine: list[int] = []
-            for buffer, persistent in enumerate(buffers.persistent.tolist()):
-                fresh = len(self.home)
-                identity = names.setdefault(buffers.names[buffer], fresh) if persistent else fresh
-                if identity == fresh:
-                    self.home.append((trial, buffer))
-                mine.append(identity)
-            self.of[trial.program_index] = mine
-
-
 class _Memory:
     """Both replays of one group of runs over one memory."""
 
-    def __init__(self, trials: list[Trial]) -> None:
-        self.trials = trials
-        self.identities = _Identities(trials)
-        count = len(self.identities.home)
-        self.persistent = [bool(trial.program.buffers.persistent[buffer]) for trial, buffer in self.identities.home]
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.trials = runs.identities.trials
+        self.identities = runs.identities
+        self.persistent: list[bool] = runs.identities.persistent.tolist()
         # numbers of writes
         self.first_number: list[int] = []
         number = 0
-        for trial in trials:
+        for trial in self.trials:
             self.first_number.append(number)
             number += len(trial.program.values)
-        # where buffers lie
-        in_arena = [False] * count
-        for trial in trials:
-            for identity, placed in zip(self.identities.of[trial.program_index], trial.plan.placed.tolist(), strict=True):
-                in_arena[identity] |= placed
-        self.moves = in_arena
-        """Buffers that some run has in an arena; the others have the same memory in both replays."""
-        self.bases = [self._bases(trial) for trial in trials]
         # memory
-        self.low, self.high = self._reach(count)
-        self.uniform = [NEVER] * count
+        self.low, self.high = (column.tolist() for column in runs.identities.reach)
+        self.uniform = [NEVER] * runs.identities.count
         self.mixed: dict[int, Segments] = {}
         self.spaces: dict[int, Segments] = {}
+        for script in runs.scripts:
+            for space in np.unique(script.places[0]).tolist():
+                self.spaces.setdefault(space, Segments())
+        self.left = PIECES
+        """Pieces that may still be looked at."""
         self._lay_content()
 
-    def _bases(self, trial: Trial) -> list[int]:
-        bases: list[int] = np.where(trial.plan.placed, trial.plan.offset, 0).tolist()
-        return bases
-
-    def _reach(self, count: int) -> tuple[list[int], list[int]]:
-        """Return the stretch of each buffer that any run accesses: what lies outside it is nobody's concern."""
-        low, high = np.full(count, 1 << 62, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        for trial in {trial.program_index: trial for trial in self.trials}.values():
-            extents = trial.accesses.extents
-            identity = np.array(self.identities.of[trial.program_index], dtype=np.int64)[extents.buffer]
-            rows = extents.low < extents.high
-            np.minimum.at(low, identity[rows], extents.low[rows])
-            np.maximum.at(high, identity[rows], extents.high[rows])
-        return low.tolist(), high.tolist()
-
-    def _space(self, trial: Trial, buffer: int) -> int:
-        """Return the number of the planned address space of a buffer: its arena, or one of its own."""
-        arena = int(trial.plan.arena[buffer])
-        return arena if arena >= 0 else len(trial.program.arenas) + self.identities.of[trial.program_index][buffer]
-
     def _lay_content(self) -> None:
-        for identity, (trial, buffer) in enumerate(self.identities.home):
-            if not self.persistent[identity]:
-                continue
+        for identity in np.flatnonzero(self.identities.persistent).tolist():
             self.uniform[identity] = CONTENT - identity
-            nbytes = int(trial.program.buffers.nbytes[buffer])
-            if self.moves[identity] and nbytes:
-                base = int(trial.plan.offset[buffer]) if trial.plan.placed[buffer] else 0
-                space = self.spaces.setdefault(self._space(trial, buffer), Segments())
-                space.write(base, base + nbytes, CONTENT - identity)
+            position, buffer = self.identities.home(identity)
+            nbytes = int(self.trials[position].program.buffers.nbytes[buffer])
+            space, base = self._place(position, buffer)
+            if space >= 0 and nbytes:
+                self.spaces[space].write(base, base + nbytes, CONTENT - identity)
 
-    def replay(self, findings: Findings) -> None:
-        """Run every op of every run through both memories."""
-        scripts: dict[object, list[Step]] = {}
-        for position, trial in enumerate(self.trials):
-            if trial.alike not in scripts:
-                scripts[trial.alike] = self._script(trial)
-            self._run(position, scripts[trial.alike], findings)
+    def _place(self, position: int, buffer: int) -> tuple[int, int]:
+        """Return address space (-1 where it stays) and base address of a buffer in one run."""
+        space, base = self.runs.scripts[self.runs.follows[position]].places
+        return int(space[buffer]), int(base[buffer])
 
-    def _script(self, trial: Trial) -> list[Step]:
-        """Return all accesses of a run in order: of each op first its reads, each value once, then its writes."""
-        accesses, extents, program = trial.accesses, trial.accesses.extents, trial.program
-        _, once = np.unique(accesses.read_op * len(program.values) + accesses.read_value, return_index=True)
-        op = np.concatenate([accesses.read_op[once], accesses.write_op])
-        value = np.concatenate([accesses.read_value[once], accesses.write_value])
-        is_write = np.arange(len(op)) >= len(once)
-        order = np.argsort(2 * op + is_write, kind="stable")
-        order = order[extents.low[value[order]] < extents.high[value[order]]]
-        value = value[order]
-        buffer = extents.buffer[value]
-        identity = np.array(self.identities.of[trial.program_index], dtype=np.int64)
-        moves = np.array(self.moves, dtype=np.bool_)[identity]
-        arenas = len(program.arenas)
-        space = np.where(trial.plan.placed, trial.plan.arena, arenas + identity)
-        space = np.where(moves, space, -1)
-        base = np.where(trial.plan.placed, trial.plan.offset, 0)
-        made = program.producer >= 0
-        made[made] = ~program.ops.is_kind(VIEW)[program.producer[made]]
-        columns = (
-            is_write[order], op[order], value, identity[buffer], extents.low[value], extents.high[value],
-            extents.dense[value], made[value], space[buffer], base[buffer],
-        )  # fmt: skip
-        for number in set(space[moves].tolist()):
-            self.spaces.setdefault(number, Segments())
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+    def replay(self, findings: Findings, looks: list[Int64s] | None) -> None:
+        """Run every op of every run through both memories; look at all reads, or at those in the rows given for each run."""
+        last = len(self.trials) if looks is None else max((run + 1 for run, rows in enumerate(looks) if len(rows)), default=0)
+        for position in range(last):
+            script = self.runs.scripts[self.runs.follows[position]]
+            chosen = None
+            if looks is not None:
+                chosen = script.write.copy()
+                chosen[looks[position]] = True
+            self._run(position, script, chosen, findings)
 
-    def _run(self, position: int, script: list[Step], findings: Findings) -> None:
+    def _run(self, position: int, script: Script, chosen: Bools | None, findings: Findings) -> None:
         first = self.first_number[position]
         uniform, persistent, spaces = self.uniform, self.persistent, self.spaces
         reach_low, reach_high = self.low, self.high
-        for step in script:
+        seen: tuple[int, set[int]] = -1, set()
+        for step in script.steps(chosen):
             is_write, _, value, identity, low, high, dense, made, space, base = step
             if not is_write:
                 wanted = uniform[identity]
@@ -204,7 +155,12 @@ class _Memory:
                     clean = spaces[space].holds(base + low, base + high, wanted) and (
                         wanted >= first or self._base_of(wanted) == base
                     )
-                if not clean:
+                if clean:
+                    continue
+                if seen[0] != step[1]:
+                    seen = step[1], set()
+                if value not in seen[1]:
+                    seen[1].add(value)
                     self._compare(position, step, findings)
                 continue
             number = first + value
@@ -236,44 +192,54 @@ class _Memory:
     def _base_of(self, number: int) -> int:
         """Return where the buffer of a write began in its space when it was written."""
         if number <= CONTENT:
-            trial, buffer = self.identities.home[CONTENT - number]
-            return int(trial.plan.offset[buffer]) if trial.plan.placed[buffer] else 0
+            return self._place(*self.identities.home(CONTENT - number))[1]
         position = self._run_of(number)
-        trial = self.trials[position]
-        return self.bases[position][int(trial.program.values.buffer[number - self.first_number[position]])]
+        value = number - self.first_number[position]
+        return self._place(position, int(self.trials[position].program.values.buffer[value]))[1]
 
     def _compare(self, position: int, step: Step, findings: Findings) -> None:
         """Compare one read byte by byte (segment by segment) and report what is wrong with it."""
-        _, op, value, identity, _, _, _, made, space, base = step
-        trial, first = self.trials[position], self.first_number[position]
+        _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
+        looked = self._looks(position, step)
+        allowed = max(self.left, FEW)
+        pieces = list(islice(looked, allowed))
+        self.left -= len(pieces)
+        for kind, place in pieces:
+            if place is not None:
+                wrong.setdefault(kind, []).append(place)
+        cut = len(pieces) == allowed and next(looked, None) is not None
+        findings.bounded |= cut
+        for kind, places in wrong.items():
+            findings.report(kind, partial(self._record, kind, position, op, value, places, cut=cut))
+
+    def _looks(self, position: int, step: Step) -> Iterator[tuple[str, _Found | None]]:
+        """Yield every piece of a read, apart and as planned, with the defect it has; `None` stands for one that is right."""
+        _, _, value, identity, _, _, _, made, space, base = step
+        trial, first = self.trials[position], self.first_number[position]
         for low, high, wanted in self._pieces_apart(trial, value, identity):
+            yield "", None
             if wanted == NEVER:
-                wrong.setdefault("UninitialisedRead", []).append(_Found(low=low, high=high, found=NEVER, wanted=NEVER))
+                yield "UninitialisedRead", _Found(low=low, high=high, found=NEVER, wanted=NEVER)
                 continue
             if 0 <= wanted < first and not self.persistent[identity]:
-                wrong.setdefault("HistoryRead", []).append(_Found(low=low, high=high, found=wanted, wanted=NEVER))
+                yield "HistoryRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
             if made and wanted >= 0 and not self._is_value(wanted, trial, value):
-                wrong.setdefault("OverwrittenRead", []).append(_Found(low=low, high=high, found=wanted, wanted=NEVER))
+                yield "OverwrittenRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
                 continue
             if space < 0:
                 continue
             moved = wanted < first and self._base_of(wanted) != base
-            wrong.setdefault("StaleRead", []).extend(
-                _Found(low=a - base, high=b - base, found=found, wanted=wanted)
-                for a, b, found in self.spaces[space].pieces(base + low, base + high)
-                if found != wanted or moved
-            )
-        for kind, places in wrong.items():
-            if places:
-                findings.report(kind, partial(self._record, kind, position, op, value, places))
+            for a, b, found in self.spaces[space].walk(base + low, base + high):
+                stale = found != wanted or moved
+                yield "StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted) if stale else None
 
-    def _pieces_apart(self, trial: Trial, value: int, identity: int) -> list[Piece]:
+    def _pieces_apart(self, trial: Trial, value: int, identity: int) -> Iterator[Piece]:
         runs = trial.accesses.extents.runs(value)
         if self.uniform[identity] != MIXED:
-            return [(low, high, self.uniform[identity]) for low, high in runs]
+            return iter([(low, high, self.uniform[identity]) for low, high in runs])
         memory = self.mixed[identity]
-        return [piece for low, high in runs for piece in memory.pieces(low, high)]
+        return (piece for low, high in runs for piece in memory.walk(low, high))
 
     def _is_value(self, number: int, trial: Trial, value: int) -> bool:
         position = self._run_of(number)
@@ -281,7 +247,7 @@ class _Memory:
 
     # records ---------------------------------------------------------------------------------------------------------------
 
-    def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found]) -> Violation:
+    def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found], *, cut: bool) -> Violation:
         trial = self.trials[position]
         program, buffer = trial.program, int(trial.program.values.buffer[value])
         ranges = merged((place.low, place.high) for place in places)
@@ -307,7 +273,7 @@ class _Memory:
             other_buffer=finder.buffer,
             want_run=wanter.run,
             want_op=wanter.op,
-            message=messages[kind],
+            message=messages[kind] + ("; its other pieces were not looked at" if cut else ""),
             other=finder.program,
             wanted=wanter.program,
         )
@@ -321,10 +287,11 @@ class _Memory:
         if number == NEVER:
             return _Witness(words="nobody")
         if number <= CONTENT:
-            trial, buffer = self.identities.home[CONTENT - number]
-            words = f"the content laid for {buffer_words(trial.program, buffer)}"
-            mine = self.identities.of[reader.program_index]  # content has no run, so its buffer is named as the reader knows it
-            known = mine.index(CONTENT - number) if CONTENT - number in mine else None
+            position, buffer = self.identities.home(CONTENT - number)
+            words = f"the content laid for {buffer_words(self.trials[position].program, buffer)}"
+            # content has no run, so its buffer is named as the reader knows it
+            mine = np.flatnonzero(self.identities.of[reader.program_index] == CONTENT - number)
+            known = int(mine[0]) if len(mine) else None
             return _Witness(program=reader.program, buffer=known, words=words)
         position = self._run_of(number)
         trial = self.trials[position]

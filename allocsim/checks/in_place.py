@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.intervals import Ranges, join
+from allocsim.checks.intervals import TOP, Ranges, end_of, join
 from allocsim.checks.segments import shared
 from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
@@ -126,35 +126,55 @@ def _judge(
 ) -> Touches:
     """Judge reads against writes of equal key, laid at `bases`; `keyed` returns the key in place of the op."""
     extents = accesses.extents
-    sides, kept = [], []
+    sides, kept = [], _near(accesses, rows, bases)
     for side, values in ((0, accesses.read_value), (1, accesses.write_value)):
-        value = values[rows[side]]
-        keep = np.flatnonzero(extents.low[value] < extents.high[value])
-        sides.append(Ranges.laid(keys[side][keep], bases[side][keep], extents.low[value[keep]], extents.high[value[keep]]))
-        kept.append(keep)
+        keep, value = kept[side], values[rows[side][kept[side]]]
+        sides.append(Ranges.laid(keys[side][keep], bases[side][keep], extents.low[value], extents.high[value]))
     found = join(sides[0], sides[1], cap=PAIR_CAP + 8 * (len(kept[0]) + len(kept[1])))
     at_read, at_write = kept[0][found.left], kept[1][found.right]
     read, write = rows[0][at_read], rows[1][at_write]
     a, b = accesses.read_value[read], accesses.write_value[write]
     base_a, base_b = bases[0][at_read], bases[1][at_write]
-    touching = extents.dense[a] & extents.dense[b]
-    for row in np.flatnonzero(~touching).tolist():
-        shift = int(base_b[row]) - int(base_a[row])
-        moved = [(low + shift, high + shift) for low, high in extents.runs(int(b[row]))]
-        touching[row] = bool(shared(extents.runs(int(a[row])), moved))
-    read, write, key = read[touching], write[touching], keys[0][at_read][touching]
-    a, b, base_a, base_b = a[touching], b[touching], base_a[touching], base_b[touching]
-    order = np.lexsort((write, read))
-    read, write, key = read[order], write[order], key[order]
-    a, b, base_a, base_b = a[order], b[order], base_a[order], base_b[order]
     offset = accesses.program.values.offset
     # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare rightly
     exact = (base_a + offset[a] == base_b + offset[b]) & extents.same_layout(a, b)
+    touching = (extents.dense[a] & extents.dense[b]) | (exact & extents.whole[a] & extents.whole[b])
+    known: dict[tuple[int, int, int], bool] = {}
+    for row in np.flatnonzero(~touching).tolist():
+        pair = int(a[row]), int(b[row]), int(base_b[row]) - int(base_a[row])
+        if pair not in known:
+            moved = [(low + pair[2], high + pair[2]) for low, high in extents.runs(pair[1])]
+            known[pair] = bool(shared(extents.runs(pair[0]), moved))
+        touching[row] = known[pair]
+    read, write, key = read[touching], write[touching], keys[0][at_read][touching]
+    exact = exact[touching]
+    order = np.lexsort((write, read))
+    read, write, key, exact = read[order], write[order], key[order], exact[order]
     ops = accesses.program.ops
     op = accesses.read_op[read]
     assumed = exact & ~ops.in_place_known[op]
     unsafe = ~assumed & ~(exact & _is_declared(accesses, read, write))
     return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe)
+
+
+def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
+    """Return the reads that come near a write of their op, whatever the spaces, and the writes of their ops: the few that a join may find."""
+    extents, count = accesses.extents, len(accesses.program.ops)
+    ops = accesses.read_op[rows[0]], accesses.write_op[rows[1]]
+    values = accesses.read_value[rows[0]], accesses.write_value[rows[1]]
+    filled = [np.flatnonzero(extents.low[value] < extents.high[value]) for value in values]
+    low, high = (
+        [end_of(base[keep], ends[value[keep]]) for base, value, keep in zip(bases, values, filled, strict=True)]
+        for ends in (extents.low, extents.high)
+    )
+    op = [of[keep] for of, keep in zip(ops, filled, strict=True)]
+    lowest, highest = np.full(count, TOP, dtype=np.int64), np.full(count, -TOP, dtype=np.int64)
+    np.minimum.at(lowest, op[1], low[1])
+    np.maximum.at(highest, op[1], high[1])
+    near = (low[0] < highest[op[0]]) & (high[0] > lowest[op[0]])
+    met = np.zeros(count, dtype=np.bool_)
+    met[op[0][near]] = True
+    return [filled[0][near], filled[1][met[op[1]]]]
 
 
 def _pair_rows(accesses: Accesses) -> tuple[Int64s, Int64s, Int64s]:

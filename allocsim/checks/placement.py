@@ -11,7 +11,7 @@ donor's last believed step is the recipient's first, and both begin at one addre
 One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher, `bytes` what they share, within
 `buffer`; `op` and `step` the first op at which both live.
 
-Complexity: O(buffers log^2 buffers + conflicts listed) once for runs alike. At most `COUNT_LIMIT` conflicts of a run, and as many
+Complexity, once for runs alike: O(buffers log buffers) for many buffers without a conflict, O(buffers log^2 buffers + conflicts listed) else. At most `COUNT_LIMIT` conflicts of a run, and as many
 as there are permitted pairs, are listed; if there are more, the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
@@ -19,6 +19,7 @@ What this module does not see: whether the bytes shared are ever read (`dataflow
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from allocsim.checks.intervals import conflicts, end_of
 from allocsim.checks.violations import Violation
 from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem, Program
+
+COMPILE_FROM: Final = 50_000
+"""Lives in one arena from which it pays to load machine code that says whether there is anything to list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,11 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
         if len(rows) < 2:
             continue
         buffer, low = lives.buffer[rows], trial.plan.offset[lives.buffer[rows]]
-        start, stop = lives.start[rows], lives.stop[rows]
-        found = conflicts(start, stop, low, end_of(low, lives.nbytes[buffer]), cap=COUNT_LIMIT + len(allowed) + 1)
+        start, stop, high = lives.start[rows], lives.stop[rows], end_of(low, lives.nbytes[buffer])
+        columns = buffer, start, stop, low, high
+        if len(rows) >= COMPILE_FROM and _disjoint(columns, count, _unordered(allowed // count, allowed % count, count)):
+            continue
+        found = conflicts(start, stop, low, high, cap=COUNT_LIMIT + len(allowed) + 1)
         beyond += found.total - len(found.left)
         pairs.append(_unordered(buffer[found.left], buffer[found.right], count))
         steps.append(np.maximum(start[found.left], start[found.right]))
@@ -86,6 +93,17 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
     certain = max(beyond - len(allowed), 0) if gapless else 0
     first, second = pair // count, pair % count
     return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
+
+
+def _disjoint(columns: tuple[Int64s, ...], count: int, allowed: Int64s) -> bool:
+    """Return whether no two rectangles (buffer, start, stop, low, high) meet but those of allowed pairs; False may be wrong."""
+    from allocsim.checks import kernels  # noqa: PLC0415 - imports numba
+
+    start = columns[1]
+    if np.any(start[1:] < start[:-1]):
+        order = np.argsort(start, kind="stable")
+        columns = tuple(column[order] for column in columns)
+    return bool(kernels.disjoint(kernels.axis_for(2 * len(start)), *columns, count, np.sort(allowed)) < 0)
 
 
 def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:

@@ -185,18 +185,16 @@ def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
 def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return the byte runs of some values within their buffers, in order: the value each is of, low and high."""
     extents = accesses.extents
-    dense = extents.dense[values]
-    counts = np.ones(len(values), dtype=np.int64)
-    holes = {int(row): np.array(extents.runs(int(values[row])), dtype=np.int64) for row in np.flatnonzero(~dense)}
-    for row, runs in holes.items():
-        counts[row] = len(runs)
-    begins = np.cumsum(counts) - counts
-    low, high = np.empty((2, int(counts.sum())), dtype=np.int64)
-    low[begins[dense]], high[begins[dense]] = extents.low[values[dense]], extents.high[values[dense]]
-    for row, runs in holes.items():
-        place = slice(begins[row], begins[row] + len(runs))
-        low[place], high[place] = runs[:, 0], runs[:, 1]
-    return np.repeat(values, counts), low, high
+    dense, holes = extents.dense[values], extents.holes
+    row = np.where(dense, 0, holes.row[values])
+    counts = np.where(dense, 1, np.diff(holes.starts, append=0)[row])
+    owner = np.repeat(np.arange(len(values)), counts)
+    run = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    low, high = extents.low[values][owner], extents.high[values][owner]
+    strided = ~dense[owner]
+    place = holes.starts[row][owner[strided]] + run[strided]
+    low[strided], high[strided] = holes.low[place], holes.high[place]
+    return values[owner], low, high
 
 
 def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:

@@ -11,7 +11,7 @@ What this module does not see: what an owner is.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 Range = tuple[int, int]
 Piece = tuple[int, int, int]
@@ -61,8 +61,8 @@ class Segments:
             self._splice(low, high, [low], [owner])
 
     def write_runs(self, runs: list[Range], owner: int) -> None:
-        """Give sorted, disjoint, non-empty ranges to `owner`, rebuilding the stretch they span once."""
-        if len(runs) <= 2:
+        """Give sorted, disjoint, non-empty ranges to `owner`; the stretch they span is rebuilt once if it holds few more segments than they are."""
+        if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):
             for low, high in runs:
                 self.write(low, high, owner)
             return
@@ -76,17 +76,27 @@ class Segments:
 
     def pieces(self, low: int, high: int) -> list[Piece]:
         """Return `[low, high)` cut where the owner changes."""
-        found: list[Piece] = []
+        return list(self.walk(low, high))
+
+    def walk(self, low: int, high: int) -> Iterator[Piece]:
+        """Yield the pieces of `[low, high)` in order; nothing may be written meanwhile."""
         chunk = bisect_right(self._heads, low) - 1
         at = bisect_right(self._starts[chunk], low) - 1
         while low < high:
             starts = self._starts[chunk]
             end = starts[at + 1] if at + 1 < len(starts) else self._head(chunk + 1, high)
-            found.append((low, min(end, high), self._owners[chunk][at]))
+            yield low, min(end, high), self._owners[chunk][at]
             low, at = end, at + 1
             if at == len(starts):
                 chunk, at = chunk + 1, 0
-        return found
+
+    def _count(self, low: int, high: int) -> int:
+        """Return how many segments meet `[low, high)`, or somewhat fewer where they stand in many chunks."""
+        first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
+        if last - first > 1:
+            return (last - first - 1) * (CHUNK // 2)  # the first and the last apart, a chunk is at least half full when it is cut
+        starts = [*self._starts[first : last + 1]]
+        return sum(bisect_left(column, high) - bisect_right(column, low) for column in starts) + 1
 
     def _head(self, chunk: int, otherwise: int) -> int:
         """Return where a chunk begins, `otherwise` if there is no such chunk."""

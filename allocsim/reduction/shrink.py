@@ -178,8 +178,8 @@ def _flat_plan(plan: Plan, found: _Map) -> Plan:
 
 def _weight(document: Document) -> tuple[int, int, int]:
     """Return bytes, dimensions and distances of a document: what flattening is to make less."""
-    nbytes = sum(int(program.buffers.nbytes.sum()) for program in document.programs)
-    distances = sum(int(np.abs(plan.offset).sum()) + int(plan.nbytes.sum()) for plan in document.plans)
+    nbytes = sum(sum(program.buffers.nbytes.tolist()) for program in document.programs)  # Python ints: no sum wraps
+    distances = sum(sum(map(abs, plan.offset.tolist())) + sum(plan.nbytes.tolist()) for plan in document.plans)
     return nbytes, distances, sum(len(program.values.shape) for program in document.programs)
 
 

@@ -86,7 +86,7 @@ def memory_map(
     mask = np.zeros(len(shown.nbytes), dtype=np.bool_)
     mask[buffers] = True
     live = shown.live_bytes(mask)
-    top = int((shown.plan.offset[buffers] + shown.nbytes[buffers]).max())
+    top = int((shown.plan.offset[buffers] + (shown.nbytes[buffers] - 1)).max()) + 1  # the end may be 2^63
     reach = max([top, *(box[3] for conflict in drawn for box in conflict.boxes)])
     floor = min(0, int(shown.plan.offset[buffers].min()))
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
@@ -163,7 +163,7 @@ def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Fam
     assert shown.plan is not None
     if len(buffers) > NAMED_BUFFERS:
         return
-    height = float((shown.plan.offset[buffers] + shown.nbytes[buffers]).max()) or 1.0
+    height = float((shown.plan.offset[buffers] + (shown.nbytes[buffers] - 1)).max()) + 1.0 or 1.0
     for buffer in buffers.tolist():
         name = shown.program.buffers.names[buffer]
         wide = (stop[buffer] - shown.start[buffer]) / max(shown.steps, 1) * 118  # characters across the axes

@@ -18,7 +18,7 @@ import numpy as np
 
 from allocsim import liveness
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
+from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Bools, Document, Plan, Problem, Program
 
 
@@ -115,7 +115,9 @@ class Scene:
         when = np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen], both[:, 0], both[:, 0] + 1])
         change = np.concatenate([[0, 0], self.nbytes[chosen], -self.nbytes[chosen], -shared, shared])
         edges, place = np.unique(when, return_inverse=True)
-        total = np.zeros(len(edges), dtype=np.int64)
+        if float(self.nbytes[chosen].sum(dtype=np.float64)) > LIMIT:
+            change = change.astype(np.float64)  # a picture of more than 2^62 bytes need not be exact
+        total = np.zeros(len(edges), dtype=change.dtype)
         np.add.at(total, place, change)
         return Curve(edges=edges, height=np.cumsum(total)[:-1])
 
@@ -126,10 +128,12 @@ class Scene:
         total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
         if self.plan is None:
             return Curve(edges=edges, height=total)
+        if float(np.abs(self.plan.offset[chosen]).max(initial=0)) + float(self.nbytes[chosen].max(initial=0)) > LIMIT / 64:
+            total = total.astype(np.float64)  # as above
         for arena in np.unique(self.plan.arena[chosen]).tolist():
-            top = np.zeros(len(total), dtype=np.int64)
+            top = np.zeros(len(total), dtype=total.dtype)
             here = chosen[self.plan.arena[chosen] == arena]
-            ends = self.plan.offset[here] + self.nbytes[here]
+            ends = self.plan.offset[here].astype(total.dtype) + self.nbytes[here]
             by_end = np.argsort(ends, kind="stable")  # later, higher slots paint over lower ones
             first, last = np.searchsorted(edges, self.start[here]), np.searchsorted(edges, self.stop[here])
             for index in by_end.tolist():

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import strategies
 from facts import accesses, live_steps, persistent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import judge, place
 
-from allocsim.checks import check
+from allocsim.checks import check, placement, screen
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Document, Plan, Problem, Program, Run
 
@@ -25,6 +26,9 @@ FIELDS = (
     "want_run", "want_op", "bytes", "in_apart", "hazards",
 )  # fmt: skip
 """What two judges must agree on; the words beside it are free."""
+
+NEVER = 1 << 62
+"""Accesses from which to use a screen: never."""
 
 DOCUMENTS = st.one_of(strategies.documents(), strategies.documents(), strategies.documents(sound=True), strategies.instances())
 
@@ -52,6 +56,18 @@ def test_checks_and_their_twin_agree(document):
     for listed in (report.violations, report.warnings):
         assert [place(v) for v in listed] == sorted(place(v) for v in listed)
     assert expected.stats == report.stats
+
+
+@given(DOCUMENTS)
+def test_compiled_screens_change_no_word(document):
+    """With and without them: the same report, messages included, of sound documents and of faulty ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(screen, "COMPILE_FROM", NEVER)
+        patch.setattr(placement, "COMPILE_FROM", NEVER)
+        plain = check(document)
+        patch.setattr(screen, "COMPILE_FROM", 0)
+        patch.setattr(placement, "COMPILE_FROM", 0)
+        assert check(document) == plain
 
 
 @given(DOCUMENTS, st.integers(0, 12))

@@ -1,0 +1,101 @@
+"""The byte runs of many strided values at once, as columns.
+
+As `allocsim.layout.byte_runs` for one value: the smallest list of disjoint, sorted, non-adjacent ranges. All runs of a value have one
+length before they are joined, so sorting by start is all it takes.
+
+Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides cross. At most `MAX_PIECES` pieces in all, a bound on
+memory (about 1 GiB while they are made), and `allocsim.layout.MAX_RUNS` for one value.
+
+What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to them).
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.layout import MAX_RUNS, Int64s
+from allocsim.model import Values
+
+MAX_PIECES: Final = 1 << 24
+"""Byte runs, before they are joined, that the strided values of a program may have in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holes:
+    """Byte runs of some values in CSR form, within their buffers."""
+
+    row: Int64s
+    """int64 (values of the program,): row of each value here, -1 if it has none."""
+    starts: Int64s
+    low: Int64s
+    high: Int64s
+
+    def of(self, value: int) -> slice:
+        """Return where the runs of a value stand in `low` and `high`."""
+        row = self.row[value]
+        return slice(int(self.starts[row]), int(self.starts[row + 1]))
+
+
+def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
+    """Return the runs of the values in `chosen`, cut to `[low, high)` of each (columns over all values).
+
+    Raises ModelError where one value, or all together, fall into more runs than are supported.
+    """
+    stride, count, length = _nested(values, chosen)
+    many = np.flatnonzero(np.prod(count, axis=1, dtype=np.float64) > MAX_RUNS)  # as floats: the product may be 2^62 and more
+    if len(many):
+        rule = f"the layout falls into {prod(count[many[0]].tolist())} byte runs; at most {MAX_RUNS} are supported"
+        raise ModelError(f"values[{chosen[many[0]]}]", rule)
+    numbers = np.prod(count, axis=1)
+    if int(numbers.sum()) > MAX_PIECES:
+        rule = f"the values with holes fall into {int(numbers.sum())} byte runs in all; at most {MAX_PIECES} are supported"
+        raise ModelError("values", rule)
+    owner = np.repeat(np.arange(len(chosen)), numbers)
+    begins = np.cumsum(numbers) - numbers
+    left = np.arange(len(owner)) - begins[owner]
+    start = values.hulls[chosen, 0][owner]
+    for axis in range(count.shape[1]):
+        turns = count[owner, axis]
+        start += left % turns * stride[owner, axis]
+        left //= turns
+    same = owner[1:] == owner[:-1]
+    if np.any(same & (start[1:] < start[:-1])):
+        start = start[np.lexsort((start, owner))]
+    fresh = np.ones(len(owner), dtype=np.bool_)
+    fresh[1:] = ~same | (start[1:] > start[:-1] + length[owner[1:]])
+    last = np.ones(len(owner), dtype=np.bool_)
+    last[:-1] = fresh[1:]
+    owner, ends = owner[fresh], (start + length[owner])[last]
+    begin = np.maximum(start[fresh], low[chosen][owner])
+    ends = np.minimum(ends, high[chosen][owner])
+    kept = begin < ends
+    row = np.full(len(values), -1, dtype=np.int64)
+    row[chosen] = np.arange(len(chosen))
+    starts = np.searchsorted(owner[kept], np.arange(len(chosen) + 1)).astype(np.int64)
+    return Holes(row=row, starts=starts, low=begin[kept], high=ends[kept])
+
+
+def _nested(values: Values, chosen: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return strides and counts (chosen, dimensions) of the dimensions that leave holes, small strides first, and the length of a run."""
+    ranks = np.diff(values.dim_starts)[chosen]
+    rank = int(ranks.max(initial=0))
+    inside = np.arange(rank) < ranks[:, None]
+    dims = (values.dim_starts[chosen][:, None] + np.arange(rank))[inside]
+    stride, count = np.zeros((len(chosen), rank), dtype=np.int64), np.ones((len(chosen), rank), dtype=np.int64)
+    stride[inside], count[inside] = np.abs(values.strides[dims]), values.shape[dims]
+    matters = (count > 1) & (stride > 0)
+    stride[~matters], count[~matters] = 0, 1
+    order = np.argsort(stride, axis=1, kind="stable")
+    stride, count = np.take_along_axis(stride, order, axis=1), np.take_along_axis(count, order, axis=1)
+    length = values.itemsize[chosen].copy()
+    whole = np.ones(len(chosen), dtype=np.bool_)
+    for axis in range(rank):
+        # neighbouring copies touch or overlap: their union is one longer run
+        whole &= stride[:, axis] <= length
+        length += np.where(whole, stride[:, axis] * (count[:, axis] - 1), 0)
+        count[whole, axis] = 1
+    used = np.flatnonzero(np.any(count > 1, axis=0))
+    return stride[:, used], count[:, used], length
