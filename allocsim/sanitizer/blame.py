@@ -5,7 +5,7 @@ is a `Changed` with its suspects, and these bytes are to be verified after each 
 known to be hurt are left out of what is found later, and dead bytes get their word back.
 
 Poison in a result is the fault of its op only where no operand can have brought it: values whose poison was told of are *tainted*, and so is
-what passed through values that are not searched.
+what passed through values that are not searched. An operand that reaches outside its buffer brings whatever lies there.
 
 What this module does not see: rows that came out well, and the order in which rows are carried out.
 """
@@ -168,9 +168,13 @@ class Blame:
         low, high = place
         dtype = np.float32 if facts.scanned[value] == 4 else np.float64
         words = poison.found(self._pool[low:high].view(dtype))
-        before = self._tracer().trace(stop=step).planned.within(low, high)
         tracer = self._tracer()
-        left = [(a, b) for a, b, tag, _ in before if tag < 0 and tracer.word(tag) in words]
+        # what was live is filled just before it is written over, as if it had been released
+        before = [
+            (a, b, tag if tag < 0 else gone(tag), key)
+            for a, b, tag, key in self._tracer().trace(stop=step).planned.within(low, high)
+        ]
+        left = [(a, b) for a, b, tag, _ in before if tracer.word(tag) in words]
         left = [r for a, b in left for r in _ranges(self._pool[a:b] == pattern(a, b - a, tracer.word(_tag_at(before, a))), a)]
         left = [(a, b) for a, b in left if b - a >= facts.scanned[value]]
         tag = self._whose(words)
@@ -187,7 +191,7 @@ class Blame:
         for reads, writes in zip(facts.operands[:step], facts.results[:step], strict=True):
             if any(facts.owner[value] in tainted for value in reads):
                 tainted.update(facts.owner[value] for value in writes if not facts.scanned[value])
-        return any(facts.owner[v] in tainted or self._content_has_poison(v) for v in facts.operands[step])
+        return any(facts.owner[v] in tainted or facts.reaching[v] or self._content_has_poison(v) for v in facts.operands[step])
 
     def _content_has_poison(self, value: int) -> bool:
         buffer = self._facts.owner[value]

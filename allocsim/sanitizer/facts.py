@@ -79,6 +79,13 @@ class Facts:
         return found
 
     @cached_property
+    def reaching(self) -> list[bool]:
+        """Which values reach outside their buffer: the kernel is handed bytes that are not its own."""
+        hulls, nbytes = self.program.values.hulls, self.program.buffers.nbytes[self.program.values.buffer]
+        mask: list[bool] = ((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))).tolist()
+        return mask
+
+    @cached_property
     def scanned(self) -> list[int]:
         """Bytes of an element where the value is a float whose poison shows (4 or 8), else 0."""
         sizes = {"f32": 4, "f64": 8}

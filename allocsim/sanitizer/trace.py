@@ -10,7 +10,7 @@ phase p tells that one of the ops between did it.
 | when | rows |
 |---|---|
 | begin | what the host read last is released |
-| before an op | operands verified; what it will write verified (live) or expected to be poison (free); guard bands copied |
+| before an op | operands verified; what it will write verified and, where it reads none of it, filled (live) or expected to be poison (free); guard bands copied |
 | after an op | guard bands compared; results remembered and searched for poison; released bytes verified and filled |
 | end | everything verified, gaps and red zones as well |
 
@@ -19,7 +19,8 @@ table) and at most `LARGE` bytes; whatever its size, it is verified once more at
 cover, and holes of a strided result up to `HOLES` bytes.
 
 Invariants: a trace is a function of the program, the pool, the uploads left out, what is watched, and the pieces it starts with; nothing is done
-twice. What is poisoned was written by the buffer that is released and by nobody since.
+twice. What is poisoned was written by the buffer that is released and by nobody since, or is about to be written by an op that does not read it: no
+result starts as numbers that could pass for its own.
 
 Complexity: O(accesses log pieces + pieces met) and a list splice for each write.
 
@@ -108,7 +109,7 @@ class Tracer:
         if not results:
             return
         written = _union(place for value in results for place in self._places(value))
-        self._prepare(written)
+        self._prepare(written, _union(place for value in facts.operands[step] for place in self._places(value)))
         for value in results:
             self._write_apart(value)
         for low, high, value in self._bands(results, written):
@@ -215,8 +216,8 @@ class Tracer:
         base = self._facts.origin[self._facts.owner[value]]
         return [] if base == ELSEWHERE else [(base + low, base + high) for low, high in self._facts.runs[value]]
 
-    def _prepare(self, written: list[Range]) -> None:
-        """Verify what will be written over, and remember what is left of pieces that will be cut."""
+    def _prepare(self, written: list[Range], read: list[Range]) -> None:
+        """Verify what will be written over, poison what of it is not read, and remember what is left of pieces that will be cut."""
         met = {piece[0]: piece for low, high in written for piece in self._planned.meeting(low, high)}
         for low, high, tag, key in met.values():
             lost = _near(low, high, written)
@@ -232,6 +233,9 @@ class Tracer:
                 self._row(HASH, a, b - a, part, tag=tag)
                 self._done.add(part)
                 self._planned.put(a, b, tag, part, rest=(key, key))
+            for a, b in ((max(a, low), min(b, high)) for a, b in lost):
+                for first, stop in _without(a, b, read) if a < b else ():
+                    self._row(FILL, first, stop - first, self.word(gone(tag)), tag=gone(tag))
 
     def _rest(self, low: int, high: int) -> tuple[int, int]:
         """Return the keys that pieces reaching beyond `[low, high)` keep."""

@@ -10,9 +10,11 @@ What this module does not see: classes and parties (`allocsim.verdict.rows`).
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import numpy as np
+
 from allocsim.checks import Violation
 from allocsim.fingerprints import same_program
-from allocsim.model import HOST_READ, HOST_WRITE, Op, Role
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Op, Program, Role
 from allocsim.verdict.case import Case, own_values
 
 Fact = Callable[[Case, Violation], bool]
@@ -95,6 +97,49 @@ def other_call(case: Case, v: Violation) -> bool:
     return None not in homes and homes[0] != homes[1]
 
 
+def believed_apart(case: Case, v: Violation) -> bool:
+    """A belief is known, and it does not say that one of the two may take the place of the other."""
+    return case.problem(v) is not None and not_believed_to_share(case, v)
+
+
+def writer_born_late(case: Case, v: Violation) -> bool:
+    """The writer wrote outside the lifetime it was believed to have."""
+    problem, other = case.problem(v), case.other_buffer(v)
+    if problem is None or other is None or v.other_op is None:
+        return False
+    return not int(problem.start[other]) <= v.other_op < int(problem.stop[other])
+
+
+def one_op(_case: Case, v: Violation) -> bool:
+    """One op made both: what was wanted and what was found, or two results on one byte."""
+    return v.kind == "ResultsOverlap" or (v.want_op is not None and (v.want_run, v.want_op) == (v.other_run, v.other_op))
+
+
+def of_value(_case: Case, v: Violation) -> bool:
+    """It is a value that is at fault, not a slot."""
+    return v.value is not None
+
+
+def copies_of_input(case: Case, v: Violation) -> bool:
+    """The reader is a copy between arenas, and something the host laid in this run is read by nobody."""
+    run, op = case.run(v), case.op(v.run, v.op)
+    if run is None or op is None or not _crosses(case, v, op):
+        return False
+    laid = {value for step, op in _uploads(run.program) if step not in run.skip for value in op.results}
+    buffers = run.program.values.buffer
+    read = {int(buffers[value]) for op in run.program.ops if op.kind != VIEW for value in op.operands}
+    wanted = set(op.operands)
+    return any(int(buffers[value]) not in read and _alike(run.program, value, wanted) for value in laid)
+
+
+def _uploads(program: Program) -> Iterator[tuple[int, Op]]:
+    return ((int(step), program.ops[int(step)]) for step in np.flatnonzero(program.ops.is_kind(HOST_WRITE)))
+
+
+def _alike(program: Program, value: int, others: set[int]) -> bool:
+    return any(program.values[value].same_layout(program.values[other]) for other in others)
+
+
 def not_believed_to_share(case: Case, v: Violation) -> bool:
     """The belief does not say that one of the two may take the place of the other; so it is where none is known."""
     problem, other = case.problem(v), case.other_buffer(v)
@@ -144,8 +189,10 @@ def earlier_run(_case: Case, v: Violation) -> bool:
 
 
 def persistent(case: Case, v: Violation) -> bool:
-    """The victim is a parameter or a state."""
-    return v.buffer is not None and bool(case.program(v).buffers.persistent[v.buffer])
+    """The victim, or one of two that overlap, is a parameter or a state."""
+    lasting = case.program(v).buffers.persistent
+    both = (v.buffer, case.other_buffer(v) if v.kind == "Overlap" else None)
+    return any(buffer is not None and bool(lasting[buffer]) for buffer in both)
 
 
 def laid_by_host(case: Case, v: Violation) -> bool:

@@ -11,14 +11,17 @@ from typing import Final
 
 from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
+from allocsim.model import Program
 from allocsim.verdict.case import BELIEF_KINDS, Case
-from allocsim.verdict.facts import bad_pair, believed_over, earlier_run
+from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, writer_born_late
 from allocsim.verdict.kernels import accounts_for
 from allocsim.verdict.records import Finding, Witness
 from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
 
 TELLING: Final = ("StaleRead", "UnsafeInPlace", "ResultsOverlap")
 """Kinds that tell more of two buffers than that they overlap: who suffers, and how it came about."""
+
+MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
 
 
 def plan_findings(case: Case) -> Iterator[Finding]:
@@ -107,12 +110,16 @@ def _failed_belief(case: Case, v: Violation) -> str | None:
     name, start, stop = program.buffers.names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if earlier_run(case, v):
         return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
-    if v.kind == "UnsafeInPlace":
+    if v.kind == "UnsafeInPlace" and not believed_apart(case, v):
         return f"the belief takes op {v.op} to be safe in place; its kernel does not declare that pair"
     if v.kind == "BadShare" or bad_pair(case, v):
         return f"the belief lets another buffer take {name} over in place, which is not permitted"
     if v.op is not None and not start <= v.op < stop:
         return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
+    if v.kind in {"StaleRead", "UnsafeInPlace", "ResultsOverlap"} and writer_born_late(case, v):
+        other = case.other_buffer(v) or 0
+        lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
+        return f"the belief has {program.buffers.names[other]} live in {lives}; op {v.other_op} ({program.ops.names[v.other_op or 0]}) writes it"
     if v.kind == "StaleRead" and believed_over(case, v):
         return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
     return v.message if v.kind in BELIEF_KINDS else None
@@ -129,6 +136,7 @@ def _believed_order(case: Case, v: Violation) -> str | None:
 def kernel_findings(case: Case) -> Iterator[Finding]:
     """A pair measured unsafe that the plan uses, with (where D ran) a wrong result from right operands at that very op.
 
+    Of a mutation D says nothing: the result lies on its operand in the reference too. There K's word is enough.
     A pair known not to be declared is none of K's business: S calls its use unsafe without running anything.
     """
     evidence = case.evidence
@@ -140,19 +148,27 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
         ops = case.runs[run].program.ops
         for step, operand, result in sorted(aliases):
             row = unsafe.get((ops.kinds[ops.kind[step]], operand, result))
-            if row is None or (wrong is not None and (run, step) not in wrong):
+            if row is None:
+                continue
+            mutation = _one_buffer(case.runs[run].program, step, operand, result)
+            if wrong is not None and (run, step) not in wrong and not mutation:
                 continue
             promised = ops[step].in_place
             if promised is None or (operand, result) in promised:
                 meaning = ASSUMED_UNSAFE if promised is None and not row.declared else KERNEL_UNSAFE
-                yield _kernel_finding(case, run, step, row, meaning, confirmed=wrong is not None)
+                doubt = " (not confirmed: no differential run)" if wrong is None else MUTATION if mutation else ""
+                yield _kernel_finding(case, run, step, row, meaning, doubt=doubt)
 
 
-def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Row, *, confirmed: bool) -> Finding:
+def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
+    op, buffer = program.ops[step], program.values.buffer
+    return bool(buffer[op.operands[operand]] == buffer[op.results[result]])
+
+
+def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Row, *, doubt: str) -> Finding:
     program = case.runs[run].program
     op = program.ops[step]
     operand, result = op.operands[row.operand], op.results[row.result]
-    doubt = "" if confirmed else " (not confirmed: no differential run)"
     error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
     promise, relied = (
         ("as it declares to be", f"what {row.kind} declares")

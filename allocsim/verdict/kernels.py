@@ -1,6 +1,7 @@
 """What P saw that no plan can bring about: kernels that did what they do not declare.
 
-Late and uninitialised reads are not told here: S tells them of the same runs, with the belief that failed. P's own are in its list.
+Late and uninitialised reads are not told here: S tells them of the same runs, with the belief that failed. P's own are in its list. Nor is what a
+kernel does to values that reach outside their buffers: it does what the program says, and S tells that as `OutOfBounds`.
 
 What this module does not see: the sanitized run itself.
 """
@@ -17,8 +18,19 @@ from allocsim.verdict.rows import SANITIZED_ROWS, UNEXPLAINED
 def sanitizer_findings(case: Case) -> Iterator[Finding]:
     """Yield a finding for each incident that a kernel brought about."""
     for incident in case.evidence.sanitizer or ():
-        if incident.kind in BY_KERNEL:
+        if incident.kind in BY_KERNEL and not _as_told(case, incident):
             yield _finding(case, incident)
+
+
+def _as_told(case: Case, incident: Incident) -> bool:
+    """Return whether the op was handed bytes outside a buffer, in which case what it does there is no misdeed of its kernel."""
+    if incident.op is None:
+        return False
+    program = case.runs[incident.run].program
+    op = program.ops[incident.op]
+    values = [*op.operands, *op.results]
+    hulls, nbytes = program.values.hulls[values], program.buffers.nbytes[program.values.buffer[values]]
+    return bool(((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))).any())
 
 
 def accounts_for(case: Case, origin: Origin) -> bool:

@@ -67,6 +67,20 @@ ROWS: Final[tuple[Row, ...]] = (
         fault="plan",
         applies=facts.every(facts.other_call, facts.not_believed_to_share),
     ),
+    Row(
+        kinds=("UnsafeInPlace",),
+        evidence="nobody believed that the two may share; the believed lifetime of one leaves out an access",
+        class_="C01",
+        fault="plan",
+        applies=facts.every(facts.believed_apart, facts.short_lifetime),
+    ),
+    Row(
+        kinds=("UnsafeInPlace",),
+        evidence="beliefs hold, and nobody believed that the two may share; the placement laid live buffers over each other",
+        class_="C12",
+        fault="plan",
+        applies=facts.believed_apart,
+    ),
     Row(kinds=("UnsafeInPlace",), evidence="the pair used is not declared, or not exact", class_="C03", fault="plan"),
     Row(
         kinds=STALE,
@@ -97,11 +111,32 @@ ROWS: Final[tuple[Row, ...]] = (
         applies=facts.bad_pair,
     ),
     Row(
-        kinds=STALE,
+        kinds=(*STALE, "ResultsOverlap"),
+        evidence="one slot bound to two results, of which one is believed not to live when it is written",
+        class_="C01",
+        fault="plan",
+        applies=facts.every(facts.one_op, facts.short_lifetime),
+    ),
+    Row(
+        kinds=(*STALE, "ResultsOverlap"),
+        evidence="one slot bound to two results",
+        class_="C11",
+        fault="plan",
+        applies=facts.one_op,
+    ),
+    Row(
+        kinds=TAKEN,
         evidence="the content of a parameter or state was not kept",
         class_="C07",
         fault="plan",
         applies=facts.persistent,
+    ),
+    Row(
+        kinds=STALE,
+        evidence="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        class_="C10",
+        fault="schedule",
+        applies=facts.every(facts.earlier_run, facts.laid_by_host, facts.copies_of_input),
     ),
     Row(
         kinds=STALE,
@@ -154,6 +189,13 @@ ROWS: Final[tuple[Row, ...]] = (
         fault="plan",
         applies=facts.believed_over,
     ),
+    Row(
+        kinds=STALE,
+        evidence="the belief covers the reader, and has the writer born after it is written",
+        class_="C01",
+        fault="plan",
+        applies=facts.writer_born_late,
+    ),
     Row(kinds=STALE, evidence="the belief covers the reader; the placement gave the bytes away", class_="C12", fault="plan"),
     Row(
         kinds=("Overlap",),
@@ -191,7 +233,6 @@ ROWS: Final[tuple[Row, ...]] = (
         applies=facts.short_lifetime,
     ),
     Row(kinds=("Overlap",), evidence="beliefs hold; the placement laid live buffers over each other", class_="C12", fault="plan"),
-    Row(kinds=("ResultsOverlap",), evidence="one slot bound to two results", class_="C11", fault="plan"),
     Row(kinds=("WriteToReadOnly",), evidence="an op writes into a read-only buffer", class_="C11", fault="caller"),
     Row(
         kinds=("Unplaced",),
@@ -199,6 +240,13 @@ ROWS: Final[tuple[Row, ...]] = (
         class_="C15",
         fault="plan",
         applies=facts.within_call,
+    ),
+    Row(
+        kinds=("OutOfBounds",),
+        evidence="a value of the program reaches outside its buffer",
+        class_="C12",
+        fault="caller",
+        applies=facts.of_value,
     ),
     Row(
         kinds=SLOTS,

@@ -164,6 +164,34 @@ def test_a_result_left_unwritten_is_found():
     assert (first.kind, first.op, first.bytes) == ("ResultUnwritten", step_of(lowered, "scale"), ((32, 64),))
 
 
+def test_a_result_left_unwritten_over_an_input_is_found():
+    """What was live there is filled before the op: the numbers of an input could pass for a result."""
+
+    def bind(_params, operands, results):
+        return np.multiply, (operands[0][:8], np.float32(2), results[0][:8])
+
+    graph = Graph("over")
+    out = graph.op("scale", graph.op("silu", graph.input("x", (16,))), s=2.0)
+    graph.expand(out)
+    lowered = lower(graph, (out,), registry={**KERNELS, "scale": {"half": Kernel(bind=bind)}})
+    with Sanitizer(lowered, plan_of(lowered.program, [0, 64, 0])) as sanitizer:
+        sanitizer.run({"x": np.ones(16, np.float32)})
+        (first, *_) = sanitizer.incidents
+    assert (first.kind, first.op, first.bytes) == ("ResultUnwritten", step_of(lowered, "scale"), ((32, 64),))
+
+
+def test_in_place_nothing_is_filled():
+    graph = Graph("in place")
+    out = graph.op("scale", graph.op("silu", graph.input("x", (16,))), s=2.0)
+    graph.expand(out)
+    lowered = lower(graph, (out,))
+    plan = plan_of(lowered.program, [0, 0, 0])
+    inputs = {"x": np.linspace(-1, 1, 16, dtype=np.float32)}
+    with Runtime(lowered, plan) as plain, Sanitizer(lowered, plan) as sanitizer:
+        assert all(np.array_equal(data, sanitizer.run(inputs)[name]) for name, data in plain.run(inputs).items())
+        assert sanitizer.incidents == ()
+
+
 def test_a_kernel_that_reads_a_released_slot_is_told_by_the_poison():
     kept = []
 

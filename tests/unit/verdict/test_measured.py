@@ -5,6 +5,7 @@ from tiny import belief, plan, program
 
 from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
 from allocsim.model import Document, Run
+from allocsim.sanitizer.incidents import Incident
 from allocsim.verdict import judge
 
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
@@ -62,6 +63,23 @@ def test_k_without_d_is_said_to_be_unconfirmed():
 
 def test_k_with_a_d_that_found_nothing_convicts_nobody():
     assert causes(audit=(row(),), origins=(), diverges=False) == frozenset()
+
+
+def test_of_a_mutation_k_alone_is_believed():
+    """The result lies on its operand in the reference as well: D cannot see what is wrong there."""
+    text, slots = "x = host.write; a = f x; n:a = norm! a; host.read n", "a=0"
+    made = program(text)
+    document = Document.of(plan(made, slots, belief(made)))
+    (finding,) = judge(Evidence(document=document, audit=(row(),), origins=(), diverges=False)).findings
+    assert (finding.class_, finding.fault, finding.step) == ("C04", "kernel", 2)
+    assert "wrong under every plan" in finding.text
+
+
+def test_a_kernel_handed_bytes_outside_a_buffer_is_not_to_blame():
+    made = program("x[16] = host.write; v:x[8@48] = view x; y = f v; host.read y")
+    document = Document.of(plan(made, "x=0 y=64"))
+    overrun = Incident(kind="Overrun", run=0, op=2, value=2, buffer=1, message="m")
+    assert judge(Evidence(document=document, sanitizer=(overrun,))).causes == {("C12", "caller")}
 
 
 def test_a_safe_measure_of_a_used_pair_is_clean():

@@ -91,6 +91,13 @@ def upload_left_out():
     return Document.of(Run.of(planned), Run.of(planned, skip=(0,)))
 
 
+def copies():
+    """Two copies of an input; each run writes another one, and both read the first."""
+    made = program("m = host.write; n = host.write; t = copy m; y = f t; o = back y; host.read o", gpu="t y")
+    planned = plan(made, "m=0 n=64 t=0 y=64 o=0", belief(made))
+    return Document.of(Run.of(planned, skip=(1,)), Run.of(planned, skip=(0,)))
+
+
 def carried(*, skip, t):
     """An op reads, by a value nobody makes, what a later op of the run before has left in the same buffer."""
     b = ProgramBuilder("p")
@@ -161,6 +168,23 @@ CASES = (
         writer="copy",
     ),
     Planted(
+        row="nobody believed that the two may share; the believed lifetime of one leaves out an access",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y", x=(0, 1)),
+        class_="C01",
+        fault="plan",
+        victim="x",
+        writer="f",
+        belief="the belief ends x at step 1; op 1 (f) still reads it",
+    ),
+    Planted(
+        row="beliefs hold, and nobody believed that the two may share; the placement laid live buffers over each other",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y"),
+        class_="C12",
+        fault="plan",
+        victim="x",
+        writer="f",
+    ),
+    Planted(
         row="the pair used is not declared, or not exact",
         document=late("x=0 y=0", "x = host.write; y = f x; host.read y", share="x>y"),
         class_="C03",
@@ -214,6 +238,38 @@ CASES = (
         writer="g",
         reader="k",
         belief="the belief lets another buffer take a over in place, which is not permitted",
+    ),
+    Planted(
+        row="one slot bound to two results, of which one is believed not to live when it is written",
+        document=late("a=0 b=0", "x = host.write; a b = f x; host.read a", b=(1, 1)),
+        class_="C01",
+        fault="plan",
+    ),
+    Planted(
+        row="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        document=copies(),
+        class_="C10",
+        fault="schedule",
+        victim="m",
+        writer="back",
+        reader="copy",
+    ),
+    Planted(
+        row="the belief covers the reader, and has the writer born after it is written",
+        document=late(b=(3, 4)),
+        class_="C01",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief="the belief has b live in [3, 4); op 2 (g) writes it",
+    ),
+    Planted(
+        row="a value of the program reaches outside its buffer",
+        document=late("", "x[16] = host.write; v:x[8@48] = view x; y = f v; host.read y"),
+        class_="C12",
+        fault="caller",
+        victim="x",
     ),
     Planted(
         row="the content of a parameter or state was not kept",

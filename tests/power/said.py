@@ -1,0 +1,27 @@
+"""What each detector said of a document: the kinds it reports, None where it did not run."""
+
+from collections.abc import Mapping
+
+from allocsim.evidence import Evidence
+from allocsim.verdict import Verdict
+
+BELIEFS = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
+
+
+def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | None]:
+    """Return the kinds, warnings included, by detector."""
+    records = (*verdict.report.violations, *verdict.report.warnings)
+    static = [v for v in records if v.kind not in BELIEFS and v.kind != "Race"]
+    first = {(v.kind, v.program, v.op, v.value) for v in static if v.run == 0}
+    later = [v for v in static if v.run and v.severity == "violation" and (v.kind, v.program, v.op, v.value) not in first]
+    found = {
+        "S": {v.kind for v in static},
+        "L": {v.kind for v in records if v.kind in BELIEFS},
+        "H": {v.kind for v in records if v.kind == "Race"},
+        "R": {v.kind for v in later},
+        "P": {incident.kind for incident in evidence.sanitizer or ()},
+        "D": {origin.what for origin in evidence.origins or ()},
+        "K": {"unsafe" for row in evidence.audit or () if row.measured == "unsafe" and row.declared},
+    }
+    status = {detector: says["status"] for detector, says in verdict.detectors.items()}
+    return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}

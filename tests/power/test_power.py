@@ -1,0 +1,176 @@
+"""Detection power: each planted fault is reported by the detectors that must and by no other, and the verdict names class and party.
+
+The rows are data (`faults.py`), the twins are the same rows without the fault.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from expected import agree
+from power.bench import DETECTORS, document, inputs_of, lowered_of
+from power.fault import PLACES, Fault
+from power.faults import FAULTS
+from power.kernels import softmax
+from power.report import page
+from power.said import said
+from power.scenarios import CLASSES, DIFFERENT, EXPECTED
+from renumbering import shuffled
+
+from allocsim.attribution import causes
+from allocsim.description import describe
+from allocsim.evidence import Evidence, load, save
+from allocsim.verdict import CLASSES as ALL_CLASSES
+from allocsim.verdict import ROWS, judge
+from allocsim.verdict.case import Case
+from engine.explore import explore
+
+WARNINGS = {"HistoryRead", "AssumedInPlace"}
+BY_NAME = {fault.name: fault for fault in FAULTS}
+PAGE = Path(__file__).parents[2] / "docs" / "power.md"
+LARGE = "rmsnorm-back-30"
+each = pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=pytest.mark.slow if fault.scenario == LARGE else ()) for fault in FAULTS],
+    ids=[f"{fault.verdict.split(';')[0].replace(' ', '-')}: {fault.name}" for fault in FAULTS],
+)
+SMALL = tuple(fault for fault in FAULTS if fault.scenario != LARGE)
+
+
+@cache
+def asked(name: str, *, planted: bool):
+    """Return the evidence of a fault or its twin, the verdict, and what each detector said; once for all tests of a process."""
+    evidence = BY_NAME[name].evidence(planted=planted)
+    verdict = judge(evidence)
+    return evidence, verdict, said(evidence, verdict)
+
+
+@each
+def test_those_report_a_fault_who_must_and_no_other_and_the_verdict_names_class_and_party(fault: Fault):
+    evidence, verdict, found = asked(fault.name, planted=True)
+    assert {detector: kinds or frozenset() for detector, kinds in found.items()} == {d: fault.fires(d) for d in DETECTORS}
+    for detector, kinds in found.items():
+        status = verdict.detectors[detector]["status"]
+        assert status == ("not run" if kinds is None else "violations" if kinds - WARNINGS else "clean"), detector
+    assert [f"{finding.class_} {finding.fault}" for finding in verdict.findings] == fault.verdict.split("; ")
+    names_and_numbers_do_not_matter(evidence, verdict)
+    each_violation_is_shown_with_the_ops_round_it(evidence)
+
+
+@each
+def test_the_twin_is_clean_in_all(fault: Fault):
+    """Clean because there is nothing to find, not because nobody looked: who could look at the fault can look at the twin."""
+    _, verdict, found = asked(fault.name, planted=False)
+    assert not {detector: kinds for detector, kinds in found.items() if kinds}
+    assert verdict.sound
+    assert "nothing wrong was found" in verdict.text
+    looked = {detector for detector, kinds in asked(fault.name, planted=True)[2].items() if kinds is not None}
+    assert looked <= {detector for detector, kinds in found.items() if kinds is not None}
+
+
+def names_and_numbers_do_not_matter(evidence, verdict):
+    """Counts may differ where two states share a slot: content is laid in the order of buffers."""
+    for seed in (1, 2):
+        other = judge(shuffled(evidence, seed))
+        assert [(f.class_, f.fault, f.run, f.step) for f in other.findings] == [
+            (f.class_, f.fault, f.run, f.step) for f in verdict.findings
+        ]
+
+
+def each_violation_is_shown_with_the_ops_round_it(evidence):
+    """The op it is filed under is marked, every buffer concerned has its line, and class and party stand above."""
+    report, found = causes(evidence.document)
+    for cause in found:
+        v = cause.violation
+        head, class_, *lines = describe(evidence.document, v, cause=cause).splitlines()
+        assert head.startswith(f"{v.kind}: ")
+        assert class_.startswith(f"  {cause.class_}, fault of the {cause.fault}: ")
+        marked = [line for line in lines if line.startswith("  > ")]
+        assert len(marked) == (v.op is not None)
+        assert all("<- " in line for line in marked)
+        assert sum(" bytes" in line and "(buffer " in line for line in lines) >= (v.buffer is not None)
+    assert len(found) == len(report.violations)
+
+
+@pytest.mark.parametrize("fault", SMALL[::9], ids=lambda fault: fault.name)
+def test_saved_evidence_alone_gives_the_same_verdict(fault: Fault, tmp_path):
+    evidence, verdict, _ = asked(fault.name, planted=True)
+    save(evidence, tmp_path)
+    assert judge(load(tmp_path)).as_json() == verdict.as_json()
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.shows is not None], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("planted", [True, False], ids=["planted", "twin"])
+def test_a_race_that_some_read_can_see_gives_a_wrong_number_in_another_order(fault: Fault, planted: bool):
+    doc = fault.document(planted=planted)
+    (run,) = doc.runs
+    lowered = lowered_of(run.program)
+    found = explore(lowered, run.plan, inputs_of(lowered))
+    assert (found.first is not None) == (planted and fault.shows)
+
+
+# --- the suite itself -----------------------------------------------------------------------------------------------------
+
+
+def test_the_suite_is_large_and_covers_every_class_place_and_detector():
+    assert len(FAULTS) >= 100
+    assert len(BY_NAME) == len(FAULTS)
+    first = [fault.verdict.split()[0] for fault in FAULTS]
+    assert {class_ for class_ in ALL_CLASSES if first.count(class_) < 3} == {"program"}
+    assert {fault.planted_in for fault in FAULTS} == set(PLACES)
+    for detector in DETECTORS:
+        assert any(fault.fires(detector) for fault in FAULTS), detector
+
+
+def test_every_detector_is_alone_somewhere_or_cannot_be():
+    """P, K and H see what no other does; S, L too. K and D go together, R repeats S, P or D of a later run."""
+    alone = {next(iter(fault.kinds)) for fault in FAULTS if len([d for d in DETECTORS if fault.fires(d)]) == 1}
+    assert alone >= {"S", "L", "H", "P"}
+
+
+def test_every_row_of_the_verdict_for_plans_is_reached_by_some_fault():
+    reached = set()
+    for fault in SMALL:
+        case = Case(Evidence(document=fault.document(planted=True)))
+        for v in (*case.static, *case.history):
+            reached.add(next((n for n, row in enumerate(ROWS) if v.kind in row.kinds and row.applies(case, v)), -1))
+    assert [row.evidence for number, row in enumerate(ROWS) if number not in reached] == []
+
+
+def test_an_unsafe_kernel_convicts_nobody_until_a_pin_makes_the_plan_use_it():
+    verdict = judge(softmax("two_pass", pinned=False))
+    assert verdict.sound
+    assert verdict.detectors["K"]["status"] == "violations"
+    assert verdict.detectors["D"]["status"] == "clean"
+
+
+def test_every_scenario_of_the_catalogue_is_planted():
+    assert sorted(fault.scenario for fault in FAULTS if fault.scenario) == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(name, marks=pytest.mark.slow if name == LARGE else ()) for name in EXPECTED])
+def test_a_scenario_gets_the_verdict_the_catalogue_gives_it_or_there_is_a_reason(scenario: str):
+    (fault,) = (fault for fault in FAULTS if fault.scenario == scenario)
+    _, _, found = asked(fault.name, planted=True)
+    reports = {detector: bool(found[detector]) for detector in EXPECTED[scenario]}
+    otherwise = {detector for detector, wanted in EXPECTED[scenario].items() if reports[detector] != wanted}
+    assert otherwise == {detector for name, detector in DIFFERENT if name == scenario}
+
+
+def test_reasons_are_about_scenarios_that_differ():
+    by_scenario = {fault.scenario: fault.verdict.split()[0] for fault in FAULTS if fault.scenario}
+    assert all(by_scenario[scenario] != class_ for scenario, (class_, _) in CLASSES.items())
+    assert {scenario for scenario, _ in DIFFERENT} <= set(EXPECTED)
+
+
+@pytest.mark.slow
+def test_the_published_table_is_what_the_detectors_say():
+    agree(PAGE, page(FAULTS, lambda fault: asked(fault.name, planted=True)[2]))
+
+
+def test_a_sketch_builds_the_same_document_each_time():
+    from allocsim import document as native  # noqa: PLC0415 - only here
+
+    for fault in FAULTS:
+        if fault.sound is not None:
+            assert native.dumps(document(fault.sound)) == native.dumps(document(fault.sound))
