@@ -418,7 +418,9 @@ class Plan:
     def peak_bytes(self) -> int:
         """Highest end of any slot, summed over arenas."""
         last = self.offset + (self.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
-        return sum(int(last[self.arena == a].max(initial=-1)) + 1 for a in range(len(self.program.arenas)))
+        highest = np.full(len(self.program.arenas), -1, dtype=np.int64)
+        np.maximum.at(highest, self.arena[self.placed], last[self.placed])
+        return sum(end + 1 for end in highest.tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
