@@ -7,8 +7,9 @@ Each arena is solved for itself. A portfolio of heuristics gives a first peak, `
 (`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor, then, while that is open, at heights
 between it and the best peak so far, by bisection. It is asked under several strategies (orders of preference and focus) in turn, each with a
 bounded number of nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything, and others find the
-answer at once. A search that ends without an answer by itself proves that nothing fits, and raises the floor by a granule, the common
-divisor of all that adds up.
+answer at once. For the same reason each round spends as much again on short restarts, whose orders are blurred at random (keys times
+exp(noise * normal), drawn from the number of the restart, so answers repeat). A search that ends without an answer by itself proves that
+nothing fits, and raises the floor by a granule, the common divisor of all that adds up.
 
 `plan.meta["exact"]`: `proved` (no sound placement of these footprints has a lower peak), `lower_bound` (bytes), `nodes`.
 CapacityError says whether the arena is proved too small or the search was stopped.
@@ -19,7 +20,8 @@ them; where some pair is on offer, only a peak equal to the lower bound counts a
 Deterministic unless `seconds` is given: the default budget is counted in nodes. Exponential in the worst case, O(items * sections) a node,
 O(items^2) memory; arenas of more than `MOST_ITEMS` footprints are left to the heuristics.
 
-Source: Moffitt, "MiniMalloc", ASPLOS 2023, and what `search_kernel` cites.
+Source: Moffitt, "MiniMalloc", ASPLOS 2023, and what `search_kernel` cites; restarts after Gomes, Selman and Kautz, "Boosting combinatorial
+search through randomization", AAAI 1998.
 """
 
 import time
@@ -39,13 +41,18 @@ from allocsim.model import Plan, Problem
 NAME = "exact"
 
 MOST_ITEMS: Final = 1500
-DEFAULT_NODES: Final = 1_000_000
+DEFAULT_NODES: Final = 2_000_000
 FIRST_ROUND: Final = 2_000
 SEARCHABLE: Final = 1 << 60
 """Bytes in all above which sums could leave 64 bits; such arenas are left to the heuristics."""
 
 STRATEGIES: Final = (("AZ", 0), ("TWA", 1), ("WAT", 0), ("AZ", 1), ("ZA", 1), ("TWA", 0), ("WAT", 1))
 """(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live in its life), size (Z) first."""
+
+RESTARTED: Final = (("AZ", 0), ("WTA", 1), ("WAT", 0), ("TAW", 0), ("AZ", 1), ("WAT", 1))
+NOISES: Final = (0.35, 0.1)
+RESTART_NODES: Final = 3_000
+"""What restarts go through in turn, and what each may spend."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,6 +122,7 @@ class _Solver:
         self.offsets = np.zeros(len(rows), dtype=np.int64)
         self.peak = 0
         self.tables: _Tables | None = None
+        self.restarts = 0
 
     def solve(self, enough: int | None) -> "_Solver":
         """Search until the best is proved, is good enough or the budget is spent; return this solver."""
@@ -145,7 +153,8 @@ class _Solver:
             goal = max(self.least, enough)
             if self.peak <= goal or self.least > self.capacity:
                 return
-            if self._ask(min(goal, self.capacity), share) == "open":
+            height = min(goal, self.capacity)
+            if self._ask(height, share) == "open" and self._restart(height, share * len(STRATEGIES)) == "open":
                 self._bisect(goal, share // 32)
                 share *= 2
 
@@ -161,20 +170,37 @@ class _Solver:
 
     def _ask(self, height: int, share: int) -> str:
         """Return whether all fits below `height`: `found` (and kept), `none` (and noted as proved) or `open`."""
-        assert self.tables is not None
-        for strategy in range(len(STRATEGIES)):
-            nodes = self.budget.grant(share)
-            if not nodes:
-                break
-            verdict, offsets, used = self.tables.search(strategy, height, nodes)
-            self.budget.spent += used
-            if verdict == "found":
-                self._keep(offsets)
-            if verdict == "none":
-                self.least = (height // self.granule + 1) * self.granule
+        for order, focus in STRATEGIES:
+            verdict = self._look(height, share, order, focus)
             if verdict != "open":
                 return verdict
         return "open"
+
+    def _restart(self, height: int, share: int) -> str:
+        """As `_ask`, by short searches under blurred orders that spend `share` nodes in all."""
+        for _ in range(share // RESTART_NODES):
+            order, focus = RESTARTED[self.restarts % len(RESTARTED)]
+            noise = NOISES[self.restarts // len(RESTARTED) % len(NOISES)]
+            self.restarts += 1
+            verdict = self._look(height, RESTART_NODES, order, focus, noise=noise)
+            if verdict != "open":
+                return verdict
+        return "open"
+
+    def _look(self, height: int, share: int, order: str, focus: int, *, noise: float = 0.0) -> str:
+        """Search once with at most `share` nodes, and keep what comes of it."""
+        nodes = self.budget.grant(share)
+        if not nodes:
+            return "open"
+        assert self.tables is not None
+        rank = self.tables.blurred(order, noise, self.restarts) if noise else self.tables.rank(order)
+        verdict, offsets, used = self.tables.search(rank, focus, height, nodes)
+        self.budget.spent += used
+        if verdict == "found":
+            self._keep(offsets)
+        if verdict == "none":
+            self.least = (height // self.granule + 1) * self.granule
+        return verdict
 
     def _keep(self, offsets: Int64s) -> None:
         self.offsets = offsets
@@ -215,6 +241,8 @@ class _Tables:
         self.meet = ours @ ours.T > 0
         self.load = placed.nbytes[rows][items].astype(np.float64) @ ours
         self._wall(placed, rows, lived, items)
+        contention = [self.load[first:last].max() for first, last in zip(self.first, self.last, strict=True)]
+        self.keys = {"W": self.steps, "A": self.steps * self.size, "Z": self.size, "T": np.array(contention)}
         self.orders: dict[str, Int64s] = {}
         self.scratch: Any = None
 
@@ -233,14 +261,17 @@ class _Tables:
     def rank(self, order: str) -> Int64s:
         """Return the place of each item in an order of preference."""
         if order not in self.orders:
-            contention = [self.load[first:last].max() for first, last in zip(self.first, self.last, strict=True)]
-            keys = {"W": self.steps, "A": self.steps * self.size, "Z": self.size, "T": np.array(contention)}
-            sorted_items = np.lexsort([-keys[letter] for letter in reversed(order)])
-            self.orders[order] = np.empty(len(sorted_items), dtype=np.int64)
-            self.orders[order][sorted_items] = np.arange(len(sorted_items))
+            self.orders[order] = _places([-self.keys[letter] for letter in reversed(order)])
         return self.orders[order]
 
-    def search(self, strategy: int, height: int, nodes: int) -> tuple[str, Int64s, int]:
+    def blurred(self, order: str, noise: float, seed: int) -> Int64s:
+        """Return the place of each item in an order of preference whose keys are off by a factor of about `1 + noise`."""
+        random = np.random.default_rng(seed)
+        return _places(
+            [-self.keys[letter] * np.exp(noise * random.standard_normal(len(self.size))) for letter in reversed(order)]
+        )
+
+    def search(self, rank: Int64s, focus: int, height: int, nodes: int) -> tuple[str, Int64s, int]:
         """Return (`found`, `none` or `open`; offsets of all rows; nodes used)."""
         from allocsim.allocators import search_kernel as kernel  # noqa: PLC0415 - numba
 
@@ -249,7 +280,6 @@ class _Tables:
             self.scratch = kernel.scratch(count)
             self.loads = np.empty((2, len(self.load) + 1), dtype=np.int64)
         items, offs, bases, voids, _ = self.scratch
-        order, focus = STRATEGIES[strategy]
         items[0, :count] = np.arange(count)
         voids[0] = -1
         offs[0, :count] = bases[0, :count] = list(self._floors())
@@ -258,7 +288,7 @@ class _Tables:
         search: Any = kernel.search  # the scratch tables are five arguments
         found = search(
             0, count, *self.scratch, self.first, self.last, self.pieces, self.piece_starts, self.meet, self.size, self.alignment,
-            self.walls, self.wall_starts, self.rank(order), self.loads, control, answer,
+            self.walls, self.wall_starts, rank, self.loads, control, answer,
         )  # fmt: skip
         offsets = self.fixed_offsets.copy()
         offsets[self.items] = answer
@@ -279,3 +309,11 @@ def _lives(placed: Footprints, row: int) -> list[tuple[int, int]]:
     """Return the stretches of steps in which a footprint needs its bytes; all of its life if it were none."""
     start, stop = int(placed.start[row]), int(placed.stop[row])
     return without(start, stop, placed.gaps.get(row, ())) or [(start, stop)]
+
+
+def _places(keys: list[Any]) -> Int64s:
+    """Return the place of each item once all are sorted by the keys, the last the first to count."""
+    sorted_items = np.lexsort(keys)
+    places = np.empty(len(sorted_items), dtype=np.int64)
+    places[sorted_items] = np.arange(len(sorted_items))
+    return places

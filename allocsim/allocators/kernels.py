@@ -6,12 +6,16 @@ sums stay below 2^63. Importing this module imports numba: the planners do so wh
 What this module does not see: problems, plans and in which order to place.
 """
 
+from typing import Any
+
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
 from allocsim.layout import Int64s
 
 FREE = -(1 << 63)  # as in footprints; numba wants a literal of its own module
+NEVER = (1 << 63) - 1
+"""In a tree of minima: nothing there."""
 
 
 @compiled()
@@ -76,64 +80,138 @@ def fit(  # noqa: PLR0917 - compiled
 
 
 @compiled()
+def _raise_leaf(tree: Int64s, leaves: int, place: Any, amount: Any) -> None:
+    """Set one leaf of a tree of minima (`leaves` of them, from entry `leaves` on) and what depends on it. O(log leaves)."""
+    node = leaves + place
+    tree[node] = amount
+    node >>= 1
+    while node:
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        node >>= 1
+
+
+@compiled()
+def _wanted(ends: Int64s, places: Int64s, leaves: int, low: Any, high: Any, right: Any) -> int:  # noqa: PLR0917 - compiled
+    """Return the leaf in [low, high) of the least place among those whose end is at most `right`; -1 for none.
+
+    Both trees hold minima. O(log leaves) where most of what lies in the range ends in time, O(high - low) at worst.
+    """
+    best, least = np.int64(-1), NEVER
+    stack = np.empty(80, dtype=np.int64)
+    spans = np.empty((80, 2), dtype=np.int64)
+    stack[0], spans[0, 0], spans[0, 1], top = 1, 0, leaves, 1
+    while top:
+        top -= 1
+        node, first, last = stack[top], spans[top, 0], spans[top, 1]
+        if first >= high or last <= low or ends[node] > right or places[node] >= least:
+            continue
+        if node >= leaves:
+            best, least = node - leaves, places[node]
+            continue
+        middle = (first + last) // 2
+        near = 0 if places[2 * node] < places[2 * node + 1] else 1  # looked at first, so pushed last
+        for side in (1 - near, near):
+            stack[top] = 2 * node + side
+            spans[top, 0], spans[top, 1] = (middle, last) if side else (first, middle)
+            top += 1
+    return int(best)
+
+
+@compiled()
 def skyline(  # noqa: PLR0917 - compiled
-    order: Int64s, start: Int64s, stop: Int64s, nbytes: Int64s, alignment: Int64s, fixed: Int64s, limit: int
+    order: Int64s,
+    by_start: Int64s,
+    start: Int64s,
+    stop: Int64s,
+    nbytes: Int64s,
+    alignment: Int64s,
+    fixed: Int64s,
+    limit: int,
 ) -> tuple[Int64s, int]:
     """Place rows on the lowest stretch of a skyline, the first of `order` that fits into its steps; lift the stretch where none does.
 
-    `start` and `stop` are ranks, dense from 0. Returns (offsets, row) as `fit`. O(n * (n + segments)).
+    `start` and `stop` are ranks, dense from 0; `by_start` is the rows by `start`. Returns (offsets, row) as `fit`. A stretch and a row are found in trees of minima: O(log n) for
+    the stretch, as `_wanted` for the row.
     """
-    count, width = len(order), stop.max()
+    count, width = len(order), np.int64(0)
     offset = np.zeros(count, dtype=np.int64)
-    after = np.empty(count + 1, dtype=np.int64)  # linked list of the rows not placed; entry `count` is its head
-    tail = np.int64(count)
-    obstacles = order[fixed[order] != FREE]
-    for row in obstacles:
+    obstacles = np.empty(count, dtype=np.int64)
+    walls = 0
+    for row in order:
+        width = max(width, stop[row])
+        if fixed[row] != FREE:
+            obstacles[walls] = row
+            walls += 1
+    for row in obstacles[:walls]:
         offset[row] = fixed[row]
         if fixed[row] < 0 or fixed[row] > limit - nbytes[row]:
             return offset, int(row)
-    for row in order:
+    # rows by start are the leaves of two trees: where they stop, and their places in the order
+    leaves = 1
+    while leaves < count:
+        leaves *= 2
+    since = np.zeros(width + 2, dtype=np.int64)
+    for row in range(count):
+        since[start[row] + 1] += 1
+    for rank in range(width + 1):
+        since[rank + 1] += since[rank]  # rows that start before a rank
+    place_of = np.empty(count, dtype=np.int64)
+    for place in range(count):
+        place_of[order[place]] = place
+    stops, places = np.full(2 * leaves, NEVER, dtype=np.int64), np.full(2 * leaves, NEVER, dtype=np.int64)
+    waiting = 0
+    for leaf in range(count):
+        row = by_start[leaf]
         if fixed[row] == FREE:
-            after[tail] = row
-            tail = row
-    after[tail] = -1
-    ends = np.zeros(width, dtype=np.int64)  # a stretch is known by its first rank
-    height = np.zeros(width, dtype=np.int64)
+            stops[leaves + leaf], places[leaves + leaf] = stop[row], place_of[row]
+            waiting += 1
+    for node in range(leaves - 1, 0, -1):
+        stops[node] = min(stops[2 * node], stops[2 * node + 1])
+        places[node] = min(places[2 * node], places[2 * node + 1])
+    # stretches are known by their first ranks, the leaves of a tree of heights
+    ranks = 1
+    while ranks < width:
+        ranks *= 2
+    heights = np.full(2 * ranks, NEVER, dtype=np.int64)
+    ends = np.zeros(width, dtype=np.int64)
     before = np.full(width + 1, -1, dtype=np.int64)
     ends[0] = width
-    while after[count] >= 0:
+    _raise_leaf(heights, ranks, 0, 0)
+    while waiting:
         # the lowest stretch, the first of several
-        left, here = np.int64(0), np.int64(0)
-        while here < width:
-            if height[here] < height[left]:
-                left = here
-            here = ends[here]
-        right = ends[left]
-        previous, row = np.int64(count), after[count]
-        while row >= 0 and (start[row] < left or stop[row] > right):
-            previous, row = row, after[row]
-        if row < 0:
+        left = 1
+        while left < ranks:
+            left = 2 * left if heights[2 * left] <= heights[2 * left + 1] else 2 * left + 1
+        left -= ranks
+        right, height = ends[left], heights[ranks + left]
+        leaf = _wanted(stops, places, leaves, since[left], since[right], right)
+        if leaf < 0:
             lower, upper = before[left], right
-            lift = np.int64(-1)
+            lift: Any = np.int64(-1)
             if lower >= 0:
-                lift = height[lower]
-            if upper < width and (lift < 0 or height[upper] < lift):
-                lift = height[upper]
-            height[left] = lift
-            if upper < width and height[upper] == lift:
+                lift = heights[ranks + lower]
+            if upper < width and (lift < 0 or heights[ranks + upper] < lift):
+                lift = heights[ranks + upper]
+            if upper < width and heights[ranks + upper] == lift:
                 ends[left] = ends[upper]
                 before[ends[left]] = left
-            if lower >= 0 and height[lower] == lift:
+                _raise_leaf(heights, ranks, upper, NEVER)
+            if lower >= 0 and heights[ranks + lower] == lift:
                 ends[lower] = ends[left]
                 before[ends[left]] = lower
+                lift = NEVER
+            _raise_leaf(heights, ranks, left, lift)
             continue
-        after[previous] = after[row]
+        row = by_start[leaf]
+        _raise_leaf(stops, leaves, leaf, NEVER)
+        _raise_leaf(places, leaves, leaf, NEVER)
+        waiting -= 1
         size, step = nbytes[row], alignment[row]
-        at = (height[left] + step - 1) // step * step
-        moved = len(obstacles) > 0
+        at = (height + step - 1) // step * step
+        moved = walls > 0
         while moved:
             moved = False
-            for other in obstacles:
+            for other in obstacles[:walls]:
                 meets = start[other] < stop[row] and stop[other] > start[row]
                 if meets and offset[other] < at + size and offset[other] + nbytes[other] > at:
                     at = (offset[other] + nbytes[other] + step - 1) // step * step
@@ -145,11 +223,13 @@ def skyline(  # noqa: PLR0917 - compiled
         offset[row] = at
         first, last = start[row], stop[row]
         if last < right:
-            ends[last], height[last], before[last] = right, height[left], first
+            ends[last], before[last] = right, first
             before[right] = last
+            _raise_leaf(heights, ranks, last, height)
         else:
             before[right] = first
         if first > left:
             ends[left], before[first] = first, left
-        ends[first], height[first] = last, at + size
+        ends[first] = last
+        _raise_leaf(heights, ranks, first, at + size)
     return offset, -1

@@ -4,7 +4,7 @@ Skyline by area and by lifetime; largest size first into the lowest and into the
 birth. Each arena for itself; the first that equals the bound given ends it, and with more than `MANY` footprints the first that is within a
 hundredth of it.
 
-O(n^2), compiled, for each. What this module does not see: who asks (`best`, `branch_and_bound`).
+O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this module does not see: who asks (`best`, `branch_and_bound`).
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
 
 
 HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s], Int64s], ...]] = (
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=False),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=True),
     lambda placed, arena, rows: lift(NAME, placed, arena, rows, largest),
     lambda placed, arena, rows: lift(NAME, placed, arena, rows, longest),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=False),
+    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=True),
     lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_breadth(placed, rows), best=True),
     lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_contention(placed, rows), best=False),
     lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_birth(placed, rows), best=False),

@@ -5,7 +5,8 @@ within its steps, the one with the longest life (`skyline_by_lifetime`) or the l
 by size and then by the problem's order, at the left where it is. Where no buffer fits the stretch is lifted to its lower neighbour. A buffer
 that would lie on a fixed one is raised above it.
 
-Sound; at most the bytes of `reference`. O(n * (n + segments)), compiled. Source: Sekiyama, Imai, Negishi and Kawachiya, "Profile-guided
+Sound; at most the bytes of `reference`. O((n + lifts) log n) as a rule, compiled: stretches and buffers
+are found in trees of minima (`allocsim.allocators.kernels`). Source: Sekiyama, Imai, Negishi and Kawachiya, "Profile-guided
 memory optimization for deep neural networks", arXiv:1804.10001, after Burke, Kendall and Whitwell's best fit for strip packing.
 """
 
@@ -47,7 +48,8 @@ def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Pr
     marks = np.unique(np.concatenate([start, stop]))
     ranks = np.searchsorted(marks, start), np.searchsorted(marks, stop)
     order = preference(start, stop, nbytes)
-    offsets, row = skyline(order, *ranks, nbytes, placed.alignment[rows], placed.fixed[rows], placed.limit(arena))
+    by_start = np.argsort(ranks[0], kind="stable")
+    offsets, row = skyline(order, by_start, *ranks, nbytes, placed.alignment[rows], placed.fixed[rows], placed.limit(arena))
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets
