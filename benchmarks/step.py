@@ -1,11 +1,11 @@
-"""A training step of the engine against the same step in PyTorch, interleaved.
+"""A training step of the engine against the same step in PyTorch and in JAX, interleaved.
 
-    python benchmarks/step.py [--torch-python PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--out FILE]
+    python benchmarks/step.py [--peers PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--executor NAME] [--out FILE]
 
-Both run in processes of their own that stay up; they take turns, one step each, so that what else the machine does hits both. The figure is
-the median over pairs of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. First both train a small model from
-the same weights: if their losses differ, they do not compute the same, and the benchmark stops. Without torch only our own time is measured, and
-says so.
+All run in processes of their own that stay up; they take turns, one step each, so that what else the machine does hits all. The figure is
+the median over rounds of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. First all train a small model from
+the same weights: if their losses differ, they do not compute the same, and the benchmark stops. A peer that the interpreter of `--peers`
+has not (by default that of `BENCH_PEERS`, or this one) is left out, and that is said.
 """
 
 import argparse
@@ -28,6 +28,8 @@ SMALL = {**FULL, "layers": 2, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2
 AGREE = 1e-4
 """Largest relative difference of losses in the small model."""
 PRODUCTS = ("mul_mat", "out_prod")
+PEERS = {"torch": "step_torch.py", "jax": "step_jax.py"}
+"""Package -> the script that does the step with it."""
 
 
 class Side:
@@ -60,83 +62,84 @@ class Side:
             self._process.stdin.close()
 
 
-def has_torch(python: str) -> bool:
-    """Return whether that interpreter has torch; loads nothing."""
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+def has(python: str, package: str) -> bool:
+    """Return whether that interpreter has a package; loads nothing."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
         return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
     except OSError:
         return False
 
 
-def same_model(python: str, threads: int) -> None:
-    """Train the small model on both sides from equal weights; exit with a line where the losses differ."""
+def same_model(python: str, peers: list[str], options: argparse.Namespace) -> None:
+    """Train the small model on all sides from equal weights; exit with a line where the losses differ."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        job = {"config": SMALL, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1, "threads": threads,
-               "allocator": "ggml", "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
-        sides = [Side(stack, sys.executable, "step_engine.py", job), Side(stack, python, "step_torch.py", job)]
-        ours, theirs = ((side.ready or {}).get("losses", []) for side in sides)
-    if not ours or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True)):
-        sys.exit(f"the two sides do not compute the same: {ours} and {theirs}")
-    print(f"same model: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}")
+        job = {"config": SMALL, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1, "threads": options.threads,
+               "allocator": "ggml", "executor": options.executor, "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
+        ours = (Side(stack, sys.executable, "step_engine.py", job).ready or {}).get("losses", [])
+        for name in peers:
+            theirs = (Side(stack, python, PEERS[name], job).ready or {}).get("losses", [])
+            if not ours or len(theirs) != len(ours) or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True)):
+                sys.exit(f"ours and {name} do not compute the same: {ours} and {theirs}")
+            print(f"same model as {name}: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the benchmark, print it, and return it as plain data."""
     config = {**FULL, "seq": options.seq, "layers": options.layers}
     job = {"config": config, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3, "threads": options.threads,
-           "allocator": options.allocator}  # fmt: skip
-    with_torch = has_torch(options.torch_python)
-    if with_torch:
-        same_model(options.torch_python, options.threads)
-    else:
-        print(
-            f"no torch in {Path(options.torch_python).name}: our own time only (--torch-python names an interpreter that has it)"
-        )
+           "allocator": options.allocator, "executor": options.executor}  # fmt: skip
+    peers = [name for name in PEERS if has(options.peers, name)]
+    for name in PEERS:
+        if name not in peers:
+            print(f"no {name} in {Path(options.peers).name}: left out (--peers names an interpreter that has it)")
+    if peers:
+        same_model(options.peers, peers, options)
     with ExitStack() as stack:
-        ours = Side(stack, sys.executable, "step_engine.py", job)
-        theirs = Side(stack, options.torch_python, "step_torch.py", job) if with_torch else None
-        if ours.ready is None or (theirs is not None and theirs.ready is None):
+        sides = {"ours": Side(stack, sys.executable, "step_engine.py", job)}
+        sides |= {name: Side(stack, options.peers, PEERS[name], job) for name in peers}
+        if any(side.ready is None for side in sides.values()):
             sys.exit("a side of the benchmark did not start")
-        pairs = [(ours.step(), theirs.step() if theirs else None) for _ in range(options.pairs)]
-    return result(config, options, ours.ready, theirs.ready if theirs else None, pairs)
+        rounds = [{name: side.step() for name, side in sides.items()} for _ in range(options.pairs)]
+    return result(config, options, {name: side.ready or {} for name, side in sides.items()}, rounds)
 
 
 def result(
-    config: dict[str, Any], options: argparse.Namespace, ours: dict[str, Any], theirs: Any, pairs: list[Any]
+    config: dict[str, Any], options: argparse.Namespace, ready: dict[str, dict[str, Any]], rounds: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return medians, ratios and the breakdown by kind as plain data; no name of any machine."""
+    ours = ready["ours"]
     kinds = dict(sorted(ours["kinds"].items(), key=lambda item: -item[1]["seconds"]))
     total = sum(row["seconds"] for row in kinds.values())
-    found: dict[str, Any] = {
-        "config": config, "threads": options.threads, "allocator": options.allocator, "pairs": len(pairs),
-        "ours": {key: median(a[key] for a, _ in pairs) for key in ("cpu", "wall")} | {"peak_mib": ours["peak_kib"] / 1024},
+    versions: dict[str, str] = {}
+    for side in ready.values():
+        versions |= side["versions"]
+    return {
+        "config": config, "threads": options.threads, "allocator": options.allocator, "executor": options.executor,
+        "pairs": len(rounds), "versions": versions, "blas": ours["blas"], "arena_mib": ours["arena_mib"],
+        "sides": {
+            name: {key: median(one[name][key] for one in rounds) for key in ("cpu", "wall")} | {"peak_mib": side["peak_kib"] / 1024}
+            for name, side in ready.items()
+        },
+        "ratio": {
+            name: {key: median(one["ours"][key] / one[name][key] for one in rounds) for key in ("cpu", "wall")}
+            | {"peak": ours["peak_kib"] / side["peak_kib"]}
+            for name, side in ready.items() if name != "ours"
+        },
         "outside_products": 1 - sum(kinds[name]["seconds"] for name in PRODUCTS) / total,
-        "kinds": kinds, "versions": dict(ours["versions"]),
+        "kinds": kinds,
     }  # fmt: skip
-    if theirs is not None:
-        found["torch"] = {key: median(b[key] for _, b in pairs) for key in ("cpu", "wall")} | {
-            "peak_mib": theirs["peak_kib"] / 1024
-        }
-        found["ratio"] = {key: median(a[key] / b[key] for a, b in pairs) for key in ("cpu", "wall")}
-        found["ratio"]["peak"] = ours["peak_kib"] / theirs["peak_kib"]
-        found["versions"] |= theirs["versions"]
-    return found
 
 
 def show(found: dict[str, Any]) -> None:
     """Print a result for people."""
-    for name in ("ours", "torch"):
-        if name in found:
-            side = found[name]
-            print(
-                f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
-            )
-    if "ratio" in found:
-        ratio = found["ratio"]
+    for name, side in found["sides"].items():
         print(
-            f"ratio  cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}   (median of {found['pairs']} pairs)"
+            f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
         )
+    for name, ratio in found["ratio"].items():
+        line = f"cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}"
+        print(f"ours / {name:6s} {line}   (median of {found['pairs']} rounds)")
     print(f"outside matrix products: {found['outside_products'] * 100:.1f} %")
     for kind, row in found["kinds"].items():
         print(f"  {kind:24s} {row['ops']:5d} ops {row['seconds'] * 1e3:9.2f} ms")
@@ -144,13 +147,14 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Read the options, measure, print, write."""
-    parser = argparse.ArgumentParser(description="A training step of the engine against the same step in PyTorch.")
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch (default: this one)")
+    parser = argparse.ArgumentParser(description="A training step of the engine against the same step in PyTorch and JAX.")
+    parser.add_argument("--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers")
     parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument("--seq", type=int, default=FULL["seq"])
     parser.add_argument("--layers", type=int, default=FULL["layers"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--allocator", default="ggml")
+    parser.add_argument("--executor", default="calls")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "step.json")
     options = parser.parse_args()
     found = measure(options)

@@ -6,6 +6,7 @@ threads together.
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -13,12 +14,17 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from engine import processor
 
-from allocsim.allocators import find
-from engine.lower import lower
-from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
-from engine.runtime import Runtime
+processor.prefer(os.environ)  # before numpy loads its BLAS
+
+import numpy as np  # noqa: E402
+from threadpoolctl import threadpool_info  # noqa: E402
+
+from allocsim.allocators import find  # noqa: E402
+from engine.lower import lower  # noqa: E402
+from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph  # noqa: E402
+from engine.runtime import Runtime  # noqa: E402
 
 
 def main() -> None:
@@ -32,7 +38,7 @@ def main() -> None:
     inputs = batch(config, seed=job["seed"])
     if job.get("weights"):
         np.savez(job["weights"], **parameters, tokens=inputs["tokens"], labels=inputs["labels"].argmax(-1))
-    with Runtime(lowered, plan, parameters=parameters, threads=job["threads"]) as runtime:
+    with Runtime(lowered, plan, parameters=parameters, threads=job["threads"], executor=job["executor"]) as runtime:
         losses = [float(runtime.run(inputs)["loss"][0]) for _ in range(job["warmup"])]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         say(
@@ -41,6 +47,8 @@ def main() -> None:
                 "peak_kib": peak,
                 "kinds": by_kind(runtime, inputs, job["profiled"]),
                 "versions": {"numpy": np.__version__},
+                "blas": [library.get("architecture") for library in threadpool_info() if library["user_api"] == "blas"],
+                "arena_mib": plan.peak_bytes / 2**20,
             }
         )
         for _ in sys.stdin:
