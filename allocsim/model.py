@@ -418,7 +418,9 @@ class Plan:
     def peak_bytes(self) -> int:
         """Highest end of any slot, summed over arenas."""
         ends = self.offset + self.nbytes
-        return sum(max(int(ends[self.arena == a].max(initial=0)), 0) for a in range(len(self.program.arenas)))
+        highest = np.zeros(len(self.program.arenas), dtype=np.int64)
+        np.maximum.at(highest, self.arena[self.placed], ends[self.placed])
+        return sum(highest.tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -64,8 +64,12 @@ class Footprints:
 
     def by_arena(self) -> Iterator[tuple[int, Int64s]]:
         """Yield each arena with the solid footprints in it, in row order."""
-        for arena in range(len(self.problem.program.arenas)):
-            yield arena, np.flatnonzero((self.arena == arena) & self.solid)
+        rows = np.flatnonzero(self.solid)
+        rows = rows[np.argsort(self.arena[rows], kind="stable")]
+        count = len(self.problem.program.arenas)
+        ends = np.searchsorted(self.arena[rows], np.arange(count + 1)).tolist()
+        for arena in range(count):
+            yield arena, rows[ends[arena] : ends[arena + 1]]
 
     def limit(self, arena: int) -> int:
         """Return the bytes an arena has."""

@@ -24,8 +24,11 @@ def place(problem: Problem) -> Plan:
     own = problem.own.tolist()
     sizes, alignments, arenas = problem.nbytes.tolist(), buffers.alignment.tolist(), buffers.arena.tolist()
     offsets = [0] * len(own)
-    for arena in range(len(program.arenas)):
-        here = [b for b in range(len(own)) if arenas[b] == arena and not own[b]]
+    by_arena: list[list[int]] = [[] for _ in program.arenas]
+    for b, arena in enumerate(arenas):
+        if not own[b]:
+            by_arena[arena].append(b)
+    for here in by_arena:
         taken = _ranges((problem.fixed[b], problem.fixed[b] + sizes[b]) for b in here if b in problem.fixed)
         ahead = next(taken, None)
         top = 0

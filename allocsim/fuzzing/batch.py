@@ -6,25 +6,31 @@ the programs, and says of each at which op, value and buffer, that is, in which 
 nothing but a program.
 
 What is not the same: a lifetime that ends with the program ends with the batch, for parameters, states and pins. In arenas of their own
-nothing else is there to meet them. Warnings (`LifetimeTooLong`) may therefore differ; violations do not (a law in the tests).
+nothing else is there to meet them. Warnings (`LifetimeTooLong`) may therefore differ; violations do not (a law in the tests). Judging is
+quicker with few arenas; `flat` lays those of all programs side by side.
 
 Complexity: O(columns) to join and to cut. What this module does not see: where programs come from, and what a plan is worth.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from allocsim.checks import Report
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
-from allocsim.model import Buffers, Ops, Plan, Problem, Program, Values
+from allocsim.model import Arena, Buffers, Ops, Plan, Problem, Program, Values
 
-SEVERAL = "batch"
+T = TypeVar("T")
+
+SEVERAL: Final = "batch"
 """Name of a batch's program."""
+
+FAR: Final = 1 << 40
+"""Bytes beyond which no honest small program is laid."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -57,19 +63,25 @@ class Batch:
                 ("after", whole.ops.after_starts),
             )
         }
-        return Program(
+        kinds, kind = np.unique(whole.ops.kind[ops], return_inverse=True)
+        return _trusted(
+            Program,
             name=f"{whole.name}[{index}]",
             arenas=whole.arenas[: self.arenas],
             streams=whole.streams,
-            buffers=Buffers(
+            meta={},
+            buffers=_trusted(
+                Buffers,
                 names=whole.buffers.names[buffers],
                 nbytes=whole.buffers.nbytes[buffers],
                 alignment=whole.buffers.alignment[buffers],
                 arena=whole.buffers.arena[buffers] - np.int32(index * self.arenas),
                 role=whole.buffers.role[buffers],
                 read_only=whole.buffers.read_only[buffers],
+                meta={},
             ),
-            values=Values(
+            values=_trusted(
+                Values,
                 names=whole.values.names[values],
                 buffer=whole.values.buffer[values] - np.int32(buffers.start),
                 dtype=whole.values.dtype[values],
@@ -77,11 +89,13 @@ class Batch:
                 dim_starts=whole.values.dim_starts[values.start : values.stop + 1] - dims.start,
                 shape=whole.values.shape[dims],
                 strides=whole.values.strides[dims],
+                meta={},
             ),
-            ops=Ops(
+            ops=_trusted(
+                Ops,
                 names=whole.ops.names[ops],
-                kinds=whole.ops.kinds,
-                kind=whole.ops.kind[ops],
+                kinds=tuple(whole.ops.kinds[code] for code in kinds.tolist()),
+                kind=kind.astype(np.int32),
                 operand_starts=whole.ops.operand_starts[ops.start : ops.stop + 1] - rows["operands"].start,
                 operands=whole.ops.operands[rows["operands"]] - np.int32(values.start),
                 result_starts=whole.ops.result_starts[ops.start : ops.stop + 1] - rows["results"].start,
@@ -92,6 +106,7 @@ class Batch:
                 stream=whole.ops.stream[ops],
                 after_starts=whole.ops.after_starts[ops.start : ops.stop + 1] - rows["after"].start,
                 after=whole.ops.after[rows["after"]] - np.int32(ops.start),
+                meta={},
             ),
         )
 
@@ -173,6 +188,43 @@ def join(programs: Sequence[Program]) -> Batch:
     return Batch(program=joined, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=arenas)
 
 
+def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
+    """Return a plan of a batch with all programs in the same few arenas, side by side, and the programs this says nothing of.
+
+    A judge of a plan takes time for each arena. So the arenas of program k are laid behind those of program k - 1, at a multiple of all
+    alignments; capacities are left out, for a plan beyond one is no plan to judge (`ExceededError`). Programs with a slot
+    below 0 or beyond 2^40 bytes keep none of their slots' places and have to be judged alone. O(columns).
+    """
+    whole, buffers = batch.program, batch.program.buffers
+    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
+    placed = plan.arena >= 0
+    size = np.maximum(plan.nbytes, buffers.nbytes)
+    strange = placed & ((plan.offset < 0) | (plan.offset > FAR) | (size > FAR))
+    strange |= placed & (plan.arena // batch.arenas != owner)
+    unit = int(np.lcm.reduce(np.unique(buffers.alignment), initial=1)) if buffers.alignment.max(initial=1) <= FAR else FAR + 1
+    if unit > FAR:
+        strange[:], unit = True, 1
+    odd = np.zeros(len(batch), dtype=np.bool_)
+    odd[owner[strange]] = True
+    inside = placed & ~odd[owner]
+    high = np.zeros(len(batch), dtype=np.int64)
+    np.maximum.at(high, owner[inside], (plan.offset + size)[inside])
+    base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
+    program = _trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
+    vars(program)["buffers"] = _trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
+    problem = None if plan.problem is None else _trusted(Problem, **{**_fields(plan.problem), "program": program})
+    laid = Plan(
+        program=program,
+        problem=problem,
+        source=plan.source,
+        arena=np.where(placed, plan.arena % batch.arenas, plan.arena).astype(np.int32),
+        offset=np.where(inside, plan.offset + base[owner], 0),
+        nbytes=np.where(odd[owner], 0, plan.nbytes),
+        events=plan.events,
+    )
+    return laid, np.flatnonzero(odd).tolist()
+
+
 def join_plans(batch: Batch, plans: Sequence[Plan]) -> Plan:
     """Return the plan of a batch that puts every buffer where the plan of its program does, with the beliefs where all have one."""
     shift = [np.int32(k * batch.arenas) for k in range(len(plans))]
@@ -217,6 +269,24 @@ def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
 def starts(counts: Iterable[int]) -> Int64s:
     """Return where each of several rows of these lengths begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
+
+
+def _trusted(table: type[T], /, **columns: Any) -> T:
+    """Return a table without checking it: what is cut out of a well-formed batch is well-formed, and checking costs more than planning."""
+    made = object.__new__(table)
+    for column in columns.values():
+        if isinstance(column, np.ndarray):
+            column.flags.writeable = False
+    vars(made).update(columns)
+    return made
+
+
+def _fields(table: Any) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.__dataclass_fields__}
+
+
+def _unbounded(arenas: Sequence[Arena]) -> tuple[Arena, ...]:
+    return tuple(replace(arena, capacity=None) for arena in arenas)
 
 
 def _buffer_names(index: int, program: Program) -> Sequence[str]:

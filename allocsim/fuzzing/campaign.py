@@ -25,6 +25,9 @@ from pathlib import Path
 from time import time
 from typing import Any, Final, Self
 
+from allocsim.allocators import ALLOCATORS
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.corpus import Corpus, keep_in
 from allocsim.fuzzing.examination import Examiner, Execute
@@ -109,23 +112,16 @@ class Explorer:
         """
         examiner = Examiner(self.asker, properties=asked_of(self.asker.guarantees), execute=self.asked.execute)
         origin = {"target": self.asked.target.name, "source": self.asked.source, "seed": chunk.seed, "chunk": chunk.number}
-
-        def examine(cases: Sequence[Case]) -> Sequence[Answer]:
-            if until is not None and time() >= until:
-                raise TimeIsUp
-            examined = examiner.examine(cases)
-            for finding in examined.findings:
-                self._found(replace(finding, origin=origin), tell, examiner)
-            return examined.answers
-
+        asking = _Asking(explorer=self, examiner=examiner, origin=origin, tell=tell, until=until)
         complete = True
         try:
-            SOURCES[self.asked.source].explore(chunk, examine)
+            SOURCES[self.asked.source].explore(chunk, asking)
         except TimeIsUp:
             complete = False
         return examiner.tally, complete
 
-    def _found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
+    def found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
+        """Tell of a finding and make it small, unless one as good is known of its fault."""
         known = self.known.get(finding.key)
         if known is not None and not finding.better_than(known):
             return
@@ -136,6 +132,39 @@ class Explorer:
             if small.better_than(finding):
                 self.known[finding.key] = small
                 tell(small)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """What a source does with the cases of one chunk (`sources.Asking`)."""
+
+    explorer: Explorer
+    examiner: Examiner
+    origin: Mapping[str, Any]
+    tell: Told
+    until: float | None
+
+    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
+        """Examine cases one by one."""
+        self._in_time()
+        examined = self.examiner.examine(cases)
+        self._keep(examined.findings)
+        return examined.answers
+
+    def batch(self, batch: Batch) -> None:
+        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one."""
+        self._in_time()
+        capped = any(arena.capacity is not None for arena in batch.program.arenas)
+        whole = self.explorer.asked.target.name in ALLOCATORS and not capped
+        self._keep(self.examiner.examine_whole(batch) if whole else self.examiner.examine(Cut(batch)).findings)
+
+    def _in_time(self) -> None:
+        if self.until is not None and time() >= self.until:
+            raise TimeIsUp
+
+    def _keep(self, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
 
 
 def explore(asked: Asked, chunk: Chunk) -> tuple[Tally, list[Finding]]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch, join, join_plans
+from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.finding import Finding
@@ -29,6 +30,9 @@ what it cannot run."""
 
 AGAIN: Final = 8
 """One in so many cases of a long list is asked twice and once more with everything pinned; each case, if asked one by one."""
+
+CLOSE: Final = 16
+"""About so many suspects of a property in one batch are looked at closer; where there are more, they are much the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +59,64 @@ class Examiner:
         """Ask every case, some of them twice and with everything pinned."""
         self.tally.programs += len(cases)
         with self.tally.timed("describing"):
-            for batch in batches([case.program for case in cases]):
+            for batch in batches(cases):
                 self.tally.features.update(tallied(marks(batch)))
         some = cases if len(cases) < AGAIN else cases[::AGAIN]
         again = "deterministic" in self.rows
-        pinned = [replace(case, pinned=pin_all(case.program)) for case in some] if "pins" in self.rows else []
-        answers, found = self._judged([*cases, *pinned], again=again and some is cases)
+        if some is cases:
+            pinned = [replace(case, pinned=pin_all(case.program)) for case in cases] if "pins" in self.rows else []
+            answers, found = self._judged([*cases, *pinned], again=again)
+        else:
+            answers, found = self._judged(cases, again=False)
+            if "pins" in self.rows:
+                found += self._judged([replace(case, pinned=pin_all(case.program)) for case in some], again=False)[1]
+            if again:
+                found += (finding for finding in self._judged(some, again=True)[1] if finding.breaks == "deterministic")
         answers = answers[: len(cases)]
-        if again and some is not cases:
-            found += (finding for finding in self._judged(some, again=True)[1] if finding.breaks == "deterministic")
         self.tally.broken.update(finding.breaks for finding in found)
         return Examined(answers=answers, findings=found)
+
+    def examine_whole(self, batch: Batch, *, thorough: bool = True) -> list[Finding]:
+        """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
+
+        `thorough`: ask it twice, and with everything pinned.
+        """
+        (answer,) = self._asked([Case(program=batch.program)], again=thorough and "deterministic" in self.rows)
+        if answer.plan is None:
+            return self.examine(Cut(batch)).findings
+        self._count(batch)
+        with self.tally.timed("describing"):
+            self.tally.features.update(tallied(marks(batch)))
+        plain = Cut(batch)
+        found = self._closer(plain, answer.plan, [name for name in self.rows if name != "pins"], all_of_them=not answer.again)
+        if thorough and "pins" in self.rows:
+            pinned = plain.with_all_pinned()
+            (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
+            if answer.plan is not None:
+                found += self._closer(pinned, answer.plan, ["pins"])
+        self.tally.broken.update(finding.breaks for finding in found)
+        return found
+
+    def _count(self, batch: Batch) -> None:
+        self.tally.programs += len(batch)
+        self.tally.plans += len(batch) - 1
+        self.tally.questions += len(batch) - 1
+
+    def _closer(self, cases: Cut, plan: Plan, names: Sequence[str], *, all_of_them: bool = False) -> list[Finding]:
+        """Return what is found of the suspects of a batch's plan, each asked alone."""
+        with self.tally.timed("judging"):
+            found = []
+            done: dict[Callable[[Batch, Plan], Sequence[int]], Sequence[int]] = {}
+            for name in names:
+                row = self.rows[name]
+                if row.suspects not in done:
+                    done[row.suspects] = row.suspects(cases.batch, plan)
+                suspects = range(len(cases)) if all_of_them and name == "deterministic" else done[row.suspects]
+                for place in suspects[:: max(len(suspects) // CLOSE, 1)]:
+                    finding = self.find(cases[place], name)
+                    found += [finding] if finding is not None else []
+                    self.tally.broken["only in a batch"] += finding is None and name in {"sound", "pins", "no_worse"}
+            return found
 
     def find(self, case: Case, name: str) -> Finding | None:
         """Ask one case and judge it by one property: what a reducer asks, over and over."""
@@ -75,6 +126,13 @@ class Examiner:
     # ----------------------------------------------------------------------------------------------------------------------
 
     def _judged(self, cases: Sequence[Case], *, again: bool) -> tuple[list[Answer], list[Finding]]:
+        answers = self._asked(cases, again=again)
+        with self.tally.timed("judging"):
+            sure = (self._sure(name, cases[index], answers[index]) for index, name in self._suspects(cases, answers))
+            found = [finding for finding in sure if finding is not None]
+        return answers, found
+
+    def _asked(self, cases: Sequence[Case], *, again: bool) -> list[Answer]:
         tally = self.tally
         with tally.timed("asking"):
             answers = self.asker.ask(cases, again=again)
@@ -82,25 +140,26 @@ class Examiner:
         tally.questions += len(cases) * (1 + again)
         tally.plans += sum(answer.plan is not None for answer in answers)
         tally.refusals += sum(answer.refused is not None for answer in answers)
-        with tally.timed("judging"):
-            sure = (self._sure(name, cases[index], answers[index]) for index, name in self._suspects(cases, answers))
-            found = [finding for finding in sure if finding is not None]
-        return answers, found
+        return answers
 
     def _suspects(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[tuple[int, str]]:
         """Return which answers to look at closer, by which properties: all that are no plans, and what a batch shows."""
         names = list(self.rows)
-        suspects = {(index, name) for index, a in enumerate(answers) if a.plan is None or not a.again for name in names}
+        wanting = [index for index, a in enumerate(answers) if a.plan is None or not a.again]
+        suspects = {(index, name) for index in wanting for name in names}
         for group in alike(cases, answers):
             if len(group) == 1:
                 suspects |= {(group[0], name) for name in names}
                 continue
-            batch, plan = joined([answers[index] for index in group])
+            plans = [plan for index in group if (plan := answers[index].plan) is not None]
+            batch = cases.batch if isinstance(cases, Cut) and len(group) == len(cases.batch) else join([p.program for p in plans])
+            plan = join_plans(batch, plans)
             done: dict[Callable[[Batch, Plan], Sequence[int]], Sequence[int]] = {}
             for name, row in self.rows.items():
                 if row.suspects not in done:
                     done[row.suspects] = row.suspects(batch, plan)
-                suspects |= {(group[place], name) for place in done[row.suspects]}
+                close = done[row.suspects]
+                suspects |= {(group[place], name) for place in close[:: max(len(close) // CLOSE, 1)]}
         return sorted(suspects, key=lambda pair: (pair[0], names.index(pair[1])))
 
     def _sure(self, name: str, case: Case, answer: Answer) -> Finding | None:
@@ -149,16 +208,12 @@ def alike(cases: Sequence[Case], answers: Sequence[Answer]) -> list[list[int]]:
     return list(groups.values())
 
 
-def joined(answers: Sequence[Answer]) -> tuple[Batch, Plan]:
-    """Return the programs of some plans as a batch, and the plan of it."""
-    plans = [answer.plan for answer in answers if answer.plan is not None]
-    batch = join([plan.program for plan in plans])
-    return batch, join_plans(batch, plans)
-
-
-def batches(programs: Sequence[Program]) -> Iterator[Batch]:
-    """Yield the programs in batches of equal arenas and streams."""
+def batches(cases: Sequence[Case]) -> Iterator[Batch]:
+    """Yield the programs of cases in batches of equal arenas and streams; those cut from one batch as that batch."""
+    if isinstance(cases, Cut) and not cases.first:
+        yield cases.batch
+        return
     groups: dict[tuple[tuple[Arena, ...], tuple[str, ...]], list[Program]] = {}
-    for program in programs:
-        groups.setdefault((program.arenas, program.streams), []).append(program)
+    for case in cases:
+        groups.setdefault((case.program.arenas, case.program.streams), []).append(case.program)
     yield from map(join, groups.values())

@@ -18,7 +18,7 @@ import numpy as np
 
 from allocsim.attribution import leading
 from allocsim.checks import check
-from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.case import FAILURES, Answer, Case
 from allocsim.layout import Int64s
 from allocsim.model import Bools, Document, Plan, Program
@@ -83,8 +83,9 @@ def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the sea
 
 def unsound_among(batch: Batch, plan: Plan) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
-    report = check(Document.of(plan))
-    return () if report.clean else batch.blamed(report)
+    laid, alone = flat(batch, plan)
+    report = check(Document.of(laid))
+    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
 
 
 def worse(case: Case, answer: Answer) -> Why | None:

@@ -1,6 +1,6 @@
 """Where cases come from. A source goes through its cases in chunks, each of which gives the same cases whenever it is gone through.
 
-A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and hands them to `examine`, in lists as long as
+A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and has them examined, in lists or batches as
 suits it, and may steer by what comes back. So a campaign is a set of chunks, done in any order, anywhere, by however many.
 
 What this module does not see: targets, findings, processes.
@@ -8,16 +8,26 @@ What this module does not see: targets, findings, processes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from allocsim.allocators.exact import accesses
+from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.model import VIEW, Plan, Program
 
-Examine = Callable[[Sequence[Case]], Sequence[Answer]]
-"""Asks and judges cases, keeps what is found, and returns the answers."""
+
+class Asking(Protocol):
+    """What a source does with its cases."""
+
+    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
+        """Ask and judge cases, keep what is found, and return the answers."""
+        ...
+
+    def batch(self, batch: Batch) -> None:
+        """Ask and judge the programs of a batch, and keep what is found."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +39,9 @@ class Chunk:
     count: int
     """Cases in it, at most."""
     options: Mapping[str, Any]
-    """What the source was told: `execute`, `scope`."""
+    """What the source was told: `programs`, `runnable`, `ops`."""
+    begin: tuple[int, ...] = ()
+    """Where it begins, for sources that need to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +49,27 @@ class Source:
     """One row."""
 
     what: str
-    explore: Callable[[Chunk, Examine], None]
+    explore: Callable[[Chunk, Asking], None]
     size: int
     """Cases in a chunk."""
 
 
 def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[Chunk]:
-    """Yield the chunks of a source with `total` cases in all, without end where that is None."""
+    """Yield the chunks of a source with `total` cases in all, without end where that is None. What is exhaustive has its own end."""
     size, number = SOURCES[source].size, 0
+    if source == "exhaustive":
+        from allocsim.fuzzing.exhaustive import stretches  # noqa: PLC0415 - only for this source
+
+        for number, (begin, count) in enumerate(stretches(int(options["ops"]), size)):
+            yield Chunk(seed=seed, number=number, count=count, options=options, begin=begin)
+        return
     while total is None or number * size < total:
         count = size if total is None else min(size, total - number * size)
         yield Chunk(seed=seed, number=number, count=count, options=options)
         number += 1
 
 
-def by_hypothesis(chunk: Chunk, examine: Examine) -> None:
+def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
     """Draw programs one by one: in every second chunk freely, else steered toward plans with much waste and long chains of aliases.
 
     Steering finds what is far out and draws less of everything else; so half of the programs go without.
@@ -70,7 +88,7 @@ def by_hypothesis(chunk: Chunk, examine: Examine) -> None:
     )
     @given(programs(**chunk.options.get("programs", {})))
     def one(program: Program) -> None:
-        (answer,) = examine([Case(program=program)])
+        (answer,) = asking.cases([Case(program=program)])
         if chunk.number % 2 == 0:
             return
         target(float(alias_depth(program)), label="length of the longest chain of aliases")
@@ -78,6 +96,22 @@ def by_hypothesis(chunk: Chunk, examine: Examine) -> None:
             target(waste(answer.plan), label="peak over live bytes")
 
     one()
+
+
+def in_bulk(chunk: Chunk, asking: Asking) -> None:
+    """Draw programs in batches."""
+    from allocsim.fuzzing.bulk import batches  # noqa: PLC0415 - numba
+
+    for batch in batches(chunk.seed, chunk.number, chunk.count, runnable=bool(chunk.options.get("runnable"))):
+        asking.batch(batch)
+
+
+def exhaustively(chunk: Chunk, asking: Asking) -> None:
+    """Make every program of a scope."""
+    from allocsim.fuzzing.exhaustive import batches  # noqa: PLC0415 - only for this source
+
+    for batch in batches(int(chunk.options["ops"]), chunk.begin, chunk.count):
+        asking.batch(batch)
 
 
 def alias_depth(program: Program) -> int:
@@ -107,10 +141,10 @@ def waste(plan: Plan) -> float:
 
 
 SOURCES: Final[dict[str, Source]] = {
-    "hypothesis": Source(
-        what="drawn by Hypothesis, steered toward waste and long chains of aliases", explore=by_hypothesis, size=250
-    ),
+    "hypothesis": Source(what="drawn by Hypothesis, half of them steered to waste and chains", explore=by_hypothesis, size=250),
+    "bulk": Source(what="drawn in batches from a seed", explore=in_bulk, size=4096),
+    "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14),
 }
 """Every source by name."""
 
-__all__ = ["SOURCES", "Chunk", "Examine", "Source", "alias_depth", "chunks", "waste"]
+__all__ = ["SOURCES", "Asking", "Chunk", "Source", "alias_depth", "chunks", "waste"]

@@ -1,0 +1,115 @@
+"""Bulk mode: programs by the thousand from a seed, straight into columns, much faster than Hypothesis draws them.
+
+A batch has arenas, alignments and streams of its own, drawn with its programs from (seed, chunk, batch). A planner of this project plans a
+batch as the one program it is; every other planner is asked for each program by itself, which is cut out of the batch in its process.
+One batch in eight has capacities, so that some are refused, and is asked one by one.
+
+What programs have in them is measured by the tests, as for Hypothesis. What they have not: values of other dtypes than f32, results with holes
+in their layout, ops that mutate and have a fresh result, buffers that two values are written into side by side.
+
+What this module does not see: what is wrong with a plan.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, overload
+
+import numpy as np
+
+from allocsim.allocators import pin_all
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.case import Case
+from allocsim.fuzzing.columns import Tables
+from allocsim.model import Arena, Bools
+
+SIZE: Final = 512
+"""Programs in a batch; a planner's work on one grows little faster than in step with it."""
+
+CAPPED: Final = 8
+"""One batch in so many has capacities; it is this many times smaller."""
+
+LONGEST: Final = 12
+"""Codes of a program at most."""
+
+WEIGHTS: Final = {
+    "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
+    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1,
+}  # fmt: skip
+"""How often each action is drawn, in the order of `bulk_kernel`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Sequence[Case]):
+    """The programs of a batch as cases, cut out when they are asked for; it travels as the batch."""
+
+    batch: Batch
+    pinned: Bools | None = None
+    """Over the buffers of the batch."""
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.batch) - self.first
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Case]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            if step == 1 and end == len(self):
+                return Cut(self.batch, self.pinned, self.first + begin)
+            return [self[place] for place in range(begin, end, step)]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        place = self.first + index
+        rows = slice(int(self.batch.buffer_starts[place]), int(self.batch.buffer_starts[place + 1]))
+        return Case(program=self.batch[place], pinned=None if self.pinned is None else self.pinned[rows])
+
+    def __iter__(self) -> Iterator[Case]:
+        return (self[index] for index in range(len(self)))
+
+    def with_all_pinned(self) -> "Cut":
+        """Return the same cases with every buffer pinned that an op writes."""
+        return Cut(self.batch, pin_all(self.batch.program), self.first)
+
+
+def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Iterator[Batch]:
+    """Yield `count` programs in batches; the same ones for the same arguments. `runnable` programs have only ops the engine has kernels for."""
+    number = 0
+    while count > 0:
+        capped = number % CAPPED == CAPPED - 1
+        size = min(SIZE // CAPPED if capped else SIZE, count)
+        yield batch_of(np.random.default_rng([seed, chunk, number]), size, capped=capped, runnable=runnable)
+        count -= size
+        number += 1
+
+
+def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runnable: bool = False) -> Batch:
+    """Return `size` programs drawn from a generator."""
+    from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
+
+    many, streams = int(rng.integers(1, 3)), 2 if rng.random() < 0.25 else 1
+    alignments = rng.choice([1, 4, 8, 32], many)
+    weights = np.array(list(WEIGHTS.values()), dtype=np.float64)
+    codes = rng.integers(0, 8, (size, LONGEST, 4))
+    codes[:, :, 0] = rng.choice(len(weights), (size, LONGEST), p=weights / weights.sum())
+    lengths = rng.integers(1, LONGEST + 1, size)
+    tables = Tables.room(size)
+    columns = (
+        tables.buffers,
+        tables.values,
+        tables.dims,
+        tables.ops,
+        tables.operands,
+        tables.results,
+        tables.pairs,
+        tables.starts,
+    )
+    assemble(codes, lengths, alignments, streams, bool(rng.random() < 0.5), runnable, *columns)
+    capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
+    arenas = [
+        Arena(name="ab"[index], alignment=int(alignment), capacity=capacity)
+        for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))
+    ]
+    return tables.batch(size, arenas=arenas, streams=streams)
