@@ -12,6 +12,8 @@ O(ops + accesses) in columns; only candidates for a pair are looked at one by on
 is live as a whole) and `in_place: null` (an op that declares nothing offers nothing).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from allocsim.allocators.constraints import Constraints
@@ -19,26 +21,6 @@ from allocsim.layout import Int64s
 from allocsim.model import VIEW, Problem, Program
 
 NEVER = -1
-
-
-def believe(program: Program, constraints: Constraints) -> Problem:
-    """Return the problem in which every lifetime is exact and every permissible declared pair is offered."""
-    steps = len(program.ops)
-    first, last = accesses(program)
-    touched = last != NEVER
-    start = np.where(touched, first, 0)
-    stop = np.where(touched, last + 1, 0)
-    stop[constraints.pinned & touched] = steps
-    start[program.buffers.persistent], stop[program.buffers.persistent] = 0, steps
-    return Problem.of(
-        program,
-        start=start,
-        stop=stop,
-        pinned=constraints.pinned,
-        own=constraints.own,
-        fixed=constraints.fixed,
-        may_share=_pairs(program, constraints, first, last),
-    )
 
 
 def accesses(program: Program) -> tuple[Int64s, Int64s]:
@@ -56,6 +38,31 @@ def accesses(program: Program) -> tuple[Int64s, Int64s]:
         np.maximum.at(last, buffers, when)
     first[last == NEVER] = NEVER
     return first, last
+
+
+def believe(
+    program: Program, constraints: Constraints, *, seen: Callable[[Program], tuple[Int64s, Int64s]] = accesses
+) -> Problem:
+    """Return the problem in which every lifetime is exact and every permissible declared pair is offered.
+
+    `seen` says what is taken for the first and the last access of each buffer; with another than the default, lifetimes are as right as it is.
+    """
+    steps = len(program.ops)
+    first, last = seen(program)
+    touched = last != NEVER
+    start = np.where(touched, first, 0)
+    stop = np.where(touched, last + 1, 0)
+    stop[constraints.pinned & touched] = steps
+    start[program.buffers.persistent], stop[program.buffers.persistent] = 0, steps
+    return Problem.of(
+        program,
+        start=start,
+        stop=stop,
+        pinned=constraints.pinned,
+        own=constraints.own,
+        fixed=constraints.fixed,
+        may_share=_pairs(program, constraints, first, last),
+    )
 
 
 def _pairs(program: Program, constraints: Constraints, first: Int64s, last: Int64s) -> list[tuple[int, int]]:

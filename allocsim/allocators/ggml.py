@@ -42,7 +42,7 @@ def place(problem: Problem, *, memories: Sequence[Sequence[int]] = ()) -> Plan:
 
     `memories` are groups of arenas that are chunks of one memory, with the alignment of its first; an arena in none stands alone.
     """
-    walk = _Walk(problem, _groups(len(problem.program.arenas), memories))
+    walk = Walk(problem, _groups(len(problem.program.arenas), memories))
     for buffer, now in zip(walk.order, walk.horizon(), strict=True):
         walk.release(now)
         if buffer not in problem.fixed and not walk.take(buffer):
@@ -51,7 +51,7 @@ def place(problem: Problem, *, memories: Sequence[Sequence[int]] = ()) -> Plan:
     return walk.plan()
 
 
-class _Walk:
+class Walk:
     """Where everything is at one moment of the walk, as plain lists by buffer."""
 
     def __init__(self, problem: Problem, memories: Sequence[Sequence[int]]) -> None:

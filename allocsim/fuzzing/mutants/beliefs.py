@@ -1,0 +1,233 @@
+"""Bugs of beliefs: accesses that are missed, pairs that are no pairs, sizes and pins that are lost.
+
+Functions called `seen` in `allocsim.allocators.exact` take a program and return the first and last access of each buffer as a mistaken
+liveness analysis sees them; the others are beliefs. Whatever else they say is right.
+
+What this module does not see: placements.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allocsim.allocators import Constraints, exact
+from allocsim.layout import Int64s
+from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """Every operand of every op but views: one row each."""
+
+    program: Program
+    step: Int64s
+    value: Int64s
+    position: Int64s
+    """Which operand of its op."""
+
+    @classmethod
+    def of(cls, program: Program) -> "Reads":
+        """Return the reads of a program in order."""
+        ops = program.ops
+        step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.operand_starts))
+        acts = ~ops.is_kind(VIEW)[step]
+        position = np.arange(len(ops.operands), dtype=np.int64) - ops.operand_starts[step]
+        return cls(program=program, step=step[acts], value=ops.operands[acts].astype(np.int64), position=position[acts])
+
+    @property
+    def buffer(self) -> Int64s:
+        """The buffer each reads."""
+        found: Int64s = self.program.values.buffer[self.value].astype(np.int64)
+        return found
+
+    @property
+    def of_host(self) -> Bools:
+        """Which are reads by the host."""
+        mask: Bools = self.program.ops.is_kind(HOST_READ)[self.step]
+        return mask
+
+
+def without(reads: Reads, missed: Bools) -> tuple[Int64s, Int64s]:
+    """Return first and last access of each buffer if some reads are missed; what was only ever read so has its first access still."""
+    program, ops = reads.program, reads.program.ops
+    first, _ = exact.accesses(program)
+    last = first.copy()
+    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.result_starts))
+    acts = ~ops.is_kind(VIEW)[step]
+    np.maximum.at(last, program.values.buffer[ops.results[acts]], step[acts])
+    left = ~missed
+    np.maximum.at(last, reads.buffer[left], reads.step[left])
+    return first, last
+
+
+# accesses ---------------------------------------------------------------------------------------------------------------
+
+
+def one_step_early(program: Program) -> tuple[Int64s, Int64s]:
+    """Every life of more than a step ends a step early."""
+    first, last = exact.accesses(program)
+    return first, np.where(last > first, last - 1, last)
+
+
+def first_reader_only(program: Program) -> tuple[Int64s, Int64s]:
+    """A buffer's second reader and all later ones are missed."""
+    reads = Reads.of(program)
+    missed = np.ones(len(reads.step), dtype=np.bool_)
+    missed[np.unique(reads.buffer, return_index=True)[1]] = False
+    return without(reads, missed)
+
+
+def first_operand_only(program: Program) -> tuple[Int64s, Int64s]:
+    """Only the first operand of an op is a read."""
+    reads = Reads.of(program)
+    return without(reads, reads.position > 0)
+
+
+def unread_has_no_life(program: Program) -> tuple[Int64s, Int64s]:
+    """What no op reads is given no life at all."""
+    first, last = exact.accesses(program)
+    unread = np.ones(len(first), dtype=np.bool_)
+    unread[program.values.buffer[program.ops.operands]] = False
+    return first, np.where(unread & (last >= 0), first - 1, last)
+
+
+def operands_die_before_results(program: Program) -> tuple[Int64s, Int64s]:
+    """What dies at an op with several results is dead when they are born."""
+    first, last = exact.accesses(program)
+    several = np.append(np.diff(program.ops.result_starts) > 1, False)  # noqa: FBT003 - for `last` of -1
+    return first, np.where((last > first) & several[last], last - 1, last)
+
+
+def view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Reads of values that a view made are missed."""
+    reads = Reads.of(program)
+    return without(reads, _views(program)[reads.value] > 0)
+
+
+def view_of_a_view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Reads of views of views are missed."""
+    reads = Reads.of(program)
+    return without(reads, _views(program)[reads.value] > 1)
+
+
+def mutation_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Reads of what was written into the buffer of an operand are missed."""
+    ops, of_value = program.ops, program.values.buffer
+    mutated = np.zeros(len(program.values), dtype=np.bool_)
+    for op in program.ops:
+        taken = {int(of_value[operand]) for operand in op.operands} if op.kind != VIEW else set()
+        mutated[[result for result in op.results if int(of_value[result]) in taken]] = True
+    reads = Reads.of(program)
+    return without(reads, mutated[reads.value] & ~ops.is_kind(HOST_READ)[reads.step])
+
+
+def host_reads_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Reads by the host are missed."""
+    reads = Reads.of(program)
+    return without(reads, reads.of_host)
+
+
+def host_read_of_a_view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Reads of views by the host are missed."""
+    reads = Reads.of(program)
+    return without(reads, reads.of_host & (_views(program)[reads.value] > 0))
+
+
+def input_recycled(program: Program) -> tuple[Int64s, Int64s]:
+    """Of an input, only the first reader is seen."""
+    reads = Reads.of(program)
+    missed = program.buffers.role[reads.buffer] == Role.INPUT
+    missed[np.unique(reads.buffer, return_index=True)[1]] = False
+    return without(reads, missed)
+
+
+def other_streams_missed(program: Program) -> tuple[Int64s, Int64s]:
+    """Readers on another stream than the op that made the value are missed."""
+    reads = Reads.of(program)
+    maker = program.producer[reads.value]
+    return without(reads, (maker >= 0) & (program.ops.stream[maker] != program.ops.stream[reads.step]))
+
+
+def _views(program: Program) -> Int64s:
+    """Return for each value how many views lie between it and what an op wrote."""
+    depth = np.zeros(len(program.values), dtype=np.int64)
+    for op in program.ops:
+        if op.kind == VIEW:
+            depth[list(op.results)] = 1 + max((int(depth[operand]) for operand in op.operands), default=0)
+    return depth
+
+
+# beliefs ----------------------------------------------------------------------------------------------------------------
+
+Pair = Callable[[Problem, int, int, int], bool]
+"""(problem, step, donor, recipient) -> whether a mistaken planner takes the pair."""
+
+
+def in_place_before_the_last_reader(program: Program, constraints: Constraints) -> Problem:
+    """Declared pairs are offered and the donor's life ends with them, whoever reads it later."""
+    return _with_pairs(exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] > step + 1)
+
+
+def in_place_over_two_operands(program: Program, constraints: Constraints) -> Problem:
+    """Declared pairs of dying donors are offered, whatever the op reads of the donor besides."""
+    return _with_pairs(exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] == step + 1)
+
+
+def larger_recipient(program: Program, constraints: Constraints) -> Problem:
+    """A dying operand is offered to a larger result, and the pair shares the donor's size."""
+    problem = exact.believe(program, constraints)
+
+    def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
+        return bool(problem.stop[donor] == step + 1 and problem.nbytes[donor] < problem.nbytes[recipient])
+
+    made = _with_pairs(problem, fits, declared=False)
+    nbytes = made.nbytes.copy()
+    for donor, recipient in made.may_share.tolist():
+        nbytes[recipient] = min(nbytes[donor], nbytes[recipient])
+    return replace(made, nbytes=nbytes)
+
+
+def in_place_undeclared(program: Program, constraints: Constraints) -> Problem:
+    """Any operand that dies is offered to a result of equal size."""
+
+    def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
+        return bool(problem.stop[donor] == step + 1 and problem.nbytes[donor] == problem.nbytes[recipient])
+
+    return _with_pairs(exact.believe(program, constraints), fits, declared=False)
+
+
+def state_recycled(program: Program, constraints: Constraints) -> Problem:
+    """Parameters and states are placed among the others and live from their first access to their last."""
+    problem = exact.believe(program, replace(constraints, own=np.zeros_like(constraints.own)))
+    first, last = exact.accesses(program)
+    kept = program.buffers.persistent & (last >= 0)
+    return replace(problem, start=np.where(kept, first, problem.start), stop=np.where(kept, last + 1, problem.stop))
+
+
+def tail_lost(program: Program, constraints: Constraints) -> Problem:
+    """Sizes are rounded down to eight bytes."""
+    problem = exact.believe(program, constraints)
+    return replace(problem, nbytes=problem.nbytes // 8 * 8)
+
+
+def _with_pairs(problem: Problem, fits: Pair, *, declared: bool = True) -> Problem:
+    """Return the problem with more pairs: those of buffers in one arena that are born at the op, as `fits` says."""
+    program, of_value = problem.program, problem.program.values.buffer.tolist()
+    apart = (problem.own | problem.pinned).tolist()
+    arena, start, nbytes = program.buffers.arena.tolist(), problem.start.tolist(), problem.nbytes.tolist()
+    stop = problem.stop.copy()
+    pairs = dict.fromkeys(map(tuple, problem.may_share.tolist()))
+    for op in program.ops:
+        if op.kind == VIEW:
+            continue
+        every = [(o, r) for o in range(len(op.operands)) for r in range(len(op.results))]
+        for o, r in (op.in_place or ()) if declared else every:
+            donor, recipient = of_value[op.operands[o]], of_value[op.results[r]]
+            fine = donor != recipient and not apart[donor] and not problem.own[recipient] and arena[donor] == arena[recipient]
+            fine = fine and start[recipient] == op.step and start[donor] < op.step and nbytes[donor] > 0
+            if fine and fits(problem, op.step, donor, recipient):
+                pairs[donor, recipient] = None
+                stop[donor] = op.step + 1
+    may_share = np.array(list(pairs), dtype=np.int32).reshape(-1, 2)
+    return replace(problem, may_share=may_share, stop=stop)

@@ -1,0 +1,113 @@
+"""Bugs of placements: each is given the sound placement it is planted into, and the problem.
+
+What this module does not see: beliefs.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from allocsim.allocators import ggml
+from allocsim.errors import CapacityError
+from allocsim.model import Buffers, Plan, Problem
+
+Place = Callable[[Problem], Plan]
+
+KEPT: dict[tuple[int, ...], list[int]] = {}
+"""Sizes of the buffers of a program -> offsets that were found for one such program."""
+
+ASKED: list[int] = [0]
+"""How many plans were asked of `moody`."""
+
+
+def stale(place: Place, problem: Problem) -> Plan:
+    """Where the sizes are those of an earlier program, its offsets are taken."""
+    plan = place(problem)
+    key = (*plan.nbytes.tolist(), -1, *plan.arena.tolist(), -1, *problem.program.buffers.alignment.tolist())
+    return replace(plan, offset=np.array(KEPT.setdefault(key, plan.offset.tolist()), dtype=np.int64))
+
+
+def moody(place: Place, problem: Problem) -> Plan:
+    """Every second plan leaves eight bytes free at the bottom of an unbounded arena."""
+    ASKED[0] += 1
+    plan = place(problem)
+    unbounded = np.array([arena.capacity is None for arena in problem.program.arenas], dtype=np.bool_)
+    lifted = plan.placed & unbounded[problem.program.buffers.arena] & (ASKED[0] % 2 == 0)
+    return replace(plan, offset=np.where(lifted, plan.offset + np.lcm.reduce(problem.program.buffers.alignment), plan.offset))
+
+
+def arenas_mixed(place: Place, problem: Problem) -> Plan:
+    """Everything is placed in the first arena."""
+    arena = np.zeros_like(problem.program.buffers.arena)
+    return _back(place(_of(problem, arena=arena)), problem)
+
+
+def alignment_dropped(place: Place, problem: Problem) -> Plan:
+    """Everything is placed as if its alignment were one."""
+    return _back(place(_of(problem, alignment=np.ones_like(problem.program.buffers.alignment))), problem)
+
+
+def own_alignment_ignored(place: Place, problem: Problem) -> Plan:
+    """Everything is placed with the alignment of its arena."""
+    program = problem.program
+    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
+    return _back(place(_of(problem, alignment=alignments[program.buffers.arena])), problem)
+
+
+def capacity_without_offset(place: Place, problem: Problem) -> Plan:
+    """A buffer fits if it is no larger than its arena."""
+    program = problem.program
+    for buffer, (nbytes, arena) in enumerate(zip(problem.nbytes.tolist(), program.buffers.arena.tolist(), strict=True)):
+        capacity = program.arenas[arena].capacity
+        if capacity is not None and nbytes > capacity and not problem.own[buffer]:
+            raise CapacityError(f"buffer {buffer} of {nbytes} bytes does not fit into {capacity}")
+    arenas = tuple(replace(arena, capacity=None) for arena in program.arenas)
+    return _back(place(replace(problem, program=replace(program, arenas=arenas))), problem)
+
+
+def empty_takes_its_twin_along(place: Place, problem: Problem) -> Plan:
+    """When an empty buffer dies, so does what was born with it, for they may have one address."""
+    stop = problem.stop.copy()
+    for empty in np.flatnonzero((problem.nbytes == 0) & (problem.stop > problem.start)).tolist():
+        twins = (problem.start <= problem.start[empty]) & (problem.stop > problem.stop[empty]) & ~problem.own
+        stop[twins] = problem.stop[empty]
+    pinned = problem.pinned & (stop == problem.stop)
+    return _back(place(replace(problem, stop=stop, pinned=pinned)), problem)
+
+
+def donor_freed(_: Place, problem: Problem) -> Plan:
+    """The whole of a donor is freed when it dies, recipient or not."""
+    walk = _Walk(problem)
+    for buffer, now in zip(walk.order, walk.horizon(), strict=True):
+        walk.release(now)
+        if buffer not in problem.fixed and not walk.take(buffer):
+            walk.alloc(buffer)
+    return walk.plan()
+
+
+class _Walk(ggml.Walk):
+    """ggml's walk with a donor that stays in the book."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem, [[arena] for arena in range(len(problem.program.arenas))])
+
+    def settle(self, buffer: int, place: tuple[int, int]) -> None:
+        """Note where a buffer lies; if that is a donor's place, free the donor's bytes now."""
+        donors = [donor for donor in self.donors.get(buffer, ()) if self.at[donor] == place and not self.live[donor]]
+        super().settle(buffer, place)
+        if donors and not self.pinned[buffer]:
+            self.memories[self.home[buffer][0]].free(place[0], place[1], self.nbytes[buffer])
+            self.live[buffer] = False
+
+
+def _of(problem: Problem, **columns: object) -> Problem:
+    """Return the problem of a program whose buffers have other columns."""
+    program = problem.program
+    buffers: Buffers = replace(program.buffers, **columns)  # type: ignore[arg-type]
+    return replace(problem, program=replace(program, buffers=buffers))
+
+
+def _back(plan: Plan, problem: Problem) -> Plan:
+    """Return the plan as one of the problem that was asked."""
+    return replace(plan, program=problem.program, problem=problem)
