@@ -59,7 +59,10 @@ def main() -> int:
         for mutant in missing:
             rows.append(_row(mutant, nursery))
             _write(options.out, about, rows)
-            print(f"{len(rows)}/{len(wanted)} {rows[-1]['outcome']:12} {mutant.path}:{mutant.line} {rows[-1]['becomes']}", flush=True)
+            print(
+                f"{len(rows)}/{len(wanted)} {rows[-1]['outcome']:12} {mutant.path}:{mutant.line} {rows[-1]['becomes']}",
+                flush=True,
+            )
     else:
         about = json.loads(options.out.read_text())["about"]
     _write(options.out, about, rows)
@@ -99,7 +102,8 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
     escaped = sum(bool(row["escaped"]) for row in unsound)
     answers = sum(row["unsound"] for row in unsound), sum(row["convicted"] for row in unsound)
     return [
-        f"{len(rows)} mutants: " + ", ".join(f"{count} {name}" for name, count in Counter(row["outcome"] for row in rows).most_common()),
+        f"{len(rows)} mutants: "
+        + ", ".join(f"{count} {name}" for name, count in Counter(row["outcome"] for row in rows).most_common()),
         f"{len(unsound)} are unsound by replay, in {answers[0]} answers; the judge convicts {len(unsound) - escaped} of them, in {answers[1]} answers",
         f"{sum(row['outcome'] == 'wrong belief' for row in rows)} more are convicted although no byte is lost yet",
         f"{sum(len(row['disagree']) for row in rows)} small documents of which judge and twin say different things",
@@ -113,12 +117,16 @@ def _page(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
         lines += [f"## {title}", "", "| where | was | becomes | outcome | answers | says |", "|---|---|---|---|---:|---|"]
         for row in sorted((row for row in rows if row["outcome"] in outcomes), key=_place):
             said = ", ".join(sorted(row["kinds"])) if row["kinds"] else row["said"]
-            lines.append(f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {row['changed']} | {_cell(said)} |")
+            lines.append(
+                f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {row['changed']} | {_cell(said)} |"
+            )
         lines.append("")
     lines += ["## Survivors", "", "Sound and clean on every answer, or no answer changed.", ""]
     lines += ["| where | was | becomes | outcome | why it survives |", "|---|---|---|---|---|"]
     for row in sorted((row for row in rows if row["outcome"] in {"same", "other plan"}), key=_place):
-        lines.append(f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {_cell(argue(row))} |")
+        lines.append(
+            f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {_cell(argue(row))} |"
+        )
     return lines
 
 

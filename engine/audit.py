@@ -32,12 +32,13 @@ from allocsim import layout
 from allocsim.errors import EngineError, UnknownNameError
 from engine.audit_cases import CASES
 from engine.kernels import KERNELS, Kernel
+from engine.runtime import NUMPY_DTYPES
 
 Array = NDArray[Any]
 Table = Mapping[str, Mapping[str, Kernel]]
 Measured = Literal["safe", "unsafe", "not applicable"]
 
-DTYPES: Final[dict[str, np.dtype[Any]]] = {"f32": np.dtype("f4"), "f64": np.dtype("f8"), "i32": np.dtype("i4")}
+DTYPES: Final = NUMPY_DTYPES
 """The engine's dtypes by their names in a document."""
 
 SHIFT: Final = 32
@@ -169,7 +170,7 @@ def default_cases(kernels: Table = KERNELS) -> tuple[Case, ...]:
             kind=kind,
             params=shapes.params,
             operands=tuple(_contiguous("i32" if i in shapes.indices else dtype, s) for i, s in enumerate(shapes.operands)),
-            results=(_contiguous(dtype, shapes.result),),
+            results=(_contiguous(shapes.dtype or dtype, shapes.result),),
         )
         for kind in kernels
         for shapes in CASES[kind]()
@@ -253,7 +254,7 @@ def _run(kernel: Kernel, case: Case, data: list[Array], pair: tuple[int, int] | 
         results[pair[1]] = _at(case.results[pair[1]], *donor, max(shift, 0))
         _prove(operands[pair[0]], results[pair[1]], shift)
     for result in results:
-        np.copyto(result, np.nan)
+        result.fill(-1 if result.dtype.kind == "i" else np.nan)
     for operand, values in zip(operands, data, strict=True):
         np.copyto(operand, values)
     try:
@@ -293,7 +294,8 @@ def _draw(case: Case, position: int, rng: np.random.Generator) -> Array:
     spec = case.operands[position]
     if spec.dtype != "i32":
         return (rng.standard_normal(spec.shape) * rng.uniform(0.5, 2.0)).astype(DTYPES[spec.dtype])
-    rows = {"get_rows": case.operands[0].shape[0], "get_rows_back": case.results[0].shape[0]}
+    first, last = case.operands[0].shape[0], case.operands[0].shape[-1]
+    rows = {"get_rows": first, "get_rows_back": case.results[0].shape[0], "gather": last, "scatter": case.results[0].shape[-1]}
     return rng.integers(0, rows.get(case.kind, 64), spec.shape).astype(np.int32)
 
 

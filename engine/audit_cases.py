@@ -25,14 +25,16 @@ class Shapes:
     params: Mapping[str, Any] = field(default_factory=dict)
     indices: frozenset[int] = frozenset()
     """Positions of int32 operands."""
+    dtype: str | None = None
+    """Of the result, where it is not that of the operands."""
 
 
 def _each(make: Callable[[int, int], Iterable[Shapes]]) -> Callable[[], tuple[Shapes, ...]]:
     return lambda: tuple(shapes for n in SIZES for r in COUNTS for shapes in make(r, n))
 
 
-def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), **params: Any) -> Shapes:
-    return Shapes(operands=operands, result=to, params=params, indices=frozenset(indices))
+def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str | None = None, **params: Any) -> Shapes:
+    return Shapes(operands=operands, result=to, params=params, indices=frozenset(indices), dtype=gives)
 
 
 def _rows(count: int, **params: Any) -> Callable[[], tuple[Shapes, ...]]:
@@ -62,6 +64,23 @@ def _rope(r: int, n: int) -> list[Shapes]:
         _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="normal"),
         _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="neox"),
     ]
+
+
+_ONE: Final[Mapping[str, Any]] = {"kernel": (1, 1), "stride": (1, 1), "padding": (0, 0)}
+"""A window of one element."""
+
+
+def _images(r: int, n: int) -> list[Shape]:
+    return [(r, 2, 3, n), (1, 1, 1, n)]
+
+
+def _columns(r: int, n: int) -> list[Shapes]:
+    """A column of pixels, each a window of its own: equal in layout to its columns where n is 1."""
+    return [_call((r, 1, n, 1), to=(r, n, 1, 1), dilation=(1, 1), **_ONE)]
+
+
+def _columns_back(r: int, n: int) -> list[Shapes]:
+    return [_call((r, n, 1, 1), to=(r, 1, n, 1), shape=(r, 1, n, 1), dilation=(1, 1), **_ONE)]
 
 
 CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
@@ -100,6 +119,45 @@ CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
     "rope_back": _each(_rope),
     "cont": _rows(1),
     "cpy": _rows(1),
+    "view_back": _each(
+        lambda r, n: [
+            _call((r, n), to=(r, n), shape=(r, n), strides=(n, 1), offset=0),
+            _call((r, n), to=(r, n), shape=(r, n), strides=(0, 1), offset=0),
+        ]
+    ),
+    "pad": _each(lambda r, n: [_call((r, n), to=(r, n), before=(0, 0), after=(0, 0))]),
+    "concat": _each(lambda r, n: [_call((r, n), (0, n), to=(r, n), axis=0), _call((0, n), (r, n), to=(r, n), axis=0)]),
+    "acc": _each(
+        lambda r, n: [_call((r, n), (r, n), to=(r, n), starts=(0, 0)), _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1))]
+    ),
+    "set": _each(
+        lambda r, n: [_call((r, n), (r, n), to=(r, n), starts=(0, 0)), _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1))]
+    ),
+    "full": _each(lambda r, n: [_call(to=(r, n), value=0.5)]),
+    "gather": _each(lambda r, n: [_call((r, n), (r, n), to=(r, n), indices=(1,), axis=-1)]),
+    "scatter": _each(lambda r, n: [_call((r, n), (r, n), to=(r, n), indices=(1,), axis=-1, length=n)]),
+    "sum_axes": _each(lambda r, n: [_call((r, n), to=(1, n), axes=(0,)), _call((1, n), to=(1, n), axes=(0,))]),
+    "mean": _each(lambda r, n: [_call((r, n), to=(1, n), axes=(0,)), _call((1, n), to=(1, n), axes=(0,))]),
+    "argmax": _each(lambda r, n: [_call((r, n), to=(r,), axis=-1, gives="i32")]),
+    "count_equal": _each(lambda r, n: [_call((r, n), (r, n), to=(1,), indices=(0, 1), gives="i32")]),
+    "im2col": _each(_columns),
+    "im2col_back": _each(_columns_back),
+    "avg_pool": _each(lambda r, n: [_call(x, to=x, **_ONE) for x in _images(r, n)]),
+    "avg_pool_back": _each(lambda r, n: [_call(x, to=x, shape=x, **_ONE) for x in _images(r, n)]),
+    "pool_index": _each(lambda r, n: [_call(x, to=x, gives="i32", **_ONE) for x in _images(r, n)]),
+    "attention": _each(
+        lambda r, n: [
+            _call((2, r, n), (1, 3, n), (1, 3, n), (r, 3), to=(2, r, n), scale=0.3),
+            _call((1, r, n), (1, r, n), (1, r, n), to=(1, r, n), scale=0.3),
+        ]
+    ),
+    "attention_back": _each(lambda r, n: [_call((2, r, n), (2, r, n), (1, 3, n), (1, 3, n), to=(2 * n * (r + 3),), scale=0.3)]),
+    "uniform": _each(lambda r, n: [_call((1,), to=(r, n), indices=(0,), salt=1)]),
+    "dropout": _each(lambda r, n: [_call((r, n), (1,), to=(r, n), indices=(1,), p=0.3, salt=1)]),
+    "cast": _each(lambda r, n: [_call((r, n), to=(r, n), dtype=dtype, gives=dtype) for dtype in ("bf16", "f16")]),
+    "all_finite": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
+    "unscale": _each(lambda r, n: [_call((r, n), (1,), to=(r, n)), _call((1,), (1,), to=(1,))]),
+    "mean_squared_error": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
     "silu": _rows(1),
     "silu_back": _rows(2),
     "swiglu": _rows(2),

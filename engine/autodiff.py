@@ -1,113 +1,254 @@
-"""Reverse-mode derivatives that extend the graph: backward nodes are ordinary nodes, appended after the forward ones.
+"""Derivatives that extend the graph: what they add are ordinary nodes, appended after those there are.
 
-The construction is ggml's (`ggml_build_backward_expand`), so that order, sharing and hence memory plans are the same:
+Reverse mode (`backward`) is ggml's construction (`ggml_build_backward_expand`), so that order, sharing and hence memory plans are the same:
 
 * *Needs a gradient* propagates forward: a parameter asked for does; a node does if a source does, except through an argument
   that is `constant` in its rule. Only what needs gradients is built.
-* Forward nodes are walked in reverse order; for each argument, left to right, the rule builds one contribution.
-* The first contribution to a gradient *is* the gradient, without a copy: two tensors may share one gradient tensor (both operands
-  of `add`), and a parameter may share its gradient with the upstream tensor. Further ones are `add(gradient, contribution)`.
-* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; the host resets it.
-* The seed is an input of shape [1] that the host writes each run: 1.0 for plain gradients.
+* Nodes are walked in reverse order by `engine.ops.pullback`, which says how contributions are built and summed. Two tensors may share
+  one gradient tensor (both operands of `add`), and a parameter may share its gradient with the upstream tensor.
+* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; `reset` says what the host
+  writes to start a window, `keeping` what it skips within one.
+* The seed of a loss is an input of shape [1] that the host writes each run: 1.0 for plain gradients. Several losses share it, and so
+  sum. Outputs of any shape take seeds of their own (`seeds`).
+* A graph may be differentiated again and again: a later pass sees the nodes of the earlier ones, so gradients of gradients need no
+  rule of their own, only rules for the ops that the first pass is made of.
+* With `checkpoints`, backward reads only these of the forward values, and computes the others again from them, segment by segment.
+
+Forward mode (`jvp`) uses the same rules: a vector-Jacobian product is linear in its vector, and its own transpose is the Jacobian-vector
+product (Townsend 2017, "A new trick for calculating Jacobian vector products"; Bradbury et al., JAX, `linear_transpose`).
 
 What this module does not see: kernels, buffers, data. Time is linear in the number of nodes; nothing recurses.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
+from engine.ops.pullback import Image, needing, pull
+from engine.ops.rule import FLOATS
 
 SEED = "loss_grad"
-"""Name of the input that seeds the backward pass."""
+"""Name of the input that seeds the first backward pass; later passes number theirs: `loss_grad_2`."""
+
+STAND_INS = "again"
+"""First part of the names of what gradient checkpointing computes again."""
 
 
 def backward(
     graph: Graph,
-    loss: Tensor,
+    loss: Tensor | Iterable[Tensor],
     *,
     parameters: Iterable[Tensor] | None = None,
     seed: Tensor | None = None,
+    seeds: Mapping[Tensor, Tensor] | None = None,
     accumulate: bool = False,
+    checkpoints: Iterable[Tensor] | None = None,
 ) -> dict[Tensor, Tensor]:
-    """Append the derivative of `loss` (shape [1]) and return parameter -> gradient tensor, in the order of `parameters`.
+    """Append the derivative of the losses' sum and return parameter -> gradient tensor, in the order of `parameters`.
 
     Args:
-        graph: the graph of `loss`; `loss` is expanded if it is not yet part of the order.
-        loss: what to differentiate.
-        parameters: tensors to differentiate by, any leafs; all trainable parameters by default.
-        seed: gradient of the loss; a new input `loss_grad` by default.
-        accumulate: add into state tensors that outlive the run instead of fresh memory.
+        graph: the graph of the losses, which are expanded if they are not yet part of the order.
+        loss: what to differentiate, or several; each of shape [1] unless it has a seed in `seeds`.
+        parameters: tensors to differentiate by, leafs or not; all trainable parameters by default.
+        seed: gradient of every loss without one in `seeds`, shape [1]; a new input `loss_grad` by default.
+        seeds: output -> its gradient, of its shape and dtype.
+        accumulate: add into state tensors that outlive the run instead of fresh memory; parameters must be leafs.
+        checkpoints: forward values that backward may read beside the leafs; all of them by default. What comes after the
+            last of them in order is not computed again.
 
     Raises:
-        EngineError: the loss is no scalar or reaches none of the parameters; an argument on the way has no rule; a forward
-            mutation would need a gradient.
+        EngineError: a loss is no scalar and has no seed, or they reach none of the parameters; an argument on the way has no rule;
+            a forward mutation would need a gradient.
     """
+    losses = (loss,) if isinstance(loss, Tensor) else tuple(loss)
     wanted = tuple(graph.trainable if parameters is None else parameters)
-    _check(graph, loss, wanted)
-    graph.expand(loss)
+    given = dict(seeds or {})
+    _check(graph, losses, given, wanted, accumulate=accumulate)
+    graph.expand(*losses)
     forward = tuple(graph.nodes)
-    needed = _needing(forward, wanted)
-    if loss not in needed:
-        raise EngineError(f"{loss} depends on none of the {len(wanted)} parameters asked for")
+    needed = needing(forward, wanted)
+    for end in losses:
+        if end not in needed:
+            raise EngineError(f"{end} depends on none of the {len(wanted)} parameters asked for{_blocked(forward, wanted, end)}")
+    image = None if checkpoints is None else _stand_ins(graph, forward, tuple(checkpoints))
     with graph.scope(stage="backward"):
-        start = graph.input(SEED, (1,), loss.dtype) if seed is None else seed
-        gradients: dict[Tensor, Tensor] = {loss: start}
+        gradients: dict[Tensor, Tensor] = {}
+        for end in dict.fromkeys(losses):
+            if end not in given and seed is None:
+                seed = graph.input(SEED if not graph.passes else f"{SEED}_{graph.passes + 1}", (1,), end.dtype)
+            gradients[end] = given[end] if end in given else _as(seed, end)
         accumulators = {p: graph.state(f"acc.{p.name}", p.shape, p.dtype, reset=True) for p in wanted if accumulate}
         gradients.update(accumulators)
-        parts: dict[Tensor, int] = {}
-        for node in reversed(forward):
-            if node not in needed or node not in gradients:
-                continue
-            for argument, source in zip(node.rule.arguments, node.sources, strict=False):
-                if source in needed and argument not in node.rule.constant:
-                    parts[source] = parts.get(source, 0) + 1
-                    with graph.scope(f"grad.{source.name}", layer=node.layer):
-                        gradient = _derivative(node, argument, source, gradients[node])
-                        if source in gradients:
-                            kind = "add_inplace" if source in accumulators else "add"
-                            gradient = graph.op(kind, gradients[source], gradient, name=f"sum_{parts[source]}")
-                    gradients[source] = gradient
-                    graph.expand(gradient)
-    unreached = next((p for p in wanted if p not in parts), None)
+        parts = pull(forward, needed, gradients, accumulators=accumulators, image=image, expand=graph.expand)
+    unreached = next((p for p in wanted if p not in parts and p not in losses), None)
     if unreached is not None:
-        raise EngineError(f"{loss} does not depend on {unreached}; it has no gradient")
+        names = ", ".join(map(str, losses))
+        raise EngineError(
+            f"{names} does not depend on {unreached}; it has no gradient{_blocked(forward, (unreached,), losses[0])}"
+        )
     found = {parameter: gradients[parameter] for parameter in wanted}
+    graph.expand(*found.values())
+    graph.passes += 1
+    graph.adjoints.update(gradients)
+    graph.accumulators.update(accumulators)
     graph.gradients.update(found)
     return found
 
 
-def _derivative(node: Tensor, argument: str, source: Tensor, grad: Tensor) -> Tensor:
-    rule = node.rule.derivatives.get(argument)
-    if rule is None:
-        raise EngineError(f"{node.kind} has no derivative for its argument {argument!r} (of {node} by {source})")
-    contribution = rule(node, grad)
-    if contribution.shape != source.shape:
-        raise EngineError(f"the derivative of {node.kind} for {argument!r} is {contribution}; {source} was to be matched")
-    return contribution
+def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Append, for each output, its derivative along `tangents` and return them: forward mode.
+
+    The transposed product is built but not expanded, so none of it runs unless a tangent needs it. A tangent is zero where an output
+    depends on nothing in `tangents`.
+
+    Args:
+        graph: the graph of the outputs.
+        outputs: what to differentiate, of any shape.
+        tangents: tensor, leaf or not -> direction of its shape and dtype.
+
+    Raises:
+        EngineError: a direction does not fit; an argument on the way, or one of the op that is its gradient, has no rule.
+    """
+    ends = tuple(dict.fromkeys(outputs))
+    for tensor, direction in tangents.items():
+        _matching("tangent", tensor, direction)
+    for end in ends:
+        _computed(end)
+    order = _history(ends)
+    needed = needing(order, tangents)
+    start = len(graph.tensors)
+    with graph.scope("jvp", stage="backward"):
+        vectors = {end: graph.op("full", shape=end.shape, dtype=end.dtype) for end in ends}
+        first: dict[Tensor, Tensor] = dict(vectors)
+        pull(order, needed, first)
+        linear = [tensor for tensor in graph.tensors[start:] if not tensor.is_leaf]
+        second: dict[Tensor, Tensor] = {}
+        for tensor, direction in tangents.items():
+            if tensor in first:
+                known = second.get(first[tensor])
+                second[first[tensor]] = direction if known is None else graph.op("add", known, direction)
+        pull(linear, needing(linear, vectors.values()), second)
+        found = tuple(second.get(vectors[end], vectors[end]) for end in ends)
+    graph.expand(*found)
+    return found
 
 
-def _check(graph: Graph, loss: Tensor, wanted: tuple[Tensor, ...]) -> None:
-    if loss.graph is not graph:
-        raise EngineError(f"{loss} belongs to graph {loss.graph.name!r}, not {graph.name!r}")
-    if loss.shape != (1,):
-        raise EngineError(f"{loss} must have shape (1,) to be differentiated; take sum of it")
-    if not wanted:
-        raise EngineError(f"graph {graph.name!r} has no trainable parameter to differentiate {loss} by")
-    if graph.gradients:
-        raise EngineError(f"graph {graph.name!r} has a backward pass already; build another graph")
-    for parameter in wanted:
-        if not parameter.is_leaf or parameter.dtype != loss.dtype:
-            raise EngineError(f"{parameter} is no leaf of dtype {loss.dtype}; only those have gradients to return")
+def get_grad(graph: Graph, tensor: Tensor) -> Tensor | None:
+    """Return the gradient of any tensor of the latest backward pass that reached it, None if none did."""
+    return graph.adjoints.get(tensor)
 
 
-def _needing(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> set[Tensor]:
-    needed = set(wanted)
-    for node in forward:
-        sources = zip(node.rule.arguments, node.sources, strict=False)
-        if not any(source in needed and argument not in node.rule.constant for argument, source in sources):
-            continue
+def get_grad_acc(graph: Graph, tensor: Tensor) -> Tensor | None:
+    """Return the state in which the gradient of `tensor` adds up over runs, None without `accumulate`."""
+    return graph.accumulators.get(tensor)
+
+
+def reset(graph: Graph, *, seed: float = 1.0) -> dict[str, Any]:
+    """Return what the host writes to start a window of accumulation: zeros into every accumulator, `seed` into every seed.
+
+    To be given to `Runtime.run` with the other inputs; runs within the window give the seeds alone and skip `keeping(graph)`.
+    """
+    dtypes = {"f32": np.float32, "f64": np.float64}
+    found = {acc.name: np.zeros(acc.shape, dtypes[acc.dtype]) for acc in graph.accumulators.values()}
+    for leaf in graph.leafs:
+        if leaf.name == SEED or leaf.name.startswith(f"{SEED}_"):
+            found[leaf.name] = np.full(leaf.shape, seed, dtypes[leaf.dtype])
+    return found
+
+
+def keeping(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the accumulators: what a run within a window of accumulation skips."""
+    return tuple(acc.name for acc in graph.accumulators.values())
+
+
+def _as(seed: Tensor | None, end: Tensor) -> Tensor:
+    """Return the seed in the dtype of `end`."""
+    assert seed is not None
+    return seed if seed.dtype == end.dtype else seed.graph.op("cast", seed, dtype=end.dtype)
+
+
+def _history(ends: Iterable[Tensor]) -> list[Tensor]:
+    """Return the nodes that `ends` are made of, sources first, whether or not they are expanded."""
+    seen: set[Tensor] = set()
+    stack = list(ends)
+    while stack:
+        tensor = stack.pop()
+        if tensor not in seen and not tensor.is_leaf:
+            seen.add(tensor)
+            stack.extend(tensor.sources)
+    return sorted(seen, key=lambda tensor: tensor.index)
+
+
+def _stand_ins(graph: Graph, forward: tuple[Tensor, ...], checkpoints: tuple[Tensor, ...]) -> Image:
+    """Return what gradient checkpointing puts in place of each forward node.
+
+    Every node up to the last checkpoint is made once more, out of what its sources are read as: a checkpoint, a leaf, or a mutation (which
+    cannot happen twice) as itself, any other node as its twin. Rules get the twin, also of a checkpoint, for they look at sources. Only what
+    backward reads will run.
+    """
+    place = {node: position for position, node in enumerate(forward)}
+    for tensor in checkpoints:
+        if tensor not in place:
+            raise EngineError(f"checkpoint {tensor} is no node that {graph!r} runs")
+    last = max((place[tensor] for tensor in checkpoints), default=len(forward))
+    kept = set(checkpoints)
+    read: dict[Tensor, Tensor] = {}
+    twins: dict[Tensor, Tensor] = {}
+    for node in forward[: last + 1]:
         if node.rule.mutates is not None:
-            raise EngineError(f"{node.kind} changes {node.storage} in place and needs a gradient; use an op that does not")
-        needed.add(node)
-    return needed
+            continue
+        with graph.scope(STAND_INS, layer=node.layer, stage="backward"):
+            sources = (read.get(source, source) for source in node.sources)
+            twins[node] = graph.op(str(node.kind), *sources, name=node.name, **node.params)
+        if node not in kept:
+            read[node] = twins[node]
+    return lambda node: twins.get(node, node)
+
+
+def _blocked(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...], end: Tensor) -> str:
+    """Return what cuts the way from `wanted` to `end`, for a message; empty if there is no way at all."""
+    reach: set[Tensor] = set(wanted)
+    cuts: list[str] = []
+    for node in forward:
+        for argument, source in zip(node.rule.arguments, node.sources, strict=False):
+            if source in reach:
+                reach.add(node)
+                if argument in node.rule.constant:
+                    cuts.append(f"{node.kind} ({argument!r})")
+    return f": no gradient flows through {', '.join(dict.fromkeys(cuts))}" if cuts and end in reach else ""
+
+
+def _check(
+    graph: Graph, losses: tuple[Tensor, ...], seeds: Mapping[Tensor, Tensor], wanted: tuple[Tensor, ...], *, accumulate: bool
+) -> None:
+    if not losses:
+        raise EngineError(f"graph {graph.name!r} is given no loss to differentiate")
+    for end in losses:
+        if end.graph is not graph:
+            raise EngineError(f"{end} belongs to graph {end.graph.name!r}, not {graph.name!r}")
+        if end not in seeds and end.shape != (1,):
+            raise EngineError(f"{end} must have shape (1,) to be differentiated; take sum of it, or give its gradient in seeds")
+        _computed(end)
+    for end, seed in seeds.items():
+        if end not in losses:
+            raise EngineError(f"seeds names {end}, which is none of the losses")
+        _matching("seed", end, seed)
+    if not wanted:
+        raise EngineError(f"graph {graph.name!r} has no trainable parameter to differentiate {losses[0]} by")
+    for parameter in wanted:
+        _computed(parameter)
+        if accumulate and not parameter.is_leaf:
+            raise EngineError(f"{parameter} is no leaf; only the gradients of leafs add up over runs")
+
+
+def _computed(tensor: Tensor) -> None:
+    if tensor.dtype not in FLOATS:
+        raise EngineError(f"{tensor} is none of {', '.join(FLOATS)}; only those are differentiated")
+
+
+def _matching(what: str, tensor: Tensor, given: Tensor) -> None:
+    if given.shape != tensor.shape or given.dtype != tensor.dtype:
+        raise EngineError(f"{what} {given} does not fit {tensor}: shape and dtype must agree")

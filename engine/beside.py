@@ -26,9 +26,9 @@ from engine.differential import HostRun, same_bits, tap
 from engine.explore import run_in
 from engine.gaps import Gap, gap_of
 from engine.lower import Lowered
-from engine.precision import is_wide
 from engine.rounding import Nature, bound, nature, worst
 from engine.runtime import Observer, Runtime
+from engine.widening import is_wide
 
 Array = NDArray[Any]
 

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from allocsim.evidence import Origin
 from allocsim.model import HOST_WRITE, VIEW
 from engine.gaps import gap_of
-from engine.precision import widened
 from engine.rounding import Difference, bound, nature
 from engine.runtime import Runtime
+from engine.widening import widened
 
 Array = NDArray[Any]
 
@@ -55,7 +55,7 @@ def origins(
     """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
 
     `order` names every step in the order in which both are to run; the list's by default. `truth` is the program in float64, with every
-    buffer apart (`engine.precision`); it gets the same data.
+    buffer apart (`engine.widening`); it gets the same data.
     """
     found: list[Origin] = []
     kinds = _kinds(planned)

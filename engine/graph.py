@@ -28,8 +28,8 @@ from allocsim.layout import contiguous_strides, same_layout
 from allocsim.model import Role
 from engine.ops import OPS, REQUIRED, Rule
 
-ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4}
-"""The dtypes of the engine."""
+ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
+"""The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -116,7 +116,13 @@ class Graph:
         self.nodes: list[Tensor] = []
         """Nodes reached, in execution order."""
         self.gradients: dict[Tensor, Tensor] = {}
-        """Parameter -> its gradient, as `engine.autodiff.backward` left it."""
+        """Parameter -> its gradient, as the latest backward pass that was asked for it left it."""
+        self.adjoints: dict[Tensor, Tensor] = {}
+        """Every tensor a backward pass reached -> its gradient."""
+        self.accumulators: dict[Tensor, Tensor] = {}
+        """Parameter -> the state its gradient adds up in."""
+        self.passes = 0
+        """Backward passes so far."""
         self._reached: set[Tensor] = set()
         self._names: set[str] = set()
         self._repeats: dict[str, int] = {}

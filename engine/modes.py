@@ -7,7 +7,7 @@ own. After every run of the reference its memory still holds all it made, since 
 compared while it runs, where it stands: every result of every op, bit by bit, and by how much where bits differ. Nothing is added to any
 plan for that, and nothing is kept but the rows. What the reference overwrites by itself (a state mutated twice) is copied out when made.
 
-The *truth* is the program in float64 (`engine.precision`), apart too. With it each difference is rounding or corruption
+The *truth* is the program in float64 (`engine.widening`), apart too. With it each difference is rounding or corruption
 (`engine.rounding`). A side in float64 is compared with the truth instead of the reference; the truth's own course shows the reference's
 error against it: how large rounding is here.
 
@@ -39,9 +39,9 @@ from allocsim.model import OWN, Plan
 from engine.beside import Found, Kept, Row, Scale, Watch, remaining, row_of, run, shown
 from engine.differential import HostRun, origins
 from engine.lower import Lowered
-from engine.precision import is_wide, widened
 from engine.rounding import Nature, worst
 from engine.runtime import Runtime
+from engine.widening import is_wide, widened
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]

@@ -1,110 +1,91 @@
-"""The same program in float64 throughout: another program with larger buffers, and the same ops on the same values.
+"""Mixed precision: values stored in 16 bits, sums and weights kept in float32, and a loss scaled so that small gradients survive.
 
-    wide = in_float64(lowered)
-    Runtime(wide, find("reference").plan(wide.program), parameters=widened(parameters)).run(widened(inputs))
+    h = precision.stored(h, "bf16")                        # the value a 16-bit tensor can hold, and the gradient rounded alike
+    grads = backward(graph, loss)                          # the host writes the scale into `loss_grad`
+    scale = graph.input("scale", (1,))
+    safe = precision.unscaled(graph, grads, scale)         # gradients of the unscaled loss, and one flag for all
+    hyper = precision.guarded(hyper, neutral, safe.finite) # a step with an infinity changes nothing
+    scaler = scaler.after(finite=bool(out[safe.finite.name][0]))
 
-Every value of a float dtype becomes f64 and its buffer, strides and offset grow alike; whole numbers stay what they are. Values, ops, streams,
-waits and kernels keep their index, so the value of one program is that of the other: what D compares. Data is widened exactly; constants of
-kernels (eps, scales) are rounded to the dtype of the operands by the kernels themselves, so they differ by that rounding too.
+The master copy of a weight is the trainable float32 parameter itself; what the forward pass uses is `stored(w, dtype)`, a 16-bit tensor and
+its cast back. Casts are explicit nodes: their memory is planned like any other, and the chain rule goes through them (Micikevicius et al.
+2018, arXiv:1710.03740). What backward keeps of a forward value is what its rules read, the float32 side of the cast; to keep the 16-bit side
+alone, make it a checkpoint (`engine.autodiff.backward`, `checkpoints`): then the cast back is done again where it is needed.
 
-Invariants: alignments and arenas stay. A buffer holds values of one item size (ModelError by the model itself otherwise).
-
-Complexity: O(columns) and O(tensors).
-
-What this module does not see: kernels. All of `engine.kernels` take f64.
+What this module does not see: kernels, data, optimisers beyond their hyper-parameters.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 from allocsim.errors import EngineError
-from allocsim.model import DTYPE_CODES, DTYPES, Program
 from engine.graph import Graph, Tensor
-from engine.lower import Lowered
-
-Array = NDArray[Any]
-
-FLOATS: Final = frozenset({"f32", "f16", "bf16"})
-"""The dtypes that become `WIDE`."""
-
-WIDE: Final = "f64"
 
 
-def in_float64(lowered: Lowered) -> Lowered:
-    """Return the lowered graph with every float in f64, on the kernels chosen before.
+def stored(x: Tensor, dtype: str) -> Tensor:
+    """Return `x` rounded to what a tensor of `dtype` (f16 or bf16) holds, in the dtype of `x`; its source is that tensor."""
+    return x.graph.op("cast", x.graph.op("cast", x, dtype=dtype), dtype=x.dtype)
 
-    Raises EngineError for a buffer that holds both floats that grow and something that does not. Its plans are other plans: make them for
-    the program returned.
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unscaled:
+    """Gradients of the loss itself, and whether they are fit for use."""
+
+    gradients: Mapping[Tensor, Tensor]
+    """Parameter -> gradient / scale; 0 where that is not finite."""
+    finite: Tensor
+    """[1]: 1 if every element of every gradient was finite, else 0."""
+
+
+def unscaled(graph: Graph, gradients: Mapping[Tensor, Tensor], scale: Tensor) -> Unscaled:
+    """Append the division of all gradients by `scale` [1], and one flag for all of them.
+
+    Raises EngineError if there are none.
     """
-    made: dict[Tensor, Tensor] = {}
-    graph = Graph(lowered.graph.name)
-    for tensor in lowered.graph.tensors:
-        grown = _growth(tensor.dtype)
-        made[tensor] = replace(
-            tensor,
-            graph=graph,
-            dtype=WIDE if tensor.dtype in FLOATS else tensor.dtype,
-            strides=tuple(stride * grown for stride in tensor.strides),
-            offset=tensor.offset * grown,
-            root=None if tensor.root is None else made[tensor.root],
-            sources=tuple(made[source] for source in tensor.sources),
-            params={name: WIDE if name == "dtype" and value in FLOATS else value for name, value in tensor.params.items()},
-        )
-    graph.tensors.extend(made.values())
-    graph.leafs.extend(made[tensor] for tensor in lowered.graph.leafs)
-    graph.nodes.extend(made[tensor] for tensor in lowered.graph.nodes)
-    graph.gradients.update((made[leaf], made[gradient]) for leaf, gradient in lowered.graph.gradients.items())
-    return replace(
-        lowered,
-        graph=graph,
-        program=_program(lowered.program),
-        value_of={made[tensor]: value for tensor, value in lowered.value_of.items()},
-        step_of={made[tensor]: step for tensor, step in lowered.step_of.items()},
-        tensors=tuple(made[tensor] for tensor in lowered.tensors),
-        reads=tuple(made[tensor] for tensor in lowered.reads),
-    )
+    if not gradients:
+        raise EngineError(f"graph {graph.name!r} has no gradients to unscale")
+    with graph.scope("unscaled", stage="update"):
+        found = {p: graph.op("unscale", g, scale, name=p.name) for p, g in gradients.items()}
+        flags = [graph.op("all_finite", g) for g in dict.fromkeys(gradients.values())]
+        finite = flags[0]
+        for flag in flags[1:]:
+            finite = graph.op("mul", finite, flag)
+    graph.expand(finite, *found.values())
+    return Unscaled(gradients=found, finite=finite)
 
 
-def is_wide(lowered: Lowered) -> bool:
-    """Return whether any value is in float64."""
-    return bool((lowered.program.values.dtype == DTYPE_CODES[WIDE]).any())
+def guarded(hyper: Tensor, neutral: Tensor, finite: Tensor) -> Tensor:
+    """Return `hyper` where `finite` is 1 and `neutral` where it is 0, as one tensor for an optimiser's step.
+
+    `neutral` holds the hyper-parameters with which the step changes nothing when all gradients are 0: (0, 0) for `opt_step_sgd`; for
+    momenta, decay rates of 1.
+    """
+    choice = hyper.graph.op("repeat", finite, shape=hyper.shape)
+    return hyper.graph.op("where", choice, hyper, neutral)
 
 
-def widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays with every float as float64, exactly; others as they are."""
-    return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossScale:
+    """The scale of the loss between steps: halved after a step that overflowed, doubled after `interval` that did not."""
 
+    value: float = 2.0**16
+    factor: float = 2.0
+    interval: int = 2000
+    """Steps without an overflow before the scale grows."""
+    good: int = 0
+    """Steps without an overflow since it last changed."""
+    least: float = 1.0
+    most: float = 2.0**24
 
-def _growth(dtype: str) -> int:
-    sizes = dict(DTYPES)
-    return sizes[WIDE] // sizes[dtype] if dtype in FLOATS else 1
+    def __post_init__(self) -> None:
+        """Raise EngineError unless the numbers make sense."""
+        if not 0 < self.least <= self.value <= self.most or self.factor <= 1 or self.interval < 1:
+            raise EngineError(f"{self}: 0 < least <= value <= most, factor > 1 and interval >= 1 are needed")
 
-
-def _program(program: Program) -> Program:
-    values, buffers = program.values, program.buffers
-    by_code = np.array([_growth(name) for name, _ in DTYPES], dtype=np.int64)
-    grown = by_code[values.dtype]
-    factor = np.zeros(len(buffers), dtype=np.int64)
-    np.maximum.at(factor, values.buffer, grown)
-    mixed = np.flatnonzero(factor[values.buffer] != grown)
-    if mixed.size:
-        value = values[int(mixed[0])]
-        raise EngineError(f"value {value.name!r} is {value.dtype} in a buffer that also holds floats of another size")
-    codes = np.where(np.isin(values.dtype, [DTYPE_CODES[name] for name in FLOATS]), DTYPE_CODES[WIDE], values.dtype)
-    return replace(
-        program,
-        buffers=replace(buffers, nbytes=buffers.nbytes * np.maximum(factor, 1)),
-        values=replace(
-            values,
-            dtype=codes.astype(np.int8),
-            offset=values.offset * grown,
-            strides=values.strides * np.repeat(grown, np.diff(values.dim_starts)),
-        ),
-    )
-
-
-__all__ = ["in_float64", "is_wide", "widened"]
+    def after(self, *, finite: bool) -> "LossScale":
+        """Return the scale for the step after one whose gradients were finite, or were not."""
+        if not finite:
+            return replace(self, value=max(self.value / self.factor, self.least), good=0)
+        if self.good + 1 < self.interval:
+            return replace(self, good=self.good + 1)
+        return replace(self, value=min(self.value * self.factor, self.most), good=0)

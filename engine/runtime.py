@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +46,8 @@ NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "i32": np.dtype(np.int32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
 }
 """numpy's dtype for each of the engine's."""
 

@@ -27,7 +27,7 @@ from allocsim.errors import ModelError, PlannerError, UnknownNameError
 from allocsim.model import VIEW, Bools, Plan, Program
 from engine.lower import Lowered
 from engine.modes import EXECUTORS, Course, Side, compare
-from engine.precision import widened
+from engine.widening import widened
 
 if TYPE_CHECKING:
     from repro.run import _Bench as Bench

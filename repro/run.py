@@ -40,9 +40,9 @@ from engine.differential import HostRun, compare, origins, same_bits, tap
 from engine.explore import run_in, spread
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
-from engine.precision import in_float64
 from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
+from engine.widening import in_float64
 from repro import modes, training
 from repro.scenario import Scenario, repaired
 from repro.waits import Waits, waits_that_cure

@@ -8,6 +8,7 @@ the two differ, the contract of the op (`engine.ops`) decides.
 """
 
 import math
+from math import prod
 
 import autograd.numpy as np
 import numpy as plain  # noqa: ICN001 - np is autograd's here
@@ -21,6 +22,14 @@ def erf(x):
 
 
 defvjp(erf, lambda _ans, x: lambda g: g * 2 / plain.sqrt(plain.pi) * np.exp(-(x**2)))
+
+
+@primitive
+def through(hard, soft):
+    return hard
+
+
+defvjp(through, None, lambda _ans, hard, soft: lambda g: g)
 
 
 def tile_to(b, shape):
@@ -90,8 +99,114 @@ def get_rows_back(dy, ids, *, rows):
     return hot @ dy
 
 
+def view_back(dy, *, shape, strides, offset=0):
+    index = np.ravel(view(plain.arange(prod(shape)), shape=dy.shape, strides=strides, offset=offset)).astype(int)
+    hot = plain.arange(prod(shape))[:, None] == index[None, :]
+    return np.reshape(hot @ np.ravel(dy), shape)
+
+
+def slice_of(x, *, starts, lengths):
+    return x[tuple(slice(s, s + n) for s, n in zip(starts, lengths, strict=True))]
+
+
+def pad(x, *, before, after, value=0.0):
+    return np.pad(x, tuple(zip(before, after, strict=True)), mode="constant", constant_values=value)
+
+
+def in_window(a, b, starts):
+    """Return b in zeros shaped like a, and ones where it lies."""
+    after = [n - s - m for n, s, m in zip(a.shape, starts, b.shape, strict=True)]
+    return pad(b, before=starts, after=after), pad(plain.ones(b.shape), before=starts, after=after)
+
+
+def gather(x, ids, *, axis=-1):
+    axis %= ids.ndim
+    hot = plain.eye(x.shape[axis])[ids]  # [.., ids, .., n]
+    turned = np.expand_dims(np.swapaxes(x, axis, -1), -2)
+    return np.swapaxes(np.sum(plain.swapaxes(hot, axis, -2) * turned, axis=-1), axis, -1)
+
+
+def scatter(dy, ids, *, length, axis=-1):
+    axis %= ids.ndim
+    hot = plain.swapaxes(plain.eye(length)[ids], axis, -2)
+    return np.swapaxes(np.sum(hot * np.expand_dims(np.swapaxes(dy, axis, -1), -1), axis=-2), axis, -1)
+
+
+def over(function):
+    def reduced(x, *, axes=None, keepdims=False):
+        axes = tuple(range(x.ndim)) if axes is None else axes
+        out = function(x, axis=axes, keepdims=keepdims)
+        return out if out.ndim else np.reshape(out, (1,))
+
+    return reduced
+
+
+def windows(x, *, kernel, stride=(1, 1), padding=(0, 0), dilation=(1, 1), border=0.0):
+    """Return the elements of each window: [N, C, OH, OW, KH, KW]."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), mode="constant", constant_values=border)
+    oh, ow = ((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True))
+    rows = (plain.arange(oh) * stride[0])[:, None] + plain.arange(kernel[0]) * dilation[0]
+    columns = (plain.arange(ow) * stride[1])[:, None] + plain.arange(kernel[1]) * dilation[1]
+    return x[:, :, rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def im2col(x, **params):
+    found = np.transpose(windows(x, **params), (0, 2, 3, 1, 4, 5))
+    return np.reshape(found, (*found.shape[:3], prod(found.shape[3:])))
+
+
+def pool_index(x, *, kernel, stride=(1, 1), padding=(0, 0)):
+    params = {"kernel": kernel, "stride": stride, "padding": padding}
+    seen = windows(x, **params, border=-plain.inf)
+    place = plain.arange(x.shape[2] * x.shape[3]).reshape(1, 1, *x.shape[2:])
+    places = windows(place, **params, border=-1)
+    best = plain.argmax(seen.reshape(*seen.shape[:4], -1), axis=-1)
+    places = plain.broadcast_to(places, seen.shape).reshape(*seen.shape[:4], -1)
+    return plain.take_along_axis(places, best[..., None], -1)[..., 0].astype(plain.int32)
+
+
+def draws(seed, salt, count):
+    """Return the uniform numbers, from the words of Philox2x32-10 and MurmurHash3 with Python's whole numbers."""
+    word, wide = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+    mixed = (seed & word) | (salt & word) << 32
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed = (mixed ^ mixed >> 33) * factor & wide
+    first = (mixed ^ mixed >> 33) & word
+    found = []
+    for position in range(count):
+        low, high, key = position & word, position >> 32, first
+        for _ in range(10):
+            product = low * 0xD256D193
+            low, high = (product >> 32) ^ key ^ high, product & word
+            key = key + 0x9E3779B9 & word
+        found.append(((high << 32 | low) >> 41) * 2.0**-23 + 2.0**-24)
+    return plain.array(found)
+
+
+def dropout(x, seed, *, p, salt=0):
+    kept = (draws(int(seed[0]), salt, prod(x.shape)) >= p).reshape(x.shape)
+    return x * (kept / (1 - p) if p < 1 else 0.0)
+
+
 def cross_entropy(logits, labels):
     return np.reshape(-np.sum(labels * log_soft_max(logits)) / len(logits), (1,))
+
+
+def transpose_of(forward, shape_of):
+    """Return the adjoint of a linear function: the vector-Jacobian product HIPS autograd finds at zero, linear in `dy` itself."""
+
+    def back(dy, **params):
+        shape, given = shape_of(params)
+        # the Jacobian as a matrix, column by column: slow, and nothing to get wrong
+        units = plain.eye(prod(shape)).reshape(-1, *shape)
+        matrix = plain.stack([plain.ravel(forward(unit, **given)) for unit in units], axis=-1)
+        return np.reshape(matrix.T @ np.ravel(dy), shape)
+
+    return back
+
+
+def image_shape(params):
+    return params["shape"], {name: value for name, value in params.items() if name != "shape"}
 
 
 MEANING = {
@@ -145,6 +260,30 @@ MEANING = {
     "get_rows_back": get_rows_back,
     "cross_entropy_loss": cross_entropy,
     "add_inplace": lambda acc, g: acc + g,
+    "view_back": view_back,
+    "slice": slice_of,
+    "pad": pad,
+    "concat": lambda a, b, axis=0: np.concatenate([a, b], axis=axis),
+    "acc": lambda a, b, starts: a + in_window(a, b, starts)[0],
+    "set": lambda a, b, starts: a * (1 - in_window(a, b, starts)[1]) + in_window(a, b, starts)[0],
+    "gather": gather,
+    "scatter": scatter,
+    "straight_through": through,
+    "full": lambda shape, value=0.0, dtype="f32": plain.full(shape, value),
+    "sum_axes": over(np.sum),
+    "mean": over(np.mean),
+    "argmax": lambda x, axis=-1: plain.atleast_1d(plain.argmax(x, axis=axis)).astype(plain.int32),
+    "count_equal": lambda a, b: plain.array([(a == b).sum()], plain.int32),
+    "im2col": im2col,
+    "im2col_back": transpose_of(im2col, image_shape),
+    "avg_pool": lambda x, **params: np.mean(windows(x, **params), axis=(-2, -1)),
+    "avg_pool_back": transpose_of(lambda x, **params: np.mean(windows(x, **params), axis=(-2, -1)), image_shape),
+    "pool_index": pool_index,
+    "uniform": lambda seed, shape, salt=0, dtype="f32": draws(int(seed[0]), salt, prod(shape)).reshape(shape),
+    "dropout": dropout,
+    "all_finite": lambda x: plain.array([plain.isfinite(x).all() * 1.0]),
+    "unscale": lambda g, scale: plain.where(plain.isfinite(g / scale), g / scale, 0.0),
+    "mean_squared_error": lambda prediction, target: np.reshape(np.mean((prediction - target) ** 2), (1,)),
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,
     "adamw_m": lambda m, g, beta: m * beta[0] + g * (1 - beta[0]),
     "adamw_v": lambda v, g, beta: v * beta[0] + g * g * (1 - beta[0]),
@@ -152,17 +291,56 @@ MEANING = {
 }
 
 
-def adjoint(kind, argument):
-    """Return the backward op of `kind` for one argument: the vector-Jacobian product HIPS autograd finds."""
+MEANING |= {
+    "silu_back": lambda dy, x: dy * (1 / (1 + np.exp(-x))) * (1 + x * (1 - 1 / (1 + np.exp(-x)))),
+    "gelu_back": lambda dy, x: dy * slope_of_gelu(x),
+    "gelu_erf_back": lambda dy, x: dy * (0.5 * (1 + erf(x / plain.sqrt(2))) + x * np.exp(-(x**2) / 2) / plain.sqrt(2 * plain.pi)),
+    "clamp_back": lambda dy, x, low, high: np.where((x >= low) & (x <= high), dy, 0.0),
+    "rms_norm_back": lambda dy, x, eps: norm_back(dy, x, eps, centred=False),
+    "norm_back": lambda dy, x, eps: norm_back(dy, x, eps, centred=True),
+    "soft_max_back": lambda dy, y, scale=1.0: (dy - np.sum(dy * y, axis=-1, keepdims=True)) * y * scale,
+    "log_soft_max_back": lambda dy, y: dy - np.exp(y) * np.sum(dy, axis=-1, keepdims=True),
+    "cross_entropy_loss_back": lambda g, logits, labels: (
+        (soft_max(logits) * np.sum(labels, axis=-1, keepdims=True) - labels) * g / len(logits)
+    ),
+}
+"""The backward ops, written out, so that they can be differentiated again."""
 
-    def back(dy, *arrays, **params):
-        def dotted(x):
-            given = [*arrays[:argument], x, *arrays[argument + 1 :]]
-            return np.sum(MEANING[kind](*given, **params) * dy)
 
-        return grad(dotted)(arrays[argument])
+def attention(q, k, v, mask=None, *, scale):
+    return soft_max(q @ swap(grouped(k, q)), mask, scale=scale) @ grouped(v, q)
 
-    return back
+
+def ungrouped(x, like):
+    """Sum the batches of each group: the adjoint of `grouped`."""
+    split = [part for n, m in zip(like.shape[:-2], x.shape[:-2], strict=True) for part in (n, m // n)]
+    return np.reshape(np.sum(np.reshape(x, (*split, *x.shape[-2:])), axis=tuple(range(1, len(split), 2))), like.shape)
+
+
+def attention_back(grad, q, k, v, mask=None, *, scale):
+    wide_k, wide_v = grouped(k, q), grouped(v, q)
+    weights = soft_max(q @ swap(wide_k), mask, scale=scale)
+    dp = grad @ swap(wide_v)
+    ds = (dp - np.sum(dp * weights, axis=-1, keepdims=True)) * weights * scale
+    parts = (ds @ wide_k, ungrouped(swap(ds) @ q, k), ungrouped(swap(weights) @ grad, v))
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+MEANING |= {"attention": attention, "attention_back": attention_back}
+
+
+def slope_of_gelu(x):
+    c = plain.sqrt(2 / plain.pi)
+    th = np.tanh(c * (x + 0.044715 * x**3))
+    return 0.5 * (1 + th) + 0.5 * x * (1 - th**2) * c * (1 + 3 * 0.044715 * x**2)
+
+
+def norm_back(dy, x, eps, *, centred):
+    mean = lambda a: np.mean(a, axis=-1, keepdims=True)  # noqa: E731
+    c = x - mean(x) if centred else x
+    r = 1 / np.sqrt(mean(c * c) + eps)
+    level = dy - mean(dy) if centred else dy
+    return (level - c * r * r * mean(dy * c)) * r
 
 
 def interpret(graph, data):

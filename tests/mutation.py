@@ -118,7 +118,7 @@ def population() -> dict[tuple[str, int, int, str], tuple[Mutant, ...]]:
 
 def sample(count: int, seed: int, *, without: Iterable[str] = ()) -> list[Mutant]:
     """Draw `count` sites and a mutant of each; `without` leaves out files by name."""
-    rng = random.Random(seed)  # noqa: S311 - a sample
+    rng = random.Random(seed)
     left_out = set(without)
     sites = [site for site in population() if Path(site[0]).name not in left_out]
     return [_drawn(rng, population()[site]) for site in rng.sample(sites, min(count, len(sites)))]

@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,7 @@ def names() -> tuple[str, ...]:
 def corpus(count: int, seed: int, *, dumps: bool = True) -> list[Item]:
     """Return `count` generated programs, every fifth of them of 30 ops or so, and real ggml's graphs of two layers."""
     items = []
-    rng = random.Random(seed)  # noqa: S311 - examples
+    rng = random.Random(seed)
     actions = [*[name for name in ACTIONS if name != "whole"] * 2, *["compute"] * 18, *["download"] * 2]
     ways: tuple[dict[str, Any], ...] = ({}, {"pins": "nodes"}, {"own": []}, {"fixed": {0: 48}})
     for number in range(count):
@@ -187,7 +186,7 @@ class Nursery:
         outcome = Outcome(outcome="broken", said="ended before it was imported")
         with os.fdopen(read_end, "rb") as pipe, contextlib.suppress(EOFError, pickle.UnpicklingError):
             while True:
-                outcome = pickle.load(pipe)  # noqa: S301 - our own fork
+                outcome = pickle.load(pipe)
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if ended and outcome.outcome in {"same", "other plan"}:
             outcome.outcome, outcome.said = "endless", f"ended with {ended}"
@@ -282,17 +281,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def __init__(self, mutant: Mutant) -> None:
         self.mutant, self.source = mutant, mutant.source
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - a protocol
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != self.mutant.module:
             return None
         file = ROOT / self.mutant.path
         where = [str(file.parent)] if file.name == "__init__.py" else None
         return importlib.util.spec_from_file_location(fullname, file, loader=self, submodule_search_locations=where)
 
-    def is_package(self, fullname: str) -> bool:  # noqa: ARG002 - a protocol
+    def is_package(self, fullname: str) -> bool:
         return self.mutant.path.endswith("__init__.py")
 
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - a protocol
+    def get_source(self, fullname: str) -> str:
         return self.source
 
 
@@ -315,7 +314,7 @@ def _lines() -> Iterator[set[tuple[str, int]]]:
             found.add((frame.f_code.co_filename.removeprefix(root), frame.f_lineno))
         return local
 
-    def trace(frame: Any, event: str, _: Any) -> Any:  # noqa: ARG001 - a protocol
+    def trace(frame: Any, event: str, _: Any) -> Any:
         file = frame.f_code.co_filename
         found.add((file.removeprefix(root), frame.f_lineno))
         return local if file.startswith(folder) and ("/allocators/" in file or "/liveness" in file) else None
@@ -333,7 +332,12 @@ def users(module: str) -> frozenset[str]:
     """Return the planners whose code a module is part of: its importers in the shelf, transitively; all of them for what everyone imports."""
     if module == "allocsim.liveness":
         return frozenset({"liveness"})
-    everyone = {"allocsim.allocators", "allocsim.allocators.planner", "allocsim.allocators.constraints", "allocsim.allocators.compiling"}
+    everyone = {
+        "allocsim.allocators",
+        "allocsim.allocators.planner",
+        "allocsim.allocators.constraints",
+        "allocsim.allocators.compiling",
+    }
     if module in everyone:
         return frozenset(names())
     if module == "allocsim.allocators.strangers":

@@ -243,7 +243,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     if track:
         for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
-                return Node(array, laid, storage, recipe, sources, True)  # noqa: FBT003 - as above
+                return Node(array, laid, storage, recipe, sources, True)
     node = Node(array, laid, storage)
     if recipe.result is None and sources[0].rebased is None:
         node.rebased = None

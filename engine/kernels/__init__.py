@@ -18,7 +18,7 @@ import numpy as np
 
 from allocsim.errors import UnknownNameError
 from engine.kernels import elementwise as ew
-from engine.kernels import products, rowwise
+from engine.kernels import fused, indexed, moving, products, rowwise, windows
 from engine.kernels.binding import Bind, Call, Kernel
 
 __all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel"]
@@ -94,6 +94,31 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "rope_back": {"table": Kernel(bind=rowwise.bind_rope(-1.0), in_place=_FIRST)},
         "cont": {"numpy": Kernel(bind=ew.bind_copy)},
         "cpy": {"numpy": Kernel(bind=ew.bind_copy, note="the destination is the result; ggml counts it as a source and does not read it")},
+        "view_back": {"numpy": Kernel(bind=moving.bind_view_back)},
+        "pad": {"numpy": Kernel(bind=moving.bind_pad)},
+        "concat": {"numpy": Kernel(bind=moving.bind_concat)},
+        "acc": {"numpy": Kernel(bind=moving.bind_acc, note="ggml's ACC; not on its list")},
+        "set": {"numpy": Kernel(bind=moving.bind_set, note="ggml's SET; not on its list")},
+        "full": {"numpy": Kernel(bind=moving.bind_full)},
+        "gather": {"loop": Kernel(bind=indexed.bind_gather)},
+        "scatter": {"loop": Kernel(bind=indexed.bind_scatter)},
+        "sum_axes": {"numpy": Kernel(bind=moving.bind_sum_axes)},
+        "mean": {"numpy": Kernel(bind=moving.bind_mean)},
+        "argmax": {"loop": Kernel(bind=indexed.bind_argmax)},
+        "count_equal": {"loop": Kernel(bind=indexed.bind_count_equal)},
+        "im2col": {"numpy": Kernel(bind=windows.bind_im2col)},
+        "im2col_back": {"numpy": Kernel(bind=windows.bind_im2col_back)},
+        "avg_pool": {"numpy": Kernel(bind=windows.bind_avg_pool)},
+        "avg_pool_back": {"numpy": Kernel(bind=windows.bind_avg_pool_back)},
+        "pool_index": {"loop": Kernel(bind=indexed.bind_pool_index)},
+        "attention": {"blocks": Kernel(bind=fused.bind_attention)},
+        "attention_back": {"blocks": Kernel(bind=fused.bind_attention_back)},
+        "uniform": {"philox": Kernel(bind=indexed.bind_uniform)},
+        "dropout": {"philox": Kernel(bind=indexed.bind_dropout, in_place=_FIRST, note="ggml has none")},
+        "cast": {"numpy": Kernel(bind=moving.bind_cast)},
+        "all_finite": {"loop": Kernel(bind=indexed.bind_all_finite)},
+        "unscale": {"one_pass": Kernel(bind=indexed.bind_unscale, in_place=_FIRST, note="ggml has none")},
+        "mean_squared_error": {"blocks": Kernel(bind=indexed.bind_mean_squared_error)},
         "silu": {"one_pass": Kernel(bind=rowwise.bind_elements("silu"), in_place=_FIRST)},
         "silu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("silu_back"), in_place=_EVERY)},
         "swiglu": {"one_pass": Kernel(bind=rowwise.bind_elements("swiglu"), note="GLU is not on ggml's list")},

@@ -18,6 +18,7 @@ What this module does not see: graphs, plans, and what any kernel computes.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,14 @@ def in_turn(*calls: Call) -> None:
         function(*args)
 
 
+def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return uninitialised memory that begins at a multiple of 64 bytes, so that no kernel's bits hang on where numpy put it."""
+    nbytes = prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
 def dense_like(array: Array) -> Array:
-    """Return the array itself if it is C-contiguous, else uninitialised scratch of its shape and dtype."""
-    return array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+    """Return the array itself if it is C-contiguous, else scratch of its shape and dtype."""
+    return array if array.flags.c_contiguous else scratch(array.shape, array.dtype)

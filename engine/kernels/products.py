@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require
+from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, scratch
 
 
-def _blas_ready(matrix: Array) -> bool:
+def blas_ready(matrix: Array) -> bool:
     """Whether BLAS takes the last two axes as they are: one of unit stride, the other a whole number of elements, no overlap."""
     (rows, columns), (down, across), size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
     unit = (across == size and down >= columns * size and down % size == 0) or (
@@ -52,8 +52,8 @@ def bind_product(kind: str, *, inner_last: bool) -> Bind:
         fits = left.shape[-1] == right.shape[-2] and out.shape == (*batch, left.shape[-2], right.shape[-1])
         require(fits and a.dtype == b.dtype == out.dtype,
                 f"{kind}: {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)} give no {out.dtype}{list(out.shape)}")  # fmt: skip
-        sources = tuple(x if _blas_ready(x) else np.empty(x.shape, x.dtype) for x in (right, left))
-        target = out if out.strides[-1] == out.itemsize and _blas_ready(out) else np.empty(out.shape, out.dtype)
+        sources = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in (right, left))
+        target = out if out.strides[-1] == out.itemsize and blas_ready(out) else scratch(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
         product = np.matmul, (x, y, z)
         before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]

@@ -5,31 +5,58 @@ To add an op, add its `Rule` to the file of its family and its kernel to `engine
 
 from typing import Final
 
-from engine.ops import attention, elementwise, functions, layout, loss, matmul, norm, optim
+from engine.ops import (
+    attention,
+    elementwise,
+    functions,
+    fused,
+    layout,
+    loss,
+    matmul,
+    moving,
+    noise,
+    norm,
+    optim,
+    precision,
+    reduce,
+    windows,
+)
 from engine.ops.rule import REQUIRED, Layout, Rule
 
 OPS: Final[dict[str, Rule]] = {
-    rule.kind: rule for family in (elementwise, functions, norm, matmul, layout, attention, loss, optim) for rule in family.RULES
+    rule.kind: rule
+    for family in (
+        elementwise,
+        functions,
+        norm,
+        matmul,
+        layout,
+        moving,
+        reduce,
+        windows,
+        attention,
+        fused,
+        noise,
+        precision,
+        loss,
+        optim,
+    )
+    for rule in family.RULES
 }
 """Kind -> rule."""
 
 NON_DIFFERENTIABLE: Final = frozenset(
     {
-        "silu_back",
         "sgn",
         "step",
-        "gelu_back",
-        "gelu_erf_back",
-        "clamp_back",
-        "norm_back",
-        "log_soft_max_back",
-        "rms_norm_back",
-        "out_prod",
-        "cpy",
-        "get_rows_back",
-        "rope_back",
-        "soft_max_back",
-        "cross_entropy_loss_back",
+        "full",
+        "stop_gradient",
+        "argmax",
+        "count_equal",
+        "pool_index",
+        "uniform",
+        "all_finite",
+        "unscale",
         "add_inplace",
         "opt_step_sgd",
         "adamw_m",

@@ -9,6 +9,8 @@
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
+from engine.ops.layout import contiguous
+from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, indices, like, repeats_into
 
 if TYPE_CHECKING:
@@ -55,6 +57,25 @@ def _soft_max(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=x.shape, dtype=floating(*sources))
 
 
+def _get_rows_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("get_rows", contiguous(grad), node.sources[1])
+
+
+def _rope_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("rope", grad, node.sources[1], **node.params)
+
+
+def _soft_max_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    """The Jacobian diag(y) - y y^T is symmetric."""
+    return node.graph.op("soft_max_back", grad, node.sources[1], scale=node.params["scale"])
+
+
+def _soft_max_back_parts(node: "Tensor", dy: "Tensor", y: "Tensor") -> "Tensor":
+    graph = node.graph
+    dot = graph.op("sum_axes", graph.op("mul", dy, y), axes=-1, keepdims=True)
+    return graph.op("scale", graph.op("mul", graph.op("sub", dy, dot), y), s=node.params["scale"])
+
+
 def _get_rows_table(node: "Tensor", grad: "Tensor") -> "Tensor":
     table, ids = node.sources
     return node.graph.op("get_rows_back", grad, ids, rows=table.shape[0])
@@ -83,6 +104,7 @@ RULES = (
         arguments=("dy", "ids"),
         params={"rows": REQUIRED},
         shape=_get_rows_back,
+        derivatives={"dy": _get_rows_back_dy},
         constant=frozenset({"ids"}),
     ),
     Rule(
@@ -93,7 +115,14 @@ RULES = (
         derivatives={"x": _rope_x},
         constant=frozenset({"pos"}),
     ),
-    Rule(kind="rope_back", arguments=("x", "pos"), params=_ROPE_PARAMS, shape=_rope, constant=frozenset({"pos"})),
+    Rule(
+        kind="rope_back",
+        arguments=("x", "pos"),
+        params=_ROPE_PARAMS,
+        shape=_rope,
+        derivatives={"x": _rope_back_x},
+        constant=frozenset({"pos"}),
+    ),
     Rule(
         kind="soft_max",
         arguments=("x", "mask"),
@@ -103,5 +132,11 @@ RULES = (
         derivatives={"x": _soft_max_x},
         constant=frozenset({"mask"}),
     ),
-    Rule(kind="soft_max_back", arguments=("dy", "y"), params={"scale": 1.0}, shape=like()),
+    Rule(
+        kind="soft_max_back",
+        arguments=("dy", "y"),
+        params={"scale": 1.0},
+        shape=like(),
+        derivatives={"dy": _soft_max_back_dy, "y": by_parts("y", _soft_max_back_parts)},
+    ),
 )

@@ -6,6 +6,7 @@ Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operand
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
+from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, like, repeats_into, same_shape
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ def _silu_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("silu_back", grad, node.sources[0])
 
 
+def _silu_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("silu_back", grad, node.sources[1])
+
+
+def _silu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+    """Return dy * (s + x s (1 - s)) with s = sigmoid(x)."""
+    graph = node.graph
+    s = graph.op("sigmoid", x)
+    bent = graph.op("mul", x, graph.op("sub", s, graph.op("sqr", s)))
+    return graph.op("mul", dy, graph.op("add", s, bent))
+
+
 def _swiglu_gate(node: "Tensor", grad: "Tensor") -> "Tensor":
     gate, up = node.sources
     return node.graph.op("silu_back", node.graph.op("mul", grad, up), gate)
@@ -105,7 +118,12 @@ RULES = (
     Rule(kind="mul", arguments=("a", "b"), shape=broadcast, derivatives={"a": _mul_a, "b": _mul_b}),
     Rule(kind="scale", arguments=("x",), params={"s": REQUIRED}, shape=like(), derivatives={"x": _scale_x}),
     Rule(kind="silu", arguments=("x",), shape=like(), derivatives={"x": _silu_x}),
-    Rule(kind="silu_back", arguments=("dy", "x"), shape=like()),
+    Rule(
+        kind="silu_back",
+        arguments=("dy", "x"),
+        shape=like(),
+        derivatives={"dy": _silu_back_dy, "x": by_parts("x", _silu_back_parts)},
+    ),
     Rule(kind="swiglu", arguments=("gate", "up"), shape=like(), derivatives={"gate": _swiglu_gate, "up": _swiglu_up}),
     Rule(kind="repeat", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat, derivatives={"x": _repeat_x}),
     Rule(kind="repeat_back", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat_back, derivatives={"x": _repeat_back_x}),

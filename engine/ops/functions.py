@@ -15,10 +15,12 @@ Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has.
 that is exact, so they can be differentiated again; `gelu_back` and `gelu_erf_back` are ops of their own.
 """
 
+from math import pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast, unbroadcast
+from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, like, same_shape
 
 if TYPE_CHECKING:
@@ -80,6 +82,34 @@ def _tanh_x(node: "Tensor", grad: "Tensor") -> "Tensor":
 def _sigmoid_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     graph = node.graph
     return graph.op("mul", grad, graph.op("sub", node, graph.op("sqr", node)))
+
+
+def _again(kind: str) -> "Derivative":
+    """Return the rule for the gradient argument of a `_back` op that multiplies it element by element."""
+
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op(kind, grad, node.sources[1], **node.params)
+
+    return rule
+
+
+def _gelu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+    """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k = 2 sqrt(2 / pi)."""
+    op, k, c = node.graph.op, 2 * sqrt(2 / pi), 0.044715
+    cube = op("mul", op("sqr", x), x)
+    s = op("sigmoid", op("scale", op("add", x, op("scale", cube, s=c)), s=k))
+    inner = op("scale", op("add", x, op("scale", cube, s=3 * c)), s=k)
+    bent = op("mul", inner, op("sub", s, op("sqr", s)))
+    return op("mul", dy, op("add", s, bent))
+
+
+def _gelu_erf_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    """Return grad * dy * (Phi + x phi)', which is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi)."""
+    op, (dy, x) = node.graph.op, node.sources
+    square = op("sqr", x)
+    density = op("scale", op("exp", op("scale", square, s=-0.5)), s=1 / sqrt(2 * pi))
+    bend = op("sub", op("scale", density, s=2.0), op("mul", density, square))
+    return op("mul", op("mul", grad, dy), bend)
 
 
 def _clamp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
@@ -174,10 +204,27 @@ _LIMITS = {"low": REQUIRED, "high": REQUIRED}
 
 RULES = (
     *(_unary(kind, derivative) for kind, derivative in UNARY.items()),
-    Rule(kind="gelu_back", arguments=("dy", "x"), shape=like()),
-    Rule(kind="gelu_erf_back", arguments=("dy", "x"), shape=like()),
+    Rule(
+        kind="gelu_back",
+        arguments=("dy", "x"),
+        shape=like(),
+        derivatives={"dy": _again("gelu_back"), "x": by_parts("x", _gelu_back_parts)},
+    ),
+    Rule(
+        kind="gelu_erf_back",
+        arguments=("dy", "x"),
+        shape=like(),
+        derivatives={"dy": _again("gelu_erf_back"), "x": _gelu_erf_back_x},
+    ),
     Rule(kind="clamp", arguments=("x",), params=_LIMITS, shape=_bounds, derivatives={"x": _clamp_x}),
-    Rule(kind="clamp_back", arguments=("dy", "x"), params=_LIMITS, shape=_bounds),
+    Rule(
+        kind="clamp_back",
+        arguments=("dy", "x"),
+        params=_LIMITS,
+        shape=_bounds,
+        derivatives={"dy": _again("clamp_back")},
+        constant=frozenset({"x"}),
+    ),
     Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like(), derivatives={"x": _pow_x}),
     Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
     Rule(kind="maximum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)}),

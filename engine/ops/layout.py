@@ -1,15 +1,16 @@
 """Views and copies: reshape, permute, transpose, view, cont, cpy.
 
 A view has no kernel: its result is the bytes of its source. Axes are row-major (axis -1 varies fastest). `view` takes strides
-and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes. `cpy` writes over its destination,
-which it does not read.
+and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes. `view_back` is its adjoint: zeros of
+`shape`, and each element of its operand added where the view had found it. `cpy` writes over its destination, which it does not
+read; what it destroys there must be read by nobody, which no rule sees (a check of the program does).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from allocsim.layout import contiguous_strides, hull, overlaps_itself
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, elements
+from allocsim.layout import hull
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, elements, floating, per_axis
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -96,18 +97,34 @@ def _cont_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
 
+def _view_back(sources: Sources, params: dict[str, Any]) -> Layout:
+    (dy,) = sources
+    shape = params["shape"] = checked_shape(params["shape"])
+    steps = params["strides"] = per_axis(dy, "strides", params["strides"])
+    offset = params["offset"] = int(params["offset"])
+    low, high = hull(dy.shape, steps, offset, 1)
+    if high > low and (low < 0 or high > elements(shape)):
+        raise EngineError(f"elements [{low}, {high}) lie outside the {elements(shape)} of {shape}")
+    return Layout(shape=shape, dtype=floating(dy))
+
+
 def _view_x(node: "Tensor", grad: "Tensor") -> "Tensor":
-    """Copy the gradient into the viewed places of zeros shaped like the source (ggml: scale by 0, then acc)."""
-    graph, (x,) = node.graph, node.sources
-    if not x.contiguous or overlaps_itself(node.shape, node.strides, node.itemsize):
-        raise EngineError(
-            f"view has a derivative only where its source is contiguous and its elements do not overlap: {node} of {x}"
-        )
-    zeros = graph.op("scale", x, s=0.0)
-    places = graph.op("view", zeros, **node.params)
-    filled = graph.op("cpy", grad, places)
-    strides = contiguous_strides(x.shape, 1)
-    return graph.op("view", filled, shape=x.shape, strides=strides, offset=-int(node.params["offset"]))
+    """Add the gradient up in the viewed places of zeros shaped like the source (ggml: scale by 0, then acc)."""
+    (x,) = node.sources
+    if not x.contiguous:
+        raise EngineError(f"view has a derivative only where its source is contiguous; {x} is not, take cont of it: {node}")
+    strides, offset = node.params["strides"], node.params["offset"]
+    return node.graph.op("view_back", grad, shape=x.shape, strides=strides, offset=offset)
+
+
+def _view_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    strides, offset = node.params["strides"], node.params["offset"]
+    return node.graph.op("view", contiguous(grad), shape=node.sources[0].shape, strides=strides, offset=offset)
+
+
+def _cpy_src(node: "Tensor", grad: "Tensor") -> "Tensor":
+    source = node.sources[0]
+    return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
 
 RULES = (
@@ -123,5 +140,20 @@ RULES = (
         view=True,
     ),
     Rule(kind="cont", arguments=("x",), params={"shape": None}, shape=_cont, derivatives={"x": _cont_x}),
-    Rule(kind="cpy", arguments=("src", "dst"), shape=_cpy, mutates=1, unread=frozenset({"dst"})),
+    Rule(
+        kind="view_back",
+        arguments=("dy",),
+        params={"shape": REQUIRED, "strides": REQUIRED, "offset": 0},
+        shape=_view_back,
+        derivatives={"dy": _view_back_dy},
+    ),
+    Rule(
+        kind="cpy",
+        arguments=("src", "dst"),
+        shape=_cpy,
+        derivatives={"src": _cpy_src},
+        constant=frozenset({"dst"}),
+        mutates=1,
+        unread=frozenset({"dst"}),
+    ),
 )

@@ -1,9 +1,14 @@
-"""Cross entropy against soft labels: `mean over rows of -sum(labels * log_softmax(logits))`, both `[T, V]`, result `[1]`."""
+"""Losses, result `[1]`.
+
+* `cross_entropy_loss`: against soft labels, `mean over rows of -sum(labels * log_softmax(logits))`, both `[T, V]`.
+* `mean_squared_error`: `mean of (prediction - target)^2`, of any one shape.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, floating, same_shape
+from engine.ops.pullback import by_parts
+from engine.ops.rule import Layout, Rule, Sources, elements, floating, same_shape
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -31,7 +36,54 @@ def _loss_logits(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("cross_entropy_loss_back", grad, *node.sources)
 
 
+def _loss_labels(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph, logits = node.graph, node.sources[0]
+    share = graph.op("scale", grad, s=-1.0 / max(logits.shape[0], 1))
+    return graph.op("mul", graph.op("log_soft_max", logits), share)
+
+
+def _loss_back_parts(node: "Tensor", grad: "Tensor", logits: "Tensor", labels: "Tensor") -> "Tensor":
+    """Return (softmax(logits) * sum(labels) - labels) * grad / T."""
+    op = node.graph.op
+    weight = op("sum_axes", labels, axes=-1, keepdims=True)
+    apart = op("sub", op("mul", op("soft_max", logits), weight), labels)
+    return op("mul", apart, op("scale", grad, s=1.0 / max(logits.shape[0], 1)))
+
+
+def _squared(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    prediction, target = sources
+    same_shape(prediction, target)
+    return Layout(shape=(1,), dtype=floating(prediction, target))
+
+
+def _squared_prediction(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph, (prediction, target) = node.graph, node.sources
+    share = graph.op("scale", grad, s=2.0 / max(elements(prediction.shape), 1))
+    return graph.op("mul", graph.op("sub", prediction, target), share)
+
+
+def _squared_target(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("neg", _squared_prediction(node, grad))
+
+
 RULES = (
-    Rule(kind="cross_entropy_loss", arguments=("logits", "labels"), shape=_loss, derivatives={"logits": _loss_logits}),
-    Rule(kind="cross_entropy_loss_back", arguments=("grad", "logits", "labels"), shape=_loss_back),
+    Rule(
+        kind="mean_squared_error",
+        arguments=("prediction", "target"),
+        shape=_squared,
+        derivatives={"prediction": _squared_prediction, "target": _squared_target},
+    ),
+    Rule(
+        kind="cross_entropy_loss",
+        arguments=("logits", "labels"),
+        shape=_loss,
+        derivatives={"logits": _loss_logits, "labels": _loss_labels},
+    ),
+    Rule(
+        kind="cross_entropy_loss_back",
+        arguments=("grad", "logits", "labels"),
+        shape=_loss_back,
+        derivatives={name: by_parts(name, _loss_back_parts) for name in ("grad", "logits", "labels")},
+    ),
 )

@@ -49,6 +49,16 @@ def _mul_mat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("out_prod", node.sources[0], node.graph.op("transpose", grad))
 
 
+def _out_prod_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    a, b = node.sources
+    product = node.graph.op("mul_mat", node.graph.op("transpose", grad), b)
+    return product if product.shape == a.shape else sum_groups(product, a)
+
+
+def _out_prod_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("transpose", node.graph.op("mul_mat", node.sources[0], grad))
+
+
 def sum_groups(product: "Tensor", a: "Tensor") -> "Tensor":
     """Sum the batches of `product` that met one batch of `a`.
 
@@ -74,5 +84,5 @@ def sum_groups(product: "Tensor", a: "Tensor") -> "Tensor":
 
 RULES = (
     Rule(kind="mul_mat", arguments=("a", "b"), shape=_mul_mat, derivatives={"a": _mul_mat_a, "b": _mul_mat_b}),
-    Rule(kind="out_prod", arguments=("a", "b"), shape=_out_prod),
+    Rule(kind="out_prod", arguments=("a", "b"), shape=_out_prod, derivatives={"a": _out_prod_a, "b": _out_prod_b}),
 )

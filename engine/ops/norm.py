@@ -6,6 +6,7 @@
 
 from typing import TYPE_CHECKING
 
+from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, Rule, like
 
 if TYPE_CHECKING:
@@ -14,6 +15,45 @@ if TYPE_CHECKING:
 
 def _rms_norm_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("rms_norm_back", grad, node.sources[0], eps=node.params["eps"])
+
+
+def _rms_norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    """The Jacobian r I - r^3 / n x x^T is symmetric."""
+    return node.graph.op("rms_norm_back", grad, node.sources[1], eps=node.params["eps"])
+
+
+def _rms_norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+    """Return r (dy - x r^2 mean(x dy)) with r = (mean(x^2) + eps)^(-1/2)."""
+    op = node.graph.op
+    r = _inverse_root(node, op("mean", op("sqr", x), axes=-1, keepdims=True))
+    along = op("mul", op("mean", op("mul", x, dy), axes=-1, keepdims=True), op("sqr", r))
+    return op("mul", op("sub", dy, op("mul", x, along)), r)
+
+
+def _inverse_root(node: "Tensor", square: "Tensor") -> "Tensor":
+    eps = node.graph.op("full", shape=(1,), value=node.params["eps"], dtype=square.dtype)
+    return node.graph.op("pow", node.graph.op("add", square, eps), p=-0.5)
+
+
+def _norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    """The Jacobian r (I - 1/n - z z^T / n), z the result of norm, is symmetric."""
+    return node.graph.op("norm_back", grad, node.sources[1], eps=node.params["eps"])
+
+
+def _norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+    """Return r (dy - mean(dy) - c r^2 mean(dy c)) with c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)."""
+    op = node.graph.op
+    c = op("sub", x, op("mean", x, axes=-1, keepdims=True))
+    r = _inverse_root(node, op("mean", op("sqr", c), axes=-1, keepdims=True))
+    level = op("sub", dy, op("mean", dy, axes=-1, keepdims=True))
+    along = op("mul", op("mean", op("mul", dy, c), axes=-1, keepdims=True), op("sqr", r))
+    return op("mul", op("sub", level, op("mul", c, along)), r)
+
+
+def _log_soft_max_back_parts(node: "Tensor", dy: "Tensor", y: "Tensor") -> "Tensor":
+    """Return dy - exp(y) * sum(dy)."""
+    op = node.graph.op
+    return op("sub", dy, op("mul", op("exp", y), op("sum_axes", dy, axes=-1, keepdims=True)))
 
 
 def _norm_x(node: "Tensor", grad: "Tensor") -> "Tensor":
@@ -26,9 +66,26 @@ def _log_soft_max_x(node: "Tensor", grad: "Tensor") -> "Tensor":
 
 RULES = (
     Rule(kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like(), derivatives={"x": _rms_norm_x}),
-    Rule(kind="rms_norm_back", arguments=("dy", "x"), params={"eps": REQUIRED}, shape=like()),
+    Rule(
+        kind="rms_norm_back",
+        arguments=("dy", "x"),
+        params={"eps": REQUIRED},
+        shape=like(),
+        derivatives={"dy": _rms_norm_back_dy, "x": by_parts("x", _rms_norm_back_parts)},
+    ),
     Rule(kind="norm", arguments=("x",), params={"eps": REQUIRED}, shape=like(), derivatives={"x": _norm_x}),
-    Rule(kind="norm_back", arguments=("dy", "x"), params={"eps": REQUIRED}, shape=like()),
+    Rule(
+        kind="norm_back",
+        arguments=("dy", "x"),
+        params={"eps": REQUIRED},
+        shape=like(),
+        derivatives={"dy": _norm_back_dy, "x": by_parts("x", _norm_back_parts)},
+    ),
     Rule(kind="log_soft_max", arguments=("x",), shape=like(), derivatives={"x": _log_soft_max_x}),
-    Rule(kind="log_soft_max_back", arguments=("dy", "y"), shape=like()),
+    Rule(
+        kind="log_soft_max_back",
+        arguments=("dy", "y"),
+        shape=like(),
+        derivatives={name: by_parts(name, _log_soft_max_back_parts) for name in ("dy", "y")},
+    ),
 )

@@ -62,6 +62,10 @@ class Rule:
     """Position of the source in whose buffer the result is written, in the same layout."""
     unread: frozenset[str] = frozenset()
     """Arguments that order the op and give it memory but are not read: no operands of the kernel."""
+    prepare: "Callable[[Tensor, Tensor], Tensor] | None" = None
+    """(node, gradient of node) -> what the derivatives get in place of the gradient: work they share, built once a node."""
+    computes: str = ""
+    """One line for people: what the result is. Shown in docs/ops.md."""
 
 
 class _Required:
@@ -73,6 +77,10 @@ REQUIRED: Any = _Required()
 """Default of a parameter that has none."""
 
 FLOATS = ("f32", "f64")
+"""What is computed in."""
+
+STORED = ("f16", "bf16")
+"""What numbers are stored in: cast, viewed and moved, nothing else."""
 
 
 def floating(*sources: "Tensor") -> str:
@@ -81,6 +89,33 @@ def floating(*sources: "Tensor") -> str:
     if len(found) != 1 or not found <= set(FLOATS):
         raise EngineError(f"operands have dtypes {', '.join(s.dtype for s in sources)}; all must be f32 or all f64")
     return sources[0].dtype
+
+
+def axis_of(x: "Tensor", axis: Any) -> int:
+    """Return `axis` counted from the first; raise EngineError unless `x` has it."""
+    given, rank = int(axis), len(x.shape)
+    if not -rank <= given < rank:
+        raise EngineError(f"axis {axis} is none of the {rank} axes of {x}")
+    return given % rank
+
+
+def axes_of(x: "Tensor", axes: Any) -> tuple[int, ...]:
+    """Return distinct axes counted from the first, in order; None is all. Raise EngineError unless `x` has them."""
+    if axes is None:
+        return tuple(range(len(x.shape)))
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    found = tuple(sorted(axis_of(x, axis) for axis in given))
+    if len(set(found)) != len(found):
+        raise EngineError(f"axes {given} name an axis of {x} twice")
+    return found
+
+
+def per_axis(x: "Tensor", what: str, given: Any) -> tuple[int, ...]:
+    """Return one whole number for each axis of `x`; raise EngineError unless there are that many."""
+    found = tuple(int(n) for n in given)
+    if len(found) != len(x.shape):
+        raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")
+    return found
 
 
 def indices(source: "Tensor", length: int | None = None) -> None:

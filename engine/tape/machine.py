@@ -79,7 +79,7 @@ def _drive(_: Any, driver: Any, shared: Any, own: Any) -> Any:
 
 
 @_intrinsic
-def _inner(_: Any, function: Any, args: Any, dims: Any, steps: Any, data: Any) -> Any:  # noqa: PLR0917 - numpy's signature
+def _inner(_: Any, function: Any, args: Any, dims: Any, steps: Any, data: Any) -> Any:
     """Call the inner loop at an address."""
 
     def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:

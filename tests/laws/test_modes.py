@@ -14,8 +14,8 @@ from engine.kernels import KERNELS, Kernel
 from engine.lower import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 from engine.modes import Executor, Side, compare
-from engine.precision import in_float64, widened
 from engine.runtime import Runtime
+from engine.widening import in_float64, widened
 
 CONFIG = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8)
 STEPS = 3

@@ -174,8 +174,11 @@ def test_dtypes_do_not_mix(graph):
     x, y = graph.input("x", (2,)), graph.input("y", (2,), "f64")
     with pytest.raises(EngineError, match="f32, f64"):
         graph.op("add", x, y)
-    with pytest.raises(EngineError, match="f16"):
-        graph.input("z", (2,), "f16")
+    half = graph.input("half", (2,), "f16")
+    with pytest.raises(EngineError, match="all must be f32 or all f64"):
+        graph.op("exp", half)
+    with pytest.raises(EngineError, match="f8"):
+        graph.input("z", (2,), "f8")
 
 
 def test_unknown_ops_and_strangers_are_refused(graph):

@@ -1,0 +1,188 @@
+"""The numba kernels that look up, count and draw: indices, largest elements, flags, random numbers.
+
+Contract
+--------
+* Arrays are dense; one float dtype per call, float32 or float64; indices int32. Callers (`engine.kernels.indexed`) check shapes.
+* Aliasing. `dropout` and `unscale` read each element before they write that element, and round each by itself: vectors or not, the bits are
+  the same. No other kernel here may lie over an operand.
+* An index out of range makes a NaN, never a wild read or write. NaN counts as the largest of its row.
+* Random numbers are a function of (seed, salt, position) and nothing else: Philox2x32 with 10 rounds (Salmon et al. 2011, "Parallel random
+  numbers: as easy as 1, 2, 3"), the position as counter, seed and salt mixed into the key.
+
+A file of its own, for what numba's cache watches is the file: nothing compiled in `engine.kernels.compiled` is called from here.
+"""
+
+# ruff: noqa: PLR0124 - a value that is not itself is a NaN, and that is how compiled code sees it
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from engine.kernels.compiled import BLOCK, _kernel
+
+_inline: Any = numba.njit(error_model="numpy")
+_sum: Any = numba.njit(error_model="numpy", fastmath={"reassoc", "nsz"})
+
+
+# ------------------------------------------------------------------------------------------------------- rows and indices
+
+
+@_kernel
+def gather(x: Any, ids: Any, out: Any) -> None:
+    """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n); ids, out: (rows, m)."""
+    rows, n = x.shape
+    for row in range(rows):
+        for j in range(ids.shape[1]):
+            at = ids[row, j]
+            out[row, j] = x[row, at] if 0 <= at < n else np.nan
+
+
+@_kernel
+def scatter(dy: Any, ids: Any, out: Any) -> None:
+    """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order of j; an index out of range makes all of its row NaN."""
+    rows, n = out.shape
+    for row in range(rows):
+        wild = False
+        for i in range(n):
+            out[row, i] = 0
+        for j in range(ids.shape[1]):
+            at = ids[row, j]
+            if 0 <= at < n:
+                out[row, at] += dy[row, j]
+            else:
+                wild = True
+        if wild:
+            for i in range(n):
+                out[row, i] = np.nan
+
+
+@_kernel
+def argmax(x: Any, out: Any) -> None:
+    """Write out[r] = place of the first largest of row r, or of its first NaN. x: (rows, n); out: (rows,) int32."""
+    rows, n = x.shape
+    for row in range(rows):
+        best = 0
+        for i in range(1, n):
+            top = x[row, best]
+            if top == top and not x[row, i] <= top:
+                best = i
+        out[row] = best
+
+
+@_kernel
+def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None:
+    """Write the place h * W + w of the first largest (or first NaN) of each window. x: (planes, H, W); out: (planes, OH, OW) int32."""
+    planes, height, width = x.shape
+    for plane in range(planes):
+        for row in range(out.shape[1]):
+            for column in range(out.shape[2]):
+                top, left = row * stride[0] - padding[0], column * stride[1] - padding[1]
+                best = -1
+                value = x[plane, 0, 0]
+                for h in range(max(top, 0), min(top + kernel[0], height)):
+                    for w in range(max(left, 0), min(left + kernel[1], width)):
+                        seen = x[plane, h, w]
+                        if best < 0 or (value == value and not seen <= value):
+                            best, value = h * width + w, seen
+                out[plane, row, column] = best
+
+
+@_kernel
+def count_equal(a: Any, b: Any, out: Any) -> None:
+    """Write out[0] = in how many places a and b agree. a, b: (n,) int32; out: (1,) int32."""
+    count = 0
+    for i in range(a.size):
+        count += a[i] == b[i]
+    out[0] = count
+
+
+# ---------------------------------------------------------------------------------------------------------- flags, errors
+
+
+@_sum
+def _spoiled(x: Any) -> Any:
+    """Return 0, or NaN if an element is not finite."""
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i] * x.dtype.type(0)
+    return total
+
+
+@_kernel
+def all_finite(x: Any, out: Any) -> None:
+    """Write out[0] = 1 if every element is finite, else 0. x: (n,)."""
+    out[0] = 1 if _spoiled(x) == 0 else 0
+
+
+@_kernel
+def unscale(g: Any, scale: Any, out: Any) -> None:
+    """Write out = g / scale[0] where that is finite, 0 elsewhere. g, out: (n,); scale: (1,)."""
+    zero = g.dtype.type(0)
+    for i in range(g.size):
+        value = g[i] / scale[0]
+        out[i] = value if value - value == zero else zero
+
+
+@_sum
+def _squares(a: Any, b: Any) -> Any:
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        total += (a[i] - b[i]) * (a[i] - b[i])
+    return total
+
+
+@_kernel
+def mean_squared_error(prediction: Any, target: Any, out: Any) -> None:
+    """Write out[0] = mean of (prediction - target)**2; sums of blocks are added in float64. prediction, target: (n,)."""
+    total = 0.0
+    for start in range(0, prediction.size, BLOCK):
+        total += _squares(prediction[start : start + BLOCK], target[start : start + BLOCK])
+    out[0] = total / prediction.size
+
+
+# ---------------------------------------------------------------------------------------------------------- random numbers
+
+
+@_inline
+def _bits(key: Any, position: Any) -> Any:
+    """Return 64 random bits: Philox2x32-10 of the position under a 32-bit key."""
+    low, high = np.uint32(position & 0xFFFFFFFF), np.uint32(position >> 32)
+    for _ in range(10):
+        product = np.uint64(low) * np.uint64(0xD256D193)
+        low, high = np.uint32(np.uint32(product >> np.uint64(32)) ^ key ^ high), np.uint32(product & np.uint64(0xFFFFFFFF))
+        key = np.uint32(key + np.uint32(0x9E3779B9))
+    return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+
+
+@_inline
+def _key(seed: Any, salt: Any) -> Any:
+    """Return the key of a stream: seed and salt, mixed so that neighbours have nothing in common (the finaliser of MurmurHash3)."""
+    mixed = np.uint64(np.uint32(seed)) | (np.uint64(np.uint32(salt)) << np.uint64(32))
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return np.uint32((mixed ^ (mixed >> np.uint64(33))) & np.uint64(0xFFFFFFFF))
+
+
+@_inline
+def _uniform(key: Any, position: Any) -> Any:
+    """Return a number in (0, 1): 23 random bits and a half, which float32 holds exactly; so both dtypes draw the same numbers."""
+    return (np.float64(_bits(key, np.uint64(position)) >> np.uint64(41)) + 0.5) * 2.0**-23
+
+
+@_kernel
+def uniform(seed: Any, salt: Any, out: Any) -> None:
+    """Write random numbers in (0, 1). seed: (1,) int32; out: (n,)."""
+    key = _key(seed[0], salt)
+    for i in range(out.size):
+        out[i] = _uniform(key, i)
+
+
+@_kernel
+def dropout(x: Any, seed: Any, salt: Any, p: Any, keep: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
+    """Write out = x * keep where the uniform number of that place is at least p, 0 elsewhere; NaN stays. x, out: (n,)."""
+    key = _key(seed[0], salt)
+    zero = x.dtype.type(0)
+    for i in range(x.size):
+        value = x[i]
+        out[i] = value * keep if _uniform(key, i) >= p or value != value else zero

@@ -1,0 +1,101 @@
+"""Attention, bound: for each head and block of query rows two products and a softmax, forth; five and two, back.
+
+The scratch is `BLOCK_ROWS` x S elements (twice, back), taken when bound and shared by all heads; a plan does not see it. Products are numpy's
+BLAS, rows are those of `engine.kernels.compiled`. Sums over the heads of a group go head by head, then block by block, so bits depend on
+shapes alone. Operands without unit stride on a matrix axis are copied into scratch first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.kernels import rowwise
+from engine.kernels.binding import Array, Arrays, Call, dense_like, require, scratch
+from engine.kernels.moving import in_turn
+from engine.kernels.products import blas_ready
+
+BLOCK_ROWS = 64
+"""Query rows whose weights exist at a time."""
+
+
+def _heads(q: Array, k: Array) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield (batch index of q, batch index of k and v that it meets)."""
+    ratios = tuple(n // m if m else 1 for n, m in zip(q.shape[:-2], k.shape[:-2], strict=True))
+    for index in np.ndindex(q.shape[:-2]):
+        yield index, tuple(i // ratio for i, ratio in zip(index, ratios, strict=True))
+
+
+def _ready(*arrays: Array) -> tuple[Arrays, tuple[Call, ...]]:
+    """Return the arrays as BLAS takes them, and the copies that make them so."""
+    ready = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in arrays)
+    return ready, tuple((np.copyto, (y, x)) for x, y in zip(arrays, ready, strict=True) if x is not y)
+
+
+def _check(kind: str, q: Array, k: Array, v: Array, masks: list[Array]) -> Array:
+    fits = q.ndim == k.ndim == v.ndim >= 2 and q.shape[-1] == k.shape[-1] and k.shape[:-1] == v.shape[:-1]
+    require(fits and all(n % m == 0 for n, m in zip(q.shape[:-2], k.shape[:-2], strict=True) if m),
+            f"{kind}: {list(q.shape)}, {list(k.shape)} and {list(v.shape)} do not fit")  # fmt: skip
+    mask = masks[0] if masks else np.empty((0, k.shape[-2]), q.dtype)
+    require(not masks or mask.shape == (q.shape[-2], k.shape[-2]), f"{kind}: mask {list(mask.shape)}")
+    require(q.dtype == k.dtype == v.dtype == mask.dtype, f"{kind}: {q.dtype}, {k.dtype}, {v.dtype} and {mask.dtype} must agree")
+    return mask
+
+
+def _weights(q: Array, k: Array, mask: Array, scale: Any, scores: Array) -> tuple[Call, Call]:
+    return (np.matmul, (q, k.swapaxes(-1, -2), scores)), rowwise.call("soft_max", scores, mask, scale, scores)
+
+
+def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e]; params scale."""
+    (q, k, v, *masks), (out,) = operands, results
+    mask = _check("attention", q, k, v, masks)
+    require(out.shape == (*q.shape[:-1], v.shape[-1]) and out.dtype == q.dtype, f"attention: result {list(out.shape)}")
+    (q, k, v), copies = _ready(q, k, v)
+    dense, target = dense_like(mask), dense_like(out)
+    copies += () if dense is mask else ((np.copyto, (dense, mask)),)
+    scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
+    held = scratch((min(BLOCK_ROWS, rows), k.shape[-2]), q.dtype)
+    calls: list[Call] = []
+    for head, group in _heads(q, k):
+        for start in range(0, rows, BLOCK_ROWS):
+            block = slice(start, min(start + BLOCK_ROWS, rows))
+            scores = held[: block.stop - start]
+            calls += _weights(q[head][block], k[group], dense[block] if masks else dense, scale, scores)
+            calls.append((np.matmul, (scores, v[group], target[head][block])))
+    return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
+
+
+def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other; params scale."""
+    (grad, q, k, v, *masks), (out,) = operands, results
+    mask = _check("attention_back", q, k, v, masks)
+    sizes = [x.size for x in (q, k, v)]
+    require(
+        grad.shape == (*q.shape[:-1], v.shape[-1]) and out.shape == (sum(sizes),), f"attention_back: result {list(out.shape)}"
+    )
+    (grad, q, k, v), copies = _ready(grad, q, k, v)
+    dense, target = dense_like(mask), dense_like(out)
+    copies += () if dense is mask else ((np.copyto, (dense, mask)),)
+    flat = np.split(target, np.cumsum(sizes)[:-1])
+    dq, dk, dv = (part.reshape(x.shape) for part, x in zip(flat, (q, k, v), strict=True))
+    scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
+    size = (min(BLOCK_ROWS, rows), k.shape[-2])
+    held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
+    shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
+    calls: list[Call] = [(dk.fill, (0,)), (dv.fill, (0,))]
+    for head, group in _heads(q, k):
+        for start in range(0, rows, BLOCK_ROWS):
+            block = slice(start, min(start + BLOCK_ROWS, rows))
+            weights, ds = held[: block.stop - start], slopes[: block.stop - start]
+            calls += _weights(q[head][block], k[group], dense[block] if masks else dense, scale, weights)
+            calls += [
+                (np.matmul, (weights.T, grad[head][block], shares[1])),
+                (np.add, (dv[group], shares[1], dv[group])),
+                (np.matmul, (grad[head][block], v[group].swapaxes(-1, -2), ds)),
+                rowwise.call("soft_max_back", ds, weights, scale, ds),
+                (np.matmul, (ds, k[group], dq[head][block])),
+                (np.matmul, (ds.T, q[head][block], shares[0])),
+                (np.add, (dk[group], shares[0], dk[group])),
+            ]
+    return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

@@ -1,0 +1,96 @@
+"""Kernels of sliding windows: for each place inside a window, one numpy call over all windows at once.
+
+The views are made when bound; places that fall over the border are left out of them, so padding costs nothing. Sums go place by place, in
+row-major order of the window: bits do not depend on where arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements
+in each call. `pool_index` is compiled (`engine.kernels.compiled_indexed`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.kernels.binding import Array, Arrays, Call, require
+from engine.kernels.moving import in_turn
+
+
+def _places(params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int, int]) -> Iterator[tuple[int, int, Any, Any]]:
+    """Yield (i, j, windows, elements): which windows have their element (i, j) in the image, and which elements those are, as slices."""
+    dilation = params.get("dilation", (1, 1))
+    spans = [
+        [
+            _span(count, n, place * apart - pad, step)
+            for place in range(size)
+        ]
+        for size, step, pad, apart, n, count in zip(
+            params["kernel"], params["stride"], params["padding"], dilation, image[-2:], counts, strict=True
+        )
+    ]  # fmt: skip
+    for i, (rows, down) in enumerate(spans[0]):
+        for j, (columns, across) in enumerate(spans[1]):
+            yield i, j, (rows, columns), (down, across)
+
+
+def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
+    """Return the windows whose element lies in [0, n), and those elements; that of window w lies at first + w * step."""
+    low = max(0, -(first // step))
+    high = max(low, min(count, (n - 1 - first) // step + 1))
+    return slice(low, high), slice(first + low * step, first + (high - 1) * step + 1 if high > low else first + low * step, step)
+
+
+def _columns(params: Mapping[str, Any], columns: Array, image: Array) -> list[tuple[Array, Array]]:
+    """Return (view of columns, view of the image) for each place of a window, both [N, C, windows down, windows across]."""
+    kh, kw = params["kernel"]
+    images, oh, ow, width = columns.shape
+    require(
+        image.ndim == 4 and columns.dtype == image.dtype and images == image.shape[0] and width == image.shape[1] * kh * kw,
+        f"im2col: {columns.dtype}{list(columns.shape)} and {image.dtype}{list(image.shape)} do not fit kernel {(kh, kw)}",
+    )
+    split = columns.reshape((images, oh, ow, image.shape[1], kh, kw), copy=False).transpose(4, 5, 0, 3, 1, 2)
+    return [
+        (split[i, j][:, :, rows, across], image[:, :, down, right])
+        for i, j, (rows, across), (down, right) in _places(params, image.shape, (oh, ow))
+    ]
+
+
+def bind_im2col(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x[N, C, H, W] -> [N, OH, OW, C * KH * KW]; params kernel, stride, padding, dilation."""
+    (x,), (y,) = operands, results
+    pairs = _columns(params, y, x)
+    whole = all(place.shape[2:] == y.shape[1:3] for place, _ in pairs)
+    return in_turn(*(() if whole else ((y.fill, (0,)),)), *((np.copyto, pair) for pair in pairs))
+
+
+def bind_im2col_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind dy[N, OH, OW, C * KH * KW] -> [N, C, H, W]: each column added where it had come from."""
+    (dy,), (y,) = operands, results
+    return in_turn((y.fill, (0,)), *((np.add, (place, column, place)) for column, place in _columns(params, dy, y)))
+
+
+def _pooled(params: Mapping[str, Any], small: Array, image: Array) -> list[tuple[Array, Array]]:
+    require(
+        image.ndim == small.ndim == 4 and small.dtype == image.dtype and small.shape[:2] == image.shape[:2],
+        f"pooling: {small.dtype}{list(small.shape)} and {image.dtype}{list(image.shape)} do not fit",
+    )
+    return [
+        (small[:, :, rows, across], image[:, :, down, right])
+        for _, _, (rows, across), (down, right) in _places(params, image.shape, (small.shape[2], small.shape[3]))
+    ]
+
+
+def _share(params: Mapping[str, Any], y: Array) -> Call:
+    return np.multiply, (y, y.dtype.type(1.0 / (params["kernel"][0] * params["kernel"][1])), y)
+
+
+def bind_avg_pool(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x[N, C, H, W] -> [N, C, OH, OW]: sums of windows, times 1 / (KH * KW)."""
+    (x,), (y,) = operands, results
+    adds = ((np.add, (small, seen, small)) for small, seen in _pooled(params, y, x))
+    return in_turn((y.fill, (0,)), *adds, _share(params, y))
+
+
+def bind_avg_pool_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind dy[N, C, OH, OW] -> [N, C, H, W]: each share added to all elements of its window."""
+    (dy,), (y,) = operands, results
+    adds = ((np.add, (seen, small, seen)) for small, seen in _pooled(params, dy, y))
+    return in_turn((y.fill, (0,)), *adds, _share(params, y))

@@ -1,0 +1,96 @@
+"""Attention as one op beside its parts (`engine.compose.attention_by_parts`), with its backward.
+
+    attention(q[.., T, d], k[.., S, d], v[.., S, e], mask[T, S]) -> [.., T, e]     softmax(q k^T * scale + mask) v
+
+Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads), as in `mul_mat`. The weights, T x S
+for each head, exist a block of rows at a time, and backward computes them again (Dao et al. 2022, arXiv:2205.14135, without its
+streaming over S): that is the memory it saves.
+
+`attention_back(grad, q, k, v, mask)` is one vector, the gradients of q, k and v one after the other; what a rule returns is a view of
+its part. The three are computed together, since they share the weights.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.layout import contiguous
+from engine.ops.matmul import sum_groups
+from engine.ops.pullback import by_parts
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, batch_divides, elements, floating
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
+    params["scale"] = float(params["scale"])
+    q, k, v, *masks = sources
+    if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
+        raise EngineError(f"{q}, {k} and {v} must be [.., T, d], [.., S, d] and [.., S, e]")
+    if not batch_divides(k.shape, q.shape) or len(k.shape) != len(q.shape):
+        raise EngineError(f"the batch dimensions of {k} do not divide those of {q}")
+    wanted = (q.shape[-2], k.shape[-2])
+    for mask in masks:
+        if mask.shape != wanted:
+            raise EngineError(f"mask {mask} must have shape {wanted}")
+    return Layout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
+
+
+def _attention_back(sources: Sources, params: dict[str, Any]) -> Layout:
+    grad, *rest = sources
+    layout = _attention(tuple(rest), params)
+    if grad.shape != layout.shape:
+        raise EngineError(f"{grad} must have shape {layout.shape}")
+    return Layout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
+
+
+def _packed(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("attention_back", grad, *node.sources, scale=node.params["scale"])
+
+
+def _part(position: int) -> Any:
+    """Return the rule of one of q, k and v, which gets the packed vector in place of the gradient."""
+
+    def rule(node: "Tensor", packed: "Tensor") -> "Tensor":
+        sizes = [elements(x.shape) for x in node.sources[:3]]
+        part = node.graph.op("slice", packed, starts=(sum(sizes[:position]),), lengths=(sizes[position],))
+        return node.graph.op("reshape", part, shape=node.sources[position].shape)
+
+    return rule
+
+
+def _attention_back_parts(node: "Tensor", *sources: "Tensor") -> "Tensor":
+    op, scale = node.graph.op, node.params["scale"]
+    grad, q, k, v, *masks = sources
+    weights = op("soft_max", op("mul_mat", k, q), *masks, scale=scale)
+    scores = op("soft_max_back", op("mul_mat", v, grad), weights, scale=scale)
+    found = [op("out_prod", k, op("transpose", scores)), op("out_prod", q, scores), op("out_prod", grad, weights)]
+    shaped = [y if y.shape == x.shape else sum_groups(y, x) for y, x in zip(found, (q, k, v), strict=True)]
+    flat = [op("reshape", contiguous(y), shape=(elements(y.shape),)) for y in shaped]
+    return op("concat", op("concat", flat[0], flat[1]), flat[2])
+
+
+_MASK = frozenset({"mask"})
+_SCALE = {"scale": REQUIRED}
+
+RULES = (
+    Rule(
+        kind="attention",
+        arguments=("q", "k", "v", "mask"),
+        optional=1,
+        params=_SCALE,
+        shape=_attention,
+        derivatives={name: _part(position) for position, name in enumerate("qkv")},
+        prepare=_packed,
+        constant=_MASK,
+    ),
+    Rule(
+        kind="attention_back",
+        arguments=("grad", "q", "k", "v", "mask"),
+        optional=1,
+        params=_SCALE,
+        shape=_attention_back,
+        derivatives={name: by_parts(name, _attention_back_parts) for name in ("grad", "q", "k", "v")},
+        constant=_MASK,
+    ),
+)

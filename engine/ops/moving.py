@@ -1,0 +1,206 @@
+"""Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full; and two that only say where gradients go.
+
+* `slice`: a view of `lengths` elements from `starts` on, by axis. `pad`: `before` and `after` new elements of `value` by axis; each is
+  the other's adjoint.
+* `concat`: a then b along an axis (several: `engine.compose.concat`).
+* `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
+* `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree. `scatter`, its adjoint: zeros of `length`
+  along that axis, each element of dy added where its index points. An index out of range gives NaN.
+* `full`: one value everywhere.
+* `stop_gradient`: the bytes of x, through which no gradient flows. `straight_through`: the bytes of hard, and the gradient goes to soft
+  as if it had been the result (Bengio, Leonard and Courville 2013, arXiv:1308.3432).
+
+What is only moved may have any dtype; what is added must be floating.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.layout import contiguous
+from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, axis_of, checked_shape, floating, per_axis, same_shape
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    starts = params["starts"] = per_axis(x, "starts", params["starts"])
+    lengths = params["lengths"] = checked_shape(params["lengths"], "lengths")
+    per_axis(x, "lengths", lengths)
+    _inside(x, starts, lengths)
+    offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in lengths else 0
+    return Layout(shape=lengths, strides=x.strides, offset=offset, dtype=x.dtype)
+
+
+def _inside(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> None:
+    for axis, (start, length, n) in enumerate(zip(starts, lengths, x.shape, strict=True)):
+        if not 0 <= start <= n - length:
+            raise EngineError(f"[{start}, {start + length}) of axis {axis} lies outside {x}")
+
+
+def _pad(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    before, after = (per_axis(x, name, params[name]) for name in ("before", "after"))
+    if min((*before, *after)) < 0:
+        raise EngineError(f"before {before} and after {after} must not be negative; slice takes elements away")
+    params.update(before=before, after=after, value=float(params["value"]))
+    return Layout(shape=tuple(b + n + a for b, n, a in zip(before, x.shape, after, strict=True)), dtype=x.dtype)
+
+
+def _concat(sources: Sources, params: dict[str, Any]) -> Layout:
+    a, b = sources
+    axis = params["axis"] = axis_of(a, params["axis"])
+    fits = len(a.shape) == len(b.shape) and all(
+        n == m for i, (n, m) in enumerate(zip(a.shape, b.shape, strict=True)) if i != axis
+    )
+    if not fits or a.dtype != b.dtype:
+        raise EngineError(f"{a} and {b} must agree in dtype and in every axis but {axis}")
+    return Layout(shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype)
+
+
+def _window(sources: Sources, params: dict[str, Any]) -> Layout:
+    a, b = sources
+    starts = params["starts"] = per_axis(a, "starts", params["starts"])
+    if len(b.shape) != len(a.shape):
+        raise EngineError(f"{b} is no window of {a}: they differ in the number of axes")
+    _inside(a, starts, b.shape)
+    return Layout(shape=a.shape, dtype=floating(a, b))
+
+
+def _beside(x: "Tensor", ids: "Tensor", axis: int) -> None:
+    """Raise EngineError unless `ids` is i32 and agrees with `x` in all axes but one."""
+    fits = len(ids.shape) == len(x.shape) and all(
+        n == m for i, (n, m) in enumerate(zip(x.shape, ids.shape, strict=True)) if i != axis
+    )
+    if ids.dtype != "i32" or not fits:
+        raise EngineError(f"{ids} must be i32 and agree with {x} in every axis but {axis}")
+
+
+def _gather(sources: Sources, params: dict[str, Any]) -> Layout:
+    x, ids = sources
+    axis = params["axis"] = axis_of(x, params["axis"])
+    _beside(x, ids, axis)
+    return Layout(shape=ids.shape, dtype=floating(x))
+
+
+def _scatter(sources: Sources, params: dict[str, Any]) -> Layout:
+    dy, ids = sources
+    axis = params["axis"] = axis_of(dy, params["axis"])
+    length = params["length"] = int(params["length"])
+    if ids.dtype != "i32" or length < 0:
+        raise EngineError(f"{ids} must be i32 and length {length} not negative")
+    same_shape(dy, ids)
+    return Layout(shape=tuple(length if i == axis else n for i, n in enumerate(dy.shape)), dtype=floating(dy))
+
+
+def _full(sources: Sources, params: dict[str, Any]) -> Layout:
+    del sources
+    if params["dtype"] not in FLOATS:
+        raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
+    params["value"] = float(params["value"])
+    return Layout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
+
+
+def _same_bytes(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    x, *others = sources
+    for other in others:
+        same_shape(x, other)
+        if other.dtype != x.dtype:
+            raise EngineError(f"{x} and {other} must have one dtype")
+    return Layout(shape=x.shape, strides=x.strides, dtype=x.dtype)
+
+
+def cut(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> "Tensor":
+    """Return the slice of `x`, or `x` itself where that is all of it."""
+    return x if lengths == x.shape else x.graph.op("slice", x, starts=starts, lengths=lengths)
+
+
+def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    starts, shape = node.params["starts"], node.sources[0].shape
+    after = tuple(n - start - length for n, start, length in zip(shape, starts, node.shape, strict=True))
+    return node.graph.op("pad", grad, before=starts, after=after)
+
+
+def _pad_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return cut(grad, node.params["before"], node.sources[0].shape)
+
+
+def _concat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return cut(grad, (0,) * len(node.shape), node.sources[0].shape)
+
+
+def _concat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    a, b = node.sources
+    axis = node.params["axis"]
+    return cut(grad, tuple(a.shape[axis] if i == axis else 0 for i in range(len(a.shape))), b.shape)
+
+
+def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
+    del node
+    return grad
+
+
+def _window_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return cut(grad, node.params["starts"], node.sources[1].shape)
+
+
+def _set_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+    graph, b = node.graph, node.sources[1]
+    zeros = graph.op("full", shape=b.shape, value=0.0, dtype=b.dtype)
+    return graph.op("set", grad, zeros, starts=node.params["starts"])
+
+
+def _gather_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    x, ids = node.sources
+    axis = node.params["axis"]
+    return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
+
+
+def _scatter_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("gather", contiguous(grad), node.sources[1], axis=node.params["axis"])
+
+
+_IDS = frozenset({"ids"})
+
+RULES = (
+    Rule(
+        kind="slice",
+        arguments=("x",),
+        params={"starts": REQUIRED, "lengths": REQUIRED},
+        shape=_slice,
+        derivatives={"x": _slice_x},
+        view=True,
+    ),
+    Rule(
+        kind="pad",
+        arguments=("x",),
+        params={"before": REQUIRED, "after": REQUIRED, "value": 0.0},
+        shape=_pad,
+        derivatives={"x": _pad_x},
+    ),
+    Rule(kind="concat", arguments=("a", "b"), params={"axis": 0}, shape=_concat, derivatives={"a": _concat_a, "b": _concat_b}),
+    Rule(kind="acc", arguments=("a", "b"), params={"starts": REQUIRED}, shape=_window, derivatives={"a": _pass, "b": _window_b}),
+    Rule(kind="set", arguments=("a", "b"), params={"starts": REQUIRED}, shape=_window, derivatives={"a": _set_a, "b": _window_b}),
+    Rule(kind="gather", arguments=("x", "ids"), params={"axis": -1}, shape=_gather, derivatives={"x": _gather_x}, constant=_IDS),
+    Rule(
+        kind="scatter",
+        arguments=("dy", "ids"),
+        params={"length": REQUIRED, "axis": -1},
+        shape=_scatter,
+        derivatives={"dy": _scatter_dy},
+        constant=_IDS,
+    ),
+    Rule(kind="full", arguments=(), params={"shape": REQUIRED, "value": 0.0, "dtype": "f32"}, shape=_full),
+    Rule(kind="stop_gradient", arguments=("x",), shape=_same_bytes, constant=frozenset({"x"}), view=True),
+    Rule(
+        kind="straight_through",
+        arguments=("hard", "soft"),
+        shape=_same_bytes,
+        derivatives={"soft": _pass},
+        constant=frozenset({"hard"}),
+        view=True,
+        unread=frozenset({"soft"}),
+    ),
+)

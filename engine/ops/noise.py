@@ -1,0 +1,63 @@
+"""Random numbers that are functions of a seed: uniform numbers and dropout.
+
+The seed is an i32 tensor of shape [1], written by the host like any input; `salt` tells the ops of one graph apart. The same seed, salt
+and place give the same number, in either dtype and in every run: backward draws the mask of `dropout` again and stores none, and so does
+what gradient checkpointing computes twice.
+
+* `uniform`: numbers in (0, 1), never 0 or 1.
+* `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in x and its own adjoint.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, checked_shape, floating
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _seed(seed: "Tensor") -> None:
+    if seed.dtype != "i32" or seed.shape != (1,):
+        raise EngineError(f"seed {seed} must be i32 of shape (1,)")
+
+
+def _uniform(sources: Sources, params: dict[str, Any]) -> Layout:
+    _seed(sources[0])
+    if params["dtype"] not in FLOATS:
+        raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
+    shape = params["shape"] = checked_shape(params["shape"])
+    params["salt"] = int(params["salt"])
+    return Layout(shape=shape, dtype=params["dtype"])
+
+
+def _dropout(sources: Sources, params: dict[str, Any]) -> Layout:
+    x, seed = sources
+    _seed(seed)
+    params.update(p=float(params["p"]), salt=int(params["salt"]))
+    if not 0 <= params["p"] <= 1:
+        raise EngineError(f"p {params['p']} is no probability")
+    return Layout(shape=x.shape, dtype=floating(x))
+
+
+def _dropout_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("dropout", grad, node.sources[1], **node.params)
+
+
+RULES = (
+    Rule(
+        kind="uniform",
+        arguments=("seed",),
+        params={"shape": REQUIRED, "salt": 0, "dtype": "f32"},
+        shape=_uniform,
+        constant=frozenset({"seed"}),
+    ),
+    Rule(
+        kind="dropout",
+        arguments=("x", "seed"),
+        params={"p": REQUIRED, "salt": 0},
+        shape=_dropout,
+        derivatives={"x": _dropout_x},
+        constant=frozenset({"seed"}),
+    ),
+)

@@ -1,0 +1,48 @@
+"""Numbers in other formats, and what mixed precision needs beside them.
+
+* `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back. f16 and bf16 are storage: they are cast,
+  viewed and moved, and computed with only after a cast.
+* `all_finite`: [1], 1 if every element is finite, else 0. No gradient flows.
+* `unscale`: g / scale where that is finite, 0 elsewhere; scale is [1]. For gradients of a scaled loss, on their way to the optimiser; no
+  gradient flows.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import FLOATS, REQUIRED, STORED, Layout, Rule, Sources, floating
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+
+def _cast(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    known = (*FLOATS, *STORED)
+    if x.dtype not in known or params["dtype"] not in known:
+        raise EngineError(f"{x} to {params['dtype']!r}: both must be of {', '.join(known)}")
+    return Layout(shape=x.shape, dtype=params["dtype"])
+
+
+def _all_finite(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    return Layout(shape=(1,), dtype=floating(*sources))
+
+
+def _unscale(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    g, scale = sources
+    if scale.shape != (1,):
+        raise EngineError(f"scale {scale} must have shape (1,)")
+    return Layout(shape=g.shape, dtype=floating(g, scale))
+
+
+def _cast_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("cast", grad, dtype=node.sources[0].dtype)
+
+
+RULES = (
+    Rule(kind="cast", arguments=("x",), params={"dtype": REQUIRED}, shape=_cast, derivatives={"x": _cast_x}),
+    Rule(kind="all_finite", arguments=("x",), shape=_all_finite, constant=frozenset({"x"})),
+    Rule(kind="unscale", arguments=("g", "scale"), shape=_unscale, constant=frozenset({"g", "scale"})),
+)

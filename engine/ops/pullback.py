@@ -1,0 +1,127 @@
+"""The reverse walk itself: from gradients of some tensors to gradients of those they were made from, by the rules of the table.
+
+Conventions
+-----------
+* `order` holds nodes, sources before what is made of them. Nodes are walked in reverse; the arguments of each, left to right; the rule builds one
+  contribution for each argument that needs a gradient.
+* The first contribution to a gradient *is* the gradient, without a copy; further ones are `add(gradient, contribution)`, through a cast
+  to f32 and back where the dtype is one of storage only.
+* `image` says what stands for a node in the rules: itself, or the same value computed again (gradient checkpointing).
+
+It is the one walk there is: the backward pass (`engine.autodiff`), forward mode, and derivatives that are defined by the parts of an op
+(`by_parts`) all use it. What this module does not see: what runs, kernels, memory.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from allocsim.errors import EngineError
+from engine.ops.rule import FLOATS, Derivative
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+Image = Callable[["Tensor"], "Tensor"]
+Parts = Callable[..., "Tensor"]
+"""(node, *sources) -> the value of the node, built of simpler ops."""
+
+
+def needing(order: Iterable["Tensor"], wanted: Iterable["Tensor"]) -> set["Tensor"]:
+    """Return `wanted` and all nodes of `order` that a gradient must pass on its way there.
+
+    Raises EngineError if one of them is a mutation of something it reads: what it destroyed cannot be differentiated.
+    """
+    needed = set(wanted)
+    for node in order:
+        rule = node.rule
+        sources = zip(rule.arguments, node.sources, strict=False)
+        if not any(source in needed and argument not in rule.constant for argument, source in sources):
+            continue
+        if rule.mutates is not None and rule.arguments[rule.mutates] not in rule.unread:
+            raise EngineError(f"{node.kind} changes {node.storage} in place and needs a gradient; use an op that does not")
+        needed.add(node)
+    return needed
+
+
+def pull(
+    order: "Collection[Tensor]",
+    needed: "Collection[Tensor]",
+    gradients: "dict[Tensor, Tensor]",
+    *,
+    accumulators: "Collection[Tensor]" = (),
+    image: "Image | None" = None,
+    expand: "Callable[[Tensor], None] | None" = None,
+) -> "dict[Tensor, int]":
+    """Walk `order` backwards, adding to `gradients`; return how many contributions each tensor got.
+
+    Args:
+        order: nodes, sources first.
+        needed: tensors that get a gradient (see `needing`).
+        gradients: tensor -> its gradient so far; changed.
+        accumulators: tensors whose entry in `gradients` is a state that contributions are added into.
+        image: what stands for a node in the rules.
+        expand: called with each gradient as it grows.
+
+    Raises:
+        EngineError: an argument on the way has no rule, or its rule does not fit.
+    """
+    parts: dict[Tensor, int] = {}
+    for node in reversed(tuple(order)):
+        if node not in needed or node not in gradients:
+            continue
+        rule = node.rule
+        stand_in = node if image is None else image(node)
+        upstream = gradients[node]
+        if rule.prepare is not None:
+            with node.graph.scope(f"grad.{node.name}", layer=node.layer):
+                upstream = rule.prepare(stand_in, upstream)
+        for argument, source in zip(rule.arguments, node.sources, strict=False):
+            if source in needed and argument not in rule.constant:
+                parts[source] = parts.get(source, 0) + 1
+                with node.graph.scope(f"grad.{source.name}", layer=node.layer):
+                    gradient = _contribution(stand_in, argument, source, upstream)
+                    if source in gradients:
+                        kind = "add_inplace" if source in accumulators else "add"
+                        gradient = _sum(kind, gradients[source], gradient, f"sum_{parts[source]}")
+                gradients[source] = gradient
+                if expand is not None:
+                    expand(gradient)
+    return parts
+
+
+def by_parts(argument: str, parts: Parts) -> Derivative:
+    """Return the derivative for one argument that follows from the parts of the op.
+
+    `parts(node, *sources)` builds the value of the node out of simpler ops; their rules do the rest, to any order.
+    """
+
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        graph = node.graph
+        position = node.rule.arguments.index(argument)
+        source = node.sources[position]
+        start = len(graph.tensors)
+        probe = graph.op("permute", source, axes=tuple(range(len(source.shape))))
+        whole = parts(node, *node.sources[:position], probe, *node.sources[position + 1 :])
+        order = graph.tensors[start + 1 :]
+        gradients = {whole: grad}
+        pull(order, needing(order, [probe]), gradients)
+        return gradients[probe]
+
+    return rule
+
+
+def _contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor") -> "Tensor":
+    rule = node.rule.derivatives.get(argument)
+    if rule is None:
+        raise EngineError(f"{node.kind} has no derivative for its argument {argument!r} (of {node} by {source})")
+    contribution = rule(node, grad)
+    if contribution.shape != source.shape or contribution.dtype != source.dtype:
+        raise EngineError(f"the derivative of {node.kind} for {argument!r} is {contribution}; {source} was to be matched")
+    return contribution
+
+
+def _sum(kind: str, total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+    if total.dtype in FLOATS:
+        return total.graph.op(kind, total, more, name=name)
+    wide = (total.graph.op("cast", x, dtype="f32") for x in (total, more))
+    return total.graph.op("cast", total.graph.op("add", *wide, name=name), dtype=total.dtype)

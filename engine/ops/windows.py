@@ -1,0 +1,112 @@
+"""Windows that slide over images: the columns of a convolution, and pooling.
+
+Images are x[N, C, H, W]. A window has lengths `kernel` (KH, KW), moves by `stride`, and may reach `padding` elements over the border, where
+there are zeros (`im2col`) or nothing (pooling: the mean divides by KH * KW all the same, the maximum ignores them). `dilation` is the
+distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) // SH + 1 windows down, and OW likewise across.
+
+* `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`, its adjoint, adds columns up into
+  [N, C, H, W]. A convolution is `im2col` and a matrix product (`engine.compose.conv2d`).
+* `avg_pool`, `avg_pool_back`: means of windows -> [N, C, OH, OW], and the adjoint.
+* `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals, i32 [N, C, OH, OW]. A window of
+  NaN has its first NaN. No gradient flows; maximum pooling gathers by it (`engine.compose.max_pool2d`).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating
+
+if TYPE_CHECKING:
+    from engine.graph import Tensor
+
+Pair = tuple[int, int]
+
+
+def _pairs(params: dict[str, Any]) -> None:
+    """Put pairs for single numbers; raise EngineError unless all lengths make sense."""
+    for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+        if name not in params:
+            continue
+        given = params[name]
+        pair = params[name] = (given, given) if isinstance(given, int) else tuple(int(n) for n in given)
+        if len(pair) != 2 or min(pair) < least:
+            raise EngineError(f"{name} {given!r} is not two whole numbers of at least {least}")
+
+
+def windows(image: tuple[int, ...], params: dict[str, Any]) -> Pair:
+    """Return (OH, OW) for an image [.., H, W]; raise EngineError where not one window fits."""
+    dilation = params.get("dilation", (1, 1))
+    reach = tuple(d * (k - 1) + 1 for k, d in zip(params["kernel"], dilation, strict=True))
+    room = tuple(n + 2 * p - r for n, p, r in zip(image[-2:], params["padding"], reach, strict=True))
+    if min(room) < 0:
+        raise EngineError(f"a window of {reach} does not fit into {image[-2:]} with padding {params['padding']}")
+    return (room[0] // params["stride"][0] + 1, room[1] // params["stride"][1] + 1)
+
+
+def _image(x: "Tensor") -> None:
+    if len(x.shape) != 4:
+        raise EngineError(f"{x} must have the axes image, channel, row and column")
+
+
+def _im2col(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    _image(x)
+    _pairs(params)
+    columns = x.shape[1] * params["kernel"][0] * params["kernel"][1]
+    return Layout(shape=(x.shape[0], *windows(x.shape, params), columns), dtype=floating(x))
+
+
+def _adjoint(sources: Sources, params: dict[str, Any]) -> Layout:
+    """Return the layout of the image; the operand must be what its windows give."""
+    (dy,) = sources
+    shape = params["shape"] = checked_shape(params["shape"])
+    _image(dy)
+    _pairs(params)
+    if len(shape) != 4:
+        raise EngineError(f"shape {shape} is not that of an image [N, C, H, W]")
+    found = windows(shape, params)
+    (kh, kw), (images, channels) = params["kernel"], shape[:2]
+    wanted = (images, *found, channels * kh * kw) if "dilation" in params else (images, channels, *found)
+    if dy.shape != wanted:
+        raise EngineError(f"{dy} is not {list(wanted)}, which the windows of {shape} give")
+    return Layout(shape=shape, dtype=floating(dy))
+
+
+def _pool(sources: Sources, params: dict[str, Any]) -> Layout:
+    (x,) = sources
+    _image(x)
+    _pairs(params)
+    if any(2 * p > k for p, k in zip(params["padding"], params["kernel"], strict=True)):
+        raise EngineError(f"padding {params['padding']} is more than half of kernel {params['kernel']}: a window could be empty")
+    return Layout(shape=(*x.shape[:2], *windows(x.shape, params)), dtype=floating(x))
+
+
+def _pool_index(sources: Sources, params: dict[str, Any]) -> Layout:
+    return Layout(shape=_pool(sources, params).shape, dtype="i32")
+
+
+def _back(kind: str) -> Any:
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op(kind, grad, shape=node.sources[0].shape, **node.params)
+
+    return rule
+
+
+def _forth(kind: str) -> Any:
+    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+        return node.graph.op(kind, grad, **{name: value for name, value in node.params.items() if name != "shape"})
+
+    return rule
+
+
+_POOL = {"kernel": REQUIRED, "stride": (1, 1), "padding": (0, 0)}
+_COLUMNS = {**_POOL, "dilation": (1, 1)}
+_SHAPE = {"shape": REQUIRED}
+
+RULES = (
+    Rule(kind="im2col", arguments=("x",), params=_COLUMNS, shape=_im2col, derivatives={"x": _back("im2col_back")}),
+    Rule(kind="im2col_back", arguments=("dy",), params=_SHAPE | _COLUMNS, shape=_adjoint, derivatives={"dy": _forth("im2col")}),
+    Rule(kind="avg_pool", arguments=("x",), params=_POOL, shape=_pool, derivatives={"x": _back("avg_pool_back")}),
+    Rule(kind="avg_pool_back", arguments=("dy",), params=_SHAPE | _POOL, shape=_adjoint, derivatives={"dy": _forth("avg_pool")}),
+    Rule(kind="pool_index", arguments=("x",), params=_POOL, shape=_pool_index, constant=frozenset({"x"})),
+)
