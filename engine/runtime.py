@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.fingerprints import fingerprint
-from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Int64s, Plan, Program, Role, Value
+from allocsim.layout import Int64s
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
 from engine.kernels.binding import Call, Kernel
 from engine.lower import Lowered
 

@@ -138,9 +138,9 @@ def answer(item: Item, planner: str) -> Plan | str:
             may_share=[(d, r) for _, d, r in pairs.tolist() if not (told.own[[d, r]].any() or told.pinned[d])],
         )
         placed: Plan = library.find("greedy_by_size").place(problem)
-        return placed
     except AllocsimError as error:
         return f"{type(error).__name__}: {error}"
+    return placed
 
 
 def same(one: Plan | str, other: Plan | str) -> bool:

@@ -103,7 +103,9 @@ def _disjoint(columns: tuple[Int64s, ...], count: int, allowed: Int64s) -> bool:
     if np.any(start[1:] < start[:-1]):
         order = np.argsort(start, kind="stable")
         columns = tuple(column[order] for column in columns)
-    return bool(kernels.disjoint(kernels.axis_for(2 * len(start)), *columns, count, np.sort(allowed)) < 0)
+    buffer, start, stop, low, high = columns
+    found = kernels.disjoint(kernels.axis_for(2 * len(start)), buffer, start, stop, low, high, count, np.sort(allowed))
+    return bool(found < 0)
 
 
 def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:

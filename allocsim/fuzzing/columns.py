@@ -14,7 +14,7 @@ import numpy as np
 
 from allocsim.fuzzing.batch import SEVERAL, Batch
 from allocsim.layout import Int64s
-from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, VIEW, Arena, Buffers, Ops, Program, Values
+from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, VIEW, Arena, Bools, Buffers, Ops, Program, Values
 
 KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
 """Kinds of op by code. `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what declares every pair
@@ -128,7 +128,7 @@ class Tables:
         )
 
 
-def _names(stem: str, starts: Int64s, owner: Int64s, apart: np.ndarray | None = None) -> tuple[str, ...]:  # type: ignore[type-arg]
+def _names(stem: str, starts: Int64s, owner: Int64s, apart: Bools | None = None) -> tuple[str, ...]:
     """Return a name for each row by its place in its program; rows that are `apart` have the program's number in it, to be unique."""
     found = _NAMES[stem][np.arange(len(owner)) - starts[owner]]
     if apart is not None:

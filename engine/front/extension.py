@@ -21,14 +21,14 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import EngineError
-from allocsim.layout import contiguous_strides
-from allocsim.model import DTYPE_CODES, HOST_READ, VIEW, Buffers, Int64s, Ops, Program, Role, Values
-from engine.autodiff import _derivative as derivative
+from allocsim.layout import Int64s, contiguous_strides
+from allocsim.model import DTYPE_CODES, HOST_READ, VIEW, Buffers, Ops, Program, Role, Values
 from engine.front.record import Laid, Node, Recipe
 from engine.graph import Graph, Tensor
 from engine.kernels import KERNELS
 from engine.kernels.binding import Kernel
 from engine.lower import ARENA
+from engine.ops.pullback import contribution
 
 Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 """dtype, shape and strides (bytes) of a value."""
@@ -319,16 +319,17 @@ def _template(recipe: Recipe, argument: int, upstream: Laying) -> Template:
                for name, laid in zip(recipe.rule.arguments, recipe.sources, strict=False)]  # fmt: skip
     node = graph.op(recipe.kind, *sources, name=recipe.kind, **recipe.params)
     grad = _leaf(graph, "grad", upstream)
-    contribution = derivative(node, recipe.rule.arguments[argument], sources[argument], grad)
-    graph.expand(contribution)
+    prepared = grad if recipe.rule.prepare is None else recipe.rule.prepare(node, grad)
+    found = contribution(node, recipe.rule.arguments[argument], sources[argument], prepared)
+    graph.expand(found)
     references = {grad: GRAD, node: NODE, **{source: SOURCE - k for k, source in enumerate(sources)}}
-    steps = []
+    steps: list[Any] = []
     for tensor in graph.nodes:
         if tensor is node:
             continue
         references[tensor] = len(steps)
         steps.append(_step(tensor, references))
-    return Template(tuple(steps), references[contribution])
+    return Template(tuple(steps), references[found])
 
 
 def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> Step:

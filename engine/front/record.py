@@ -121,7 +121,7 @@ class Node:
 
     __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "sources", "storage", "version")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
         array: Array,
         laid: Laid,

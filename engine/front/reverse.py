@@ -99,7 +99,8 @@ class _Program:
         action = self.extension.actions[self.extension.action_of[step]]
         assert action.kernel is not None
         operands, results = (tuple(self._array(value) for value in part) for part in (op.operands, op.results))
-        return action.kernel.bind(action.params, operands, results)
+        bound: Call = action.kernel.bind(action.params, operands, results)
+        return bound
 
     def _array(self, index: int) -> Array:
         """Return the memory of a value as an array, which lives as long as that memory does."""

@@ -79,7 +79,7 @@ def pull(
             if source in needed and argument not in rule.constant:
                 parts[source] = parts.get(source, 0) + 1
                 with node.graph.scope(f"grad.{source.name}", layer=node.layer):
-                    gradient = _contribution(stand_in, argument, source, upstream)
+                    gradient = contribution(stand_in, argument, source, upstream)
                     if source in gradients:
                         kind = "add_inplace" if source in accumulators else "add"
                         gradient = _sum(kind, gradients[source], gradient, f"sum_{parts[source]}")
@@ -110,14 +110,15 @@ def by_parts(argument: str, parts: Parts) -> Derivative:
     return rule
 
 
-def _contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor") -> "Tensor":
+def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor") -> "Tensor":
+    """Return what the rule adds to the gradient of one argument; EngineError if there is none, or it does not fit."""
     rule = node.rule.derivatives.get(argument)
     if rule is None:
         raise EngineError(f"{node.kind} has no derivative for its argument {argument!r} (of {node} by {source})")
-    contribution = rule(node, grad)
-    if contribution.shape != source.shape or contribution.dtype != source.dtype:
-        raise EngineError(f"the derivative of {node.kind} for {argument!r} is {contribution}; {source} was to be matched")
-    return contribution
+    found = rule(node, grad)
+    if found.shape != source.shape or found.dtype != source.dtype:
+        raise EngineError(f"the derivative of {node.kind} for {argument!r} is {found}; {source} was to be matched")
+    return found
 
 
 def _sum(kind: str, total: "Tensor", more: "Tensor", name: str) -> "Tensor":

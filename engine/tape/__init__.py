@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from allocsim.model import Int32s, Int64s, Program
+from allocsim.layout import Int64s
+from allocsim.model import Int32s, Program
 from engine.kernels.binding import Call, Kernel
 from engine.tape import machine
 from engine.tape.columns import groups, padded
@@ -127,7 +128,7 @@ class Tape:
         """Lay out the codes and the own words of all entries, form by form."""
         entries = [form or () for form in self._forms]
         first = _sums([len(form) for form in entries])
-        widths = np.array([sum(len(entry.place) for entry in form) for form in entries], np.int64)
+        widths = np.array([sum(len(entry.place) for entry in parts) for parts in entries], np.int64)
         self._entry_at = _sums(np.where(apart, 0, np.diff(first)[group]))
         self._own_at = _sums(np.where(apart, 0, widths[group]))
         self._codes = np.empty(self._entry_at[-1], np.int64)
@@ -136,7 +137,7 @@ class Tape:
         nowhere = len(self._program.values)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(entries) + 1))
-        for index, form in enumerate(entries):
+        for index, parts in enumerate(entries):
             rows = order[bounds[index] : bounds[index + 1]]
             rows = rows[~apart[rows]]
             if not len(rows):
@@ -144,13 +145,13 @@ class Tape:
             touched = [column[rows] for column in operands if column[rows[0]] >= 0]
             touched += [column[rows] for column in results if column[rows[0]] >= 0]
             at = self._own_at[rows]
-            for position, entry in enumerate(form):
+            for position, entry in enumerate(parts):
                 self._codes[self._entry_at[rows] + position] = ((first[index] + position) << 16) | len(entry.place)
                 for place, delta in zip(entry.place, entry.delta, strict=True):
                     self._value[at] = nowhere if place == ELSEWHERE else touched[place]
                     self._delta[at] = delta
                     at = at + 1
-        table = [entry for form in entries for entry in form]
+        table = [entry for parts in entries for entry in parts]
         self._shared = np.array([entry.shared.ctypes.data for entry in table], np.int64)
         self._drivers = np.array([entry.driver for entry in table], np.int64)
 

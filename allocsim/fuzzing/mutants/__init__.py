@@ -13,7 +13,7 @@ What this module does not see: which property finds a mutant (`coverage`).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from allocsim.allocators import ALLOCATORS, Allocator, exact
 from allocsim.allocators.online import drive
@@ -51,7 +51,7 @@ def believing(belief: Callable[..., Problem]) -> Callable[[str, Allocator], Allo
     return lambda name, sound: Allocator(name=name, belief=belief, placement=sound.placement, source=sound.source)
 
 
-def mistaking(seen: Callable[..., object]) -> Callable[[str, Allocator], Allocator]:
+def mistaking(seen: Callable[..., Any]) -> Callable[[str, Allocator], Allocator]:
     """Plant a wrong idea of first and last accesses in the exact belief."""
     return believing(partial(exact.believe, seen=seen))
 

@@ -43,7 +43,7 @@ def fill(memory, shapes, starts, seed):
         array[...] = generator.integers(0, 3, shape) if dtype.startswith("i") else generator.standard_normal(shape)
 
 
-def both(kernel, params, operands, results, shift, seed):
+def both(kernel, params, operands, results, shift, seed):  # noqa: PLR0917 - one case of a table
     """Return the memory after a call from Python and after the tape, and how many entries the tape has; None where `bind` refuses."""
     shapes = [*operands, *results]
     starts, size = memory_of(shapes, shift)
