@@ -1,6 +1,6 @@
 """A training run as a TOML file: model, data, settings.
 
-    [model]                      # kind: mlp, gpt2, llama
+    [model]                      # kind: mlp, cnn, gpt2, llama
     kind = "mlp"
     sizes = [2, 16, 2]
 
@@ -122,6 +122,25 @@ class Llama(_Row, frozen=True, tag="llama"):
         return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
 
 
+class Cnn(_Row, frozen=True, tag="cnn"):
+    """`engine.models.cnn.cnn`."""
+
+    size: int
+    """Height and width of the images."""
+    classes: int
+    channels: tuple[int, ...] = (8, 16)
+    inputs: int = 1
+    """Channels of the images."""
+    seed: int = 0
+
+    def made(self, folder: Path) -> Model:
+        """Return the model."""
+        from engine.models.cnn import cnn  # noqa: PLC0415 - only the model asked for
+
+        del folder
+        return cnn(size=self.size, classes=self.classes, channels=self.channels, inputs=self.inputs, seed=self.seed)
+
+
 class Moons(_Row, frozen=True, tag="moons"):
     """`engine.training.data.moons`."""
 
@@ -216,7 +235,7 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole file."""
 
-    model: Mlp | Gpt2 | Llama
+    model: Mlp | Cnn | Gpt2 | Llama
     data: Moons | Shapes | Text | Tokens | Arrays
     training: Course = Course()
     schedule: Curve | None = None

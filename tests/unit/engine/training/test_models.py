@@ -10,8 +10,9 @@ from safetensors.numpy import save_file
 
 from allocsim.errors import EngineError
 from engine.models import gpt2, llama, weights
-from engine.training import Dataset, Settings, Trainer, fit
-from engine.training.data import sequences
+from engine.models.cnn import cnn
+from engine.training import Dataset, Model, Settings, Trainer, fit
+from engine.training.data import sequences, shapes
 
 GPT2 = gpt2.GPT2Config(layers=2, channels=32, heads=4, vocab=48, positions=16)
 LLAMA = llama.LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, rank=0, full=True)
@@ -169,6 +170,33 @@ def test_a_transformer_learns_a_repeated_text():
         Settings(epochs=6, batch=8, hyper={"alpha": 1e-2}, validation=0.2),
     )
     assert fitted.history[-1].validation.loss < 0.2 * fitted.history[0].training.losses[0]
+    assert fitted.history[-1].validation.accuracy > 0.9
+
+
+def test_a_cnn_is_pytorchs():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    data = shapes(6, size=12, seed=2)
+    model = cnn(size=12, classes=4, channels=(3, 5))
+    model = Model(name="cnn", build=model.build, parameters=lively(model.parameters))
+    trainer = Trainer(model)
+    found = trainer.run("gradient", dict(data.columns))
+    f, w = torch.nn.functional, {name: torch.tensor(array, requires_grad=True) for name, array in model.parameters.items()}
+    x = torch.tensor(data.columns["data"])
+    for layer in range(2):
+        x = f.max_pool2d(f.relu(f.conv2d(x, w[f"conv.{layer}.weight"], w[f"conv.{layer}.bias"], padding=1)), 2)
+    logits = f.linear(x.flatten(1), w["dense.weight"], w["dense.bias"])
+    loss = f.cross_entropy(logits, torch.tensor(data.columns["labels"], dtype=torch.long))
+    loss.backward()
+    close(found.outputs, logits.detach().numpy(), "logits")
+    assert found.loss == pytest.approx(loss.item(), rel=TOLERANCE)
+    for name, gradient in trainer.gradients().items():
+        close(gradient, w[name].grad.numpy(), name)
+
+
+def test_a_cnn_learns_to_tell_shapes_apart():
+    fitted = fit(
+        cnn(size=12, classes=4), shapes(400, size=12), Settings(epochs=6, batch=20, validation=0.2, hyper={"alpha": 1e-2})
+    )
     assert fitted.history[-1].validation.accuracy > 0.9
 
 

@@ -1,0 +1,70 @@
+"""A small convolutional classifier: 3x3 convolutions with relu and 2x2 maximum pooling, then one dense layer.
+
+Input `data` [batch, channels, size, size]; weights `conv.0.weight` [out, in, 3, 3], `conv.0.bias` [out], `dense.weight` [classes, features],
+`dense.bias`. Each stage keeps height and width (padding 1) and halves them by pooling, rounding down. Built of `engine.compose`, so every
+intermediate is planned and seen. The shape of LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.compose import conv2d, max_pool2d
+from engine.graph import Graph, Tensor
+from engine.training.model import Model, Shapes
+
+
+def cnn(
+    *, size: int, classes: int, channels: tuple[int, ...] = (8, 16), inputs: int = 1, seed: int = 0, name: str = "cnn"
+) -> Model:
+    """Return a model of f32 weights for images of `size` x `size` with `inputs` channels.
+
+    Weights are normal with standard deviation sqrt(2 / fan in), biases 0. Raises EngineError for sizes that make no model: every stage must
+    leave at least one pixel.
+    """
+    left = size >> len(channels)
+    if not channels or min(*channels, classes, inputs) < 1 or left < 1:
+        raise EngineError(
+            f"size {size}, channels {channels}, inputs {inputs}, classes {classes}: each stage halves the image, all are at least 1"
+        )
+    image = (inputs, size, size)
+
+    def build(graph: Graph, shapes: Shapes) -> Tensor:
+        batch = shapes["data"][0]
+        if prod(shapes["data"][1:]) != prod(image):
+            raise EngineError(
+                f"data of shape {shapes['data']} has {prod(shapes['data'][1:])} numbers an image; {name} takes {image}"
+            )
+        x = graph.input("data", (batch, *image))
+        for layer, (fan_in, fan_out) in enumerate(pairwise((inputs, *channels))):
+            with graph.scope(f"conv.{layer}", layer=layer):
+                weight = graph.parameter("weight", (fan_out, fan_in, 3, 3), trainable=True)
+                bias = graph.parameter("bias", (fan_out,), trainable=True)
+                x = max_pool2d(graph.op("relu", conv2d(x, weight, bias, padding=1), name="relu"), 2)
+        with graph.scope("dense", layer=len(channels)):
+            flat = graph.op("reshape", x, shape=(batch, channels[-1] * left * left))
+            weight = graph.parameter("weight", (classes, flat.shape[1]), trainable=True)
+            bias = graph.parameter("bias", (classes,), trainable=True)
+            return graph.op("add", graph.op("mul_mat", weight, flat, name="product"), bias, name="sum")
+
+    return Model(name=name, build=build, parameters=_weights(channels, inputs, classes, left, seed))
+
+
+def _weights(channels: tuple[int, ...], inputs: int, classes: int, left: int, seed: int) -> Mapping[str, NDArray[Any]]:
+    generator = np.random.default_rng(seed)
+    made: dict[str, NDArray[Any]] = {}
+    for layer, (fan_in, fan_out) in enumerate(pairwise((inputs, *channels))):
+        made[f"conv.{layer}.weight"] = _normal(generator, (fan_out, fan_in, 3, 3))
+        made[f"conv.{layer}.bias"] = np.zeros(fan_out, dtype=np.float32)
+    made["dense.weight"] = _normal(generator, (classes, channels[-1] * left * left))
+    made["dense.bias"] = np.zeros(classes, dtype=np.float32)
+    return made
+
+
+def _normal(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+    return generator.normal(0, sqrt(2 / prod(shape[1:])), shape).astype(np.float32)
