@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import Ops
 
@@ -33,6 +34,9 @@ Column = Any
 
 COMPILE_FROM: Final = 50_000
 """Accesses times streams from which it pays to compile `sweep`."""
+
+MAX_WORK: Final = 1 << 31
+"""Streams times ops: a bound on time, for the list is passed once for each stream."""
 
 LATE_LIMIT: Final = 1 << 20
 """Late accesses kept; an input that has more of them has more races than are counted exactly."""
@@ -98,7 +102,14 @@ class Late:
 
 
 def late_accesses(order: Order, touched: Touched) -> Late:
-    """Return every access that is unordered with a conflicting one of an earlier op."""
+    """Return every access that is unordered with a conflicting one of an earlier op.
+
+    Raises ModelError where streams times ops are beyond `MAX_WORK`.
+    """
+    work = order.streams * len(order.stream)
+    if work > MAX_WORK:
+        rule = f"{order.streams} in use over {len(order.stream)} ops: at most {MAX_WORK} for streams x ops are supported"
+        raise ModelError("streams", rule)
     size = 2 << max(touched.ranks - 1, 1).bit_length()
     capacity = min(len(touched.value), LATE_LIMIT)
     facts: list[Column] = [

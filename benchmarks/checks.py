@@ -1,0 +1,377 @@
+"""The judge on many buffers, ops and byte runs, on documents made to hurt, and two validators of others beside it.
+
+    python benchmarks/checks.py [--out FILE] [--part NAME...] [--scale F] [--plan FILE]
+
+Everything is built first, machine code is warm, and what is timed is CPU seconds of this process, the median of `--repeat` turns. `exponent` is the
+slope of log time over log size at n, 2n, 4n and 8n: n log n comes out a little above 1.
+
+| part | what is judged |
+|---|---|
+| overlap | a tiling of time x address by random cuts, no gap and no conflict: `check_placement` alone, in order of start and shuffled |
+| overlap-large | the same for 1e7, in order |
+| replay | values that are every other byte of their buffers, written and read: `check_dataflow` alone, by byte runs |
+| ops | a chain of ops that read two earlier results, in a ring of slots: all checks, and the most memory taken |
+| streams | the clean case of `order.py`: `check_order` alone |
+| peers | the tilings of `overlap` through the validators below, as CPU time for each pair |
+| hurtful | the documents of `tests/hurtful.py`: all checks, with what was found |
+| plan | a file, as `allocsim check` takes it: reading and all checks |
+
+Peers are the algorithms of two published validators, written anew here from their sources, on the same rectangles:
+
+* google/minimalloc, `src/validator.cc`: every pair of buffers is compared, lives first, then addresses. There it is C++; here it is compiled too.
+* pytorch/executorch, `exir/memory_planning.py`, `Verifier.verify_storage_reuse`: every pair of specs, `lifetime_overlap` then `storage_overlap`,
+  in Python as there. Lifetimes are inclusive there, and written so here.
+
+Both look at all pairs whatever the plan; neither knows of reads, views, streams or runs.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+
+import hurtful  # noqa: E402 - after the path above
+import order as streams_benchmark  # noqa: E402
+
+from allocsim.checks import check  # noqa: E402
+from allocsim.checks.case import Case, Findings  # noqa: E402
+from allocsim.checks.dataflow import check_dataflow  # noqa: E402
+from allocsim.checks.order import check_order  # noqa: E402
+from allocsim.checks.placement import check_placement  # noqa: E402
+from allocsim.document import read  # noqa: E402
+from allocsim.errors import AllocsimError  # noqa: E402
+from allocsim.model import Document, Plan, Problem  # noqa: E402
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Run the parts named, or all; print and write."""
+    parser = argparse.ArgumentParser(description="The judge at full size.")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "checks.json")
+    parser.add_argument("--part", nargs="*", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--scale", type=float, default=1.0, help="Of all sizes.")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--plan", type=Path, help="A document for the part `plan`.")
+    options, _ = parser.parse_known_args()
+    rows: list[Row] = []
+    for part in options.part:
+        for row in PARTS[part](options):
+            rows.append({"part": part, **row})
+            print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = options.out.with_suffix(".tmp")
+        temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(options.out)
+
+
+def timed(run: Callable[[], Any], repeat: int) -> float:
+    """Return the median CPU seconds of some turns, after one that warms up."""
+    run()
+    seconds = []
+    for _ in range(repeat):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    return median(seconds)
+
+
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """Return the slope of log time over log size."""
+    return round(float(np.polyfit(np.log(sizes), np.log(np.maximum(seconds, 1e-6)), 1)[0]), 2)
+
+
+def growing(name: str, sizes: list[int], measure: Callable[[int], Row]) -> Iterator[Row]:
+    """Measure at each size, and say how the time grows."""
+    seconds = []
+    for size in sizes:
+        row = {"case": name, "size": size, **measure(size)}
+        seconds.append(row["seconds"])
+        row["seconds"] = round(row["seconds"], 4)
+        yield row
+    if len(sizes) > 2:
+        yield {"case": name, "exponent": exponent(sizes, seconds)}
+
+
+def scaled(options: Any, *sizes: int) -> list[int]:
+    """Return sizes times `--scale`."""
+    return [max(int(size * options.scale), 16) for size in sizes]
+
+
+# --- what is judged --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
+    """Rectangles of time x address without a gap and without a conflict."""
+
+    start: Any
+    stop: Any
+    low: Any
+    high: Any
+
+
+def tiling(count: int, *, shuffled: bool) -> Tiling:
+    """Cut a square into `count` rectangles, each time one drawn at random across its longer side, at a place drawn at random."""
+    rng = np.random.default_rng(count)
+    sides = np.array([[0], [1 << 48], [0], [1 << 48]])
+    while sides.shape[1] < count:
+        cuts = min(count - sides.shape[1], sides.shape[1])
+        sides = sides[:, rng.permutation(sides.shape[1])]
+        whole, rest = sides[:, :cuts], sides[:, cuts:]
+        in_time = whole[1] - whole[0] >= whole[3] - whole[2]
+        first, last = np.where(in_time, whole[0], whole[2]), np.where(in_time, whole[1], whole[3])
+        at = first + ((last - first) * rng.uniform(0.25, 0.75, cuts)).astype(np.int64)
+        before = np.stack([whole[0], np.where(in_time, at, whole[1]), whole[2], np.where(in_time, whole[3], at)])
+        after = np.stack([np.where(in_time, at, whole[0]), whole[1], np.where(in_time, whole[2], at), whole[3]])
+        sides = np.concatenate([before, after, rest], axis=1)
+    assert np.all(sides[0] < sides[1])
+    assert np.all(sides[2] < sides[3])
+    order = rng.permutation(count) if shuffled else np.argsort(sides[0], kind="stable")
+    start, stop, low, high = sides[:, order]
+    return Tiling(start=start, stop=stop, low=low, high=high)
+
+
+def tiled(found: Tiling) -> Document:
+    """Return a problem without ops and its plan."""
+    count = len(found.start)
+    nothing = hurtful.nothing(0)
+    program = hurtful.program(found.high - found.low, [], nothing, nothing)
+    problem = Problem.of(program, start=found.start, stop=found.stop)
+    nbytes = program.buffers.nbytes
+    return Document.of(Plan(program=program, problem=problem, arena=np.zeros(count, np.int32), offset=found.low, nbytes=nbytes))
+
+
+def combed(runs: int) -> Document:
+    """Values of a thousand byte runs each, two of them woven into each buffer, written and read in turn, in a ring of slots."""
+    teeth = 1000
+    pairs = max(runs // (4 * teeth), 1)
+    buffer = np.repeat(np.arange(pairs), 2)
+    step = np.arange(2 * pairs)
+    # writes of a buffer, then reads of it
+    reads = np.tile([0, 0, 1, 1], pairs), step
+    writes = np.tile([1, 1, 0, 0], pairs), step
+    program = hurtful.program(
+        np.full(pairs, 2 * teeth),
+        buffer,
+        reads,
+        writes,
+        offset=step % 2,
+        count=np.full(2 * pairs, teeth),
+        stride=np.full(2 * pairs, 2),
+    )
+    return hurtful.document(program, np.arange(pairs) % 3 * 2 * teeth)
+
+
+def chained(ops: int) -> Document:
+    """Each op reads the last result and one up to twenty ops old, and makes one of 32 to 3,200 bytes in a ring of slots."""
+    rng = np.random.default_rng(0)
+    step = np.arange(ops)
+    older = np.maximum(step - 1 - rng.integers(0, 20, ops), 0)
+    reads = np.minimum(step, 1) * 2, np.stack([step - 1, older], axis=1)[1:].ravel()
+    sizes = rng.integers(1, 100, ops) * 32
+    program = hurtful.program(sizes, step, reads, hurtful.one_each(step), count=sizes)
+    return hurtful.document(program, step % 22 * 4096)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------------
+
+
+def overlap(options: Any) -> Iterator[Row]:
+    """Time `check_placement` on tilings."""
+    for shuffled in (False, True):
+        name = "shuffled" if shuffled else "in order"
+
+        def measure(size: int, *, shuffled: bool = shuffled) -> Row:
+            case = Case(tiled(tiling(size, shuffled=shuffled)))
+            return {"seconds": timed(lambda: nothing_found(check_placement, case), options.repeat)}
+
+        yield from growing(name, scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+
+
+def overlap_large(options: Any) -> Iterator[Row]:
+    """Time `check_placement` on ten times as much; takes 4 GB."""
+    case = Case(tiled(tiling(scaled(options, 10_000_000)[0], shuffled=False)))
+    seconds = timed(lambda: nothing_found(check_placement, case), 1)
+    yield {"case": "in order", "size": scaled(options, 10_000_000)[0], "seconds": round(seconds, 4)}
+
+
+def nothing_found(judge: Callable[[Case, Findings], None], case: Case) -> None:
+    """Run one check, which must be clean."""
+    findings = Findings(0)
+    judge(case, findings)
+    assert not findings.count("violation"), dict(findings.counts)
+
+
+def replay(options: Any) -> Iterator[Row]:
+    """Time `check_dataflow` by byte runs."""
+
+    def measure(size: int) -> Row:
+        case = Case(combed(size))
+        return {"seconds": timed(lambda: nothing_found(check_dataflow, case), options.repeat)}
+
+    yield from growing("byte runs", scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+
+
+def ops(options: Any) -> Iterator[Row]:
+    """Time all checks on a chain."""
+
+    def measure(size: int) -> Row:
+        document = chained(size)
+        seconds = timed(lambda: check(document), max(options.repeat // 3, 1))
+        case = Case(document)
+        alone = timed(lambda: nothing_found(check_dataflow, case), 1)
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        return {"seconds": seconds, "replay_alone": round(alone, 3), "most_mebibytes_so_far": most}
+
+    yield from growing("chain", scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+
+
+def streams(options: Any) -> Iterator[Row]:
+    """Time `check_order` on 8 streams."""
+
+    def measure(size: int) -> Row:
+        case = Case(streams_benchmark.clean(size, 8))
+        return {"seconds": timed(lambda: nothing_found(check_order, case), options.repeat)}
+
+    yield from growing("8 streams", scaled(options, 100_000), measure)
+
+
+def peers(options: Any) -> Iterator[Row]:
+    """Time the validators of others on the same tilings, ours beside them."""
+    for name, validate, sizes in (
+        ("minimalloc", minimalloc, (10_000, 20_000)),
+        ("executorch", executorch, (500, 1000)),
+    ):
+
+        def measure(size: int, *, validate: Callable[[Tiling], bool] = validate) -> Row:
+            found = tiling(size, shuffled=False)
+            assert validate(found)
+            seconds = timed(lambda: validate(found), 1)
+            case = Case(tiled(found))
+            ours = timed(lambda: nothing_found(check_placement, case), options.repeat)
+            pairs = size * (size - 1) / 2
+            return {
+                "seconds": seconds,
+                "nanoseconds_a_pair": round(seconds / pairs * 1e9, 1),
+                "ours": round(ours, 4),
+                "ratio": round(seconds / ours),
+            }
+
+        yield from growing(name, scaled(options, *sizes), measure)
+
+
+def minimalloc(found: Tiling) -> bool:
+    """Compare every pair of buffers, as minimalloc's `Validate` does: kGood or kBadOverlap."""
+    return bool(_all_pairs()(found.start, found.stop, found.low, found.high))
+
+
+def _all_pairs() -> Callable[..., bool]:
+    if not _COMPILED:
+        import numba  # noqa: PLC0415 - only this part needs it
+
+        def validate(start: Any, stop: Any, low: Any, high: Any) -> bool:
+            for i in range(len(start)):
+                for j in range(i + 1, len(start)):
+                    if start[i] < stop[j] and start[j] < stop[i] and not (low[i] >= high[j] or low[j] >= high[i]):
+                        return False
+            return True
+
+        _COMPILED.append(numba.njit(validate))
+    return _COMPILED[0]
+
+
+_COMPILED: list[Callable[..., bool]] = []
+
+
+@dataclass(slots=True)
+class TensorSpec:
+    """What ExecuTorch's verifier reads of a spec."""
+
+    lifetime: list[int]
+    mem_id: int
+    mem_offset: int
+    allocated_memory: int
+
+
+def executorch(found: Tiling) -> bool:
+    """Compare every pair of specs, as `verify_storage_reuse` does."""
+    columns = (found.start.tolist(), (found.stop - 1).tolist(), found.low.tolist(), (found.high - found.low).tolist())
+    specs = [
+        TensorSpec(lifetime=[start, last], mem_id=1, mem_offset=offset, allocated_memory=nbytes)
+        for start, last, offset, nbytes in zip(*columns, strict=True)
+    ]
+    return not any(_lives_meet(a, b) and _storage_meets(a, b) for a, b in combinations(specs, 2))
+
+
+def _lives_meet(a: TensorSpec, b: TensorSpec) -> bool:
+    return max(a.lifetime[0], b.lifetime[0]) <= min(a.lifetime[1], b.lifetime[1])
+
+
+def _storage_meets(a: TensorSpec, b: TensorSpec) -> bool:
+    if a.mem_id != b.mem_id:
+        return False
+    (first, second) = (a, b) if a.mem_offset <= b.mem_offset else (b, a)
+    return first.mem_offset + first.allocated_memory > second.mem_offset
+
+
+def hurt(options: Any) -> Iterator[Row]:
+    """Time all checks on documents made to hurt."""
+    for name, case in hurtful.CASES.items():
+
+        def measure(size: int, *, case: hurtful.Case = case) -> Row:
+            document = case.build(size)
+            start = time.process_time()
+            report = check(document)
+            seconds = time.process_time() - start
+            assert set(report.counts) == set(case.kinds)
+            return {"seconds": seconds, "found": dict(report.counts), "truncated": report.truncated}
+
+        yield from growing(name, scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+    for name, build in {"all at once": hurtful.all_at_once}.items():
+        document = build(scaled(options, 1_000_000)[0])
+        start = time.process_time()
+        try:
+            check(document)
+        except AllocsimError as error:
+            yield {"case": name, "seconds": round(time.process_time() - start, 3), "refused": str(error)}
+
+
+def plan(options: Any) -> Iterator[Row]:
+    """Time reading and judging a file."""
+    if options.plan is None:
+        return
+    document = read(options.plan)
+    yield {
+        "case": "file",
+        "ops": sum(len(program.ops) for program in document.programs),
+        "check": round(timed(lambda: check(document), 3 * options.repeat), 4),
+        "read_and_check": round(timed(lambda: check(read(options.plan)), 3 * options.repeat), 4),
+    }
+
+
+PARTS: dict[str, Callable[[Any], Iterator[Row]]] = {
+    "overlap": overlap,
+    "overlap-large": overlap_large,
+    "replay": replay,
+    "ops": ops,
+    "streams": streams,
+    "peers": peers,
+    "hurtful": hurt,
+    "plan": plan,
+}
+
+if __name__ == "__main__":
+    main()
