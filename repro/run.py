@@ -40,6 +40,7 @@ from engine.differential import HostRun, compare, origins, same_bits, tap
 from engine.explore import run_in, spread
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
+from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from engine.precision import in_float64
 from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
@@ -73,6 +74,8 @@ class Options:
     allocator: str = "ggml"
     modes: tuple[str, ...] = ()
     """Modes to compare beside the three (`repro.modes`); none: no comparison."""
+    base: LlamaConfig = SMOLLM2_135M
+    """The shape of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,7 @@ class _Bench:
 
     def __init__(self, scenario: Scenario, options: Options, progress: Progress) -> None:
         self.scenario, self.options, self.progress = scenario, options, progress
-        setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed)
+        setup = training.set_up(scenario.training, layers=options.layers, seq=options.seq, seed=options.seed, base=options.base)
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps
         if self.steps > MOST_STEPS:

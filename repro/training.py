@@ -42,9 +42,17 @@ class Setup:
 
 
 def set_up(
-    training: Training, *, layers: int | None = None, seq: int | None = None, seed: int = 0, base: LlamaConfig = SMOLLM2_135M
+    training: Training,
+    *,
+    layers: int | None = None,
+    seq: int | None = None,
+    seed: int = 0,
+    base: LlamaConfig = SMOLLM2_135M,
+    accumulate: bool = False,
 ) -> Setup:
     """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states.
+
+    With `accumulate`, gradients add up in state tensors that the host may reset, and nothing is updated: the small batches of a large one.
 
     Raises ModelError for sizes that make no model.
     """
@@ -54,14 +62,14 @@ def set_up(
         if not 1 <= size <= most:
             raise ModelError(name, f"{size} is not between 1 and {most}")
     config = replace(base, layers=layers, seq=seq, alpha=training.lora_alpha)
-    step = training_graph(config, seed_before_labels=training.seed_before_labels)
+    step = training_graph(config, accumulate=accumulate, update=not accumulate, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}
     return Setup(
         config=config,
         graph=step.graph,
         loss=step.loss,
         gradients={named[name]: gradient for name, gradient in step.gradients.items()},
-        parameters=_weights(config, training, seed),
+        parameters={name: weight for name, weight in _weights(config, training, seed).items() if name in named},
         inputs=batch(config, seed=seed + TRAINED_ON_SEED),
     )
 
