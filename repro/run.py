@@ -40,6 +40,7 @@ from engine.differential import HostRun, compare, origins, same_bits, tap
 from engine.explore import run_in, spread
 from engine.kernels import KERNELS
 from engine.lower import Lowered, lower
+from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from engine.runtime import Runtime
 from engine.sanitizer import Sanitizer
 from engine.widening import in_float64
@@ -75,6 +76,8 @@ class Options:
     """Modes to compare beside the three (`repro.modes`); none: no comparison."""
     weights: str | None = None
     """A file with a llama (`engine.models.weights`) to train instead of random weights."""
+    base: LlamaConfig = SMOLLM2_135M
+    """The shape of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,12 @@ class _Bench:
     def __init__(self, scenario: Scenario, options: Options, progress: Progress) -> None:
         self.scenario, self.options, self.progress = scenario, options, progress
         setup = training.set_up(
-            scenario.training, layers=options.layers, seq=options.seq, seed=options.seed, weights=options.weights
+            scenario.training,
+            layers=options.layers,
+            seq=options.seq,
+            seed=options.seed,
+            base=options.base,
+            weights=options.weights,
         )
         self.setup = setup
         self.steps = options.steps if options.steps is not None else scenario.training.steps

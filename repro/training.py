@@ -49,11 +49,13 @@ def set_up(
     seed: int = 0,
     base: LlamaConfig = SMOLLM2_135M,
     weights: str | None = None,
+    accumulate: bool = False,
 ) -> Setup:
     """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states.
 
     With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's, its first `layers` layers (all by default),
-    and only the adapters are drawn. Raises ModelError for sizes that make no model, EngineError for a file that holds none.
+    and only the adapters are drawn. With `accumulate`, gradients add up in state tensors that the host may reset, and nothing is updated: the
+    small batches of a large one. Raises ModelError for sizes that make no model, EngineError for a file that holds none.
     """
     found = None if weights is None else _found(weights)
     if found is not None:
@@ -67,14 +69,15 @@ def set_up(
         if not 1 <= size <= most:
             raise ModelError(name, f"{size} is not between 1 and {most}")
     config = replace(base, layers=layers, seq=seq, alpha=training.lora_alpha)
-    step = training_graph(config, seed_before_labels=training.seed_before_labels)
+    step = training_graph(config, accumulate=accumulate, update=not accumulate, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}
+    drawn = _weights(config, training, seed) if found is None else _adapted(found[1], config, training, seed)
     return Setup(
         config=config,
         graph=step.graph,
         loss=step.loss,
         gradients={named[name]: gradient for name, gradient in step.gradients.items()},
-        parameters=_weights(config, training, seed) if found is None else _adapted(found[1], config, training, seed),
+        parameters={name: weight for name, weight in drawn.items() if name in named},
         inputs=batch(config, seed=seed + TRAINED_ON_SEED),
     )
 

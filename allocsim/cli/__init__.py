@@ -43,6 +43,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
+    "replay": Command(
+        "allocsim.cli.replay", "replay", "what a plan allows: second runs, other programs and shapes, every single pin"
+    ),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
     "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),

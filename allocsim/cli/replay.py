@@ -1,0 +1,244 @@
+"""`allocsim replay NAME-or-FILE`: what a plan allows beyond one run as it was made, each case judged by S and D.
+
+A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
+that can tell more (`repro.replay`). A file with a plan is judged by S alone: it has no kernels. Single pins take a planner: that of the plan's
+`source`, or `--allocator`.
+
+`--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
+goes on where the last one ended. Exit status: 0 if all that must hold does, 1 if not, 2 for bad usage or input.
+
+What this module does not see: the cases (`allocsim.replay`) and how they are executed.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from allocsim.allocators import Planner, find
+from allocsim.cli.output import print_json, print_line, print_table, show_path
+from allocsim.errors import DocumentError, OutputError, UnknownNameError
+from allocsim.files import write_atomic
+from allocsim.fingerprints import fingerprint, fingerprint_of
+from allocsim.formats import load
+from allocsim.model import Plan
+from allocsim.replay import GROUPS, Case, judged, session_cases
+from allocsim.replay.pins import pin_cases
+from allocsim.replay.programs import program_cases
+
+LAYERS, SEQ = 2, 16
+"""Size at which scenarios are replayed unless told otherwise."""
+
+LOG: Final = "replay.jsonl"
+SHOWN: Final = 20
+"""Pin cases with a finding that are printed."""
+
+Row = dict[str, Any]
+
+
+class Group(StrEnum):
+    """Sorts of cases."""
+
+    SESSION = "session"
+    PROGRAM = "program"
+    SHAPE = "shape"
+    PINS = "pins"
+
+
+def replay(
+    target: Annotated[str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")],
+    *,
+    group: Annotated[list[Group] | None, typer.Option(help="Only these cases; may be repeated.", show_default="all")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many pin cases.")] = None,
+    every: Annotated[int, typer.Option(min=0, help="Execute every n-th pin case that need not be; 1 all, 0 none.")] = 500,
+    allocator: Annotated[str | None, typer.Option(help="The planner: a name or package.module:function.")] = None,
+    layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
+    seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
+    seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Replay a scenario's repaired twin.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep what is known here, and go on from it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Exit status: 0 all that must hold does, 1 something does not, 2 bad usage or input."""
+    groups = tuple(group) if group else GROUPS
+    sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
+    job = _of_file if Path(target).exists() else _of_scenario
+    with job(target, allocator, sizes) as (head, rows):
+        log = None if out is None else _Log(out / LOG, head)
+        found = [row for row in (() if log is None else log.rows) if row["group"] in groups]
+        for row in rows(groups, limit, every, {row["case"] for row in found}):
+            found.append(row)
+            if log is not None:
+                log.add(row)
+    failures = [row for row in found if _failed(row)]
+    if as_json:
+        print_json({"target": target, **head, "cases": found, "failed": len(failures)})
+        return int(bool(failures))
+    _print(target, head, found)
+    if log is not None:
+        print_line(f"kept in {show_path(log.path)}")
+    return int(bool(failures))
+
+
+Rows = Callable[[tuple[str, ...], int | None, int, set[str]], Iterable[Row]]
+
+
+@contextmanager
+def _of_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
+    """Give what is replayed and what makes its rows."""
+    from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
+    from repro import scenarios  # noqa: PLC0415  # as above
+    from repro.replay import bench_of  # noqa: PLC0415  # as above
+    from repro.replay import replay as replayed  # noqa: PLC0415  # as above
+    from repro.run import Options  # noqa: PLC0415  # as above
+
+    try:
+        scenario = scenarios.find(name)
+    except UnknownNameError as error:
+        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
+    with _progress(name) as progress:
+        steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
+        options = Options(**(sizes | chosen | {"steps": steps}))
+        bench = bench_of(scenario, options, progress)
+        plan = bench.plans["default"]
+        kernels = dict(sorted(bench.lowered.variants.items()))
+        head = {"replay": 1, "planner": plan.source, "fingerprint": fingerprint_of(plan), "kernels": kernels, "sizes": sizes}
+        yield head, lambda groups, limit, every, done: replayed(bench, groups=groups, limit=limit, every=every, done=done)
+
+
+@contextmanager
+def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
+    document = load(path)
+    if not document.plans:
+        raise DocumentError(path, "plans", "there is none to replay")
+    plan = document.plans[0]
+    planner = _planner(plan, allocator)
+    head = {"replay": 1, "planner": None if planner is None else planner.name, "fingerprint": fingerprint_of(plan)}
+
+    def rows(groups: tuple[str, ...], limit: int | None, _every: int, done: set[str]) -> Iterator[Row]:
+        cases: list[Iterable[Case]] = []
+        if "session" in groups:
+            cases.append(session_cases(plan))
+        if "program" in groups:
+            cases.append(program_cases(plan))
+        if "pins" in groups and planner is not None:
+            cases.append(islice(pin_cases(plan.program, planner), limit))
+        return (_static_row(case) for some in cases for case in some if case.name not in done)
+
+    yield head, rows
+
+
+def _planner(plan: Plan, name: str | None) -> Planner | None:
+    if name is not None:
+        return find(name)
+    try:
+        return find(plan.source) if plan.source else None
+    except UnknownNameError:
+        return None
+
+
+def _static_row(case: Case) -> Row:
+    problem = case.plan.problem
+    return {
+        "case": case.name,
+        "group": case.group,
+        "promised": case.promised,
+        "fits": case.fits,
+        "fingerprint": fingerprint(case.program, None if problem is None or case.group != "pins" else problem.pinned),
+        "peak_bytes": case.plan.peak_bytes,
+        "S": judged(case).as_json(),
+        "D": {"status": "not run", "why": "a file has no kernels", "first": None},
+    }
+
+
+def _failed(row: Row) -> bool:
+    return bool(row["promised"]) and (row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"})
+
+
+class _Log:
+    """The rows of a replay in a file, each there as soon as it is known."""
+
+    def __init__(self, path: Path, head: Row) -> None:
+        """Read what an earlier replay of the same thing has left; raise OutputError where it was of another."""
+        self.path, self.rows = path, list[Row]()
+        line = json.dumps(head, ensure_ascii=False)
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            whole = [one for one in lines if one.endswith("\n")]  # an interrupted one is no line
+            if not whole or _decoded(path, whole[0]) != json.loads(line):
+                raise OutputError(f"{path}: is of another replay; name another folder")
+            self.rows = [_decoded(path, one) for one in whole[1:]]
+            write_atomic(path, "".join(whole).encode())
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{path.parent}: cannot be written: {error.strerror}") from None
+        write_atomic(path, f"{line}\n".encode())
+
+    def add(self, row: Row) -> None:
+        """Write one row behind the others."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _decoded(path: Path, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise OutputError(f"{path}: is no record of a replay; name another folder") from None
+
+
+def _print(target: str, head: Row, found: list[Row]) -> None:
+    print_line(f"{show_path(target)}: plan of {head['planner'] or 'unknown'}, fingerprint {head['fingerprint']}")
+    rows = [row for row in found if row["group"] != "pins"]
+    columns = ("case", "must hold", "fits", "S", "D")
+    print_table(columns, [_cells(row) for row in rows])
+    pins = [row for row in found if row["group"] == "pins"]
+    if pins:
+        status = Counter(row["D"]["status"] for row in pins)
+        clean = sum(row["S"]["status"] == "clean" for row in pins)
+        numbers = ", ".join(f"{count} {name}" for name, count in sorted(status.items()))
+        print_line(f"pins: {len(pins)} plans; S: {clean} clean, {len(pins) - clean} not; D: {numbers}")
+        wrong = [row for row in pins if _failed(row)]
+        print_table(columns, [_cells(row) for row in wrong[:SHOWN]])
+        if len(wrong) > SHOWN:
+            print_line(f"  {len(wrong) - SHOWN} more are not shown (--json)")
+    failures = sum(map(_failed, found))
+    print_line(
+        f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not"
+        if failures
+        else "all that must hold does"
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    s, d = row["S"], row["D"]
+    party = f"{s['class']}, fault of the {s['fault']}: " if s["class"] else ""
+    where = "" if s["run"] is None else f" in run {s['run']}"
+    static = "clean" if s["status"] == "clean" else f"{party}{s['kind']}{where} ({s['count']} in all)"
+    first = d["first"]
+    numbers = (
+        d["status"] if first is None else f"differs: {first['name']} (op {first['op']}, {first['what']}, run {first['run']})"
+    )
+    return (
+        row["case"],
+        "yes" if row["promised"] else "no",
+        "yes" if row["fits"] else "no",
+        static,
+        numbers + (f": {d['why']}" if d["status"] == "refused" else ""),
+    )
+
+
+__all__ = ["replay"]

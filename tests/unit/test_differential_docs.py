@@ -1,0 +1,41 @@
+"""The examples of docs/differential.md run as they stand, and every command, option and mode it names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import allocsim
+from allocsim.allocators import ALLOCATORS
+from allocsim.cli import COMMANDS
+from engine.rounding import FACTOR
+from repro.modes import WORDS
+
+SOURCES = Path(allocsim.__file__).parent
+TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_every_example_runs():
+    assert BLOCKS
+    for block in BLOCKS:
+        exec(compile(block, "differential.md", "exec"), {})
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    allocsim (.*)$", TEXT, re.MULTILINE))
+def test_every_command_shown_exists_with_its_options(line):
+    name, *_ = line.split()
+    assert name in COMMANDS
+    source = (SOURCES / "cli" / f"{name}.py").read_text()
+    for option in re.findall(r"--([a-z-]+)", line):
+        assert f'"--{option}"' in source or f" {option.replace('-', '_')}: " in source, option
+
+
+def test_every_mode_named_is_one():
+    (shown,) = re.findall(r"--modes (\S+)", TEXT)
+    for word in shown.split(","):
+        assert word.partition(":")[0] in {*WORDS, *ALLOCATORS}, word
+
+
+def test_the_factor_is_the_one_in_the_code():
+    assert f"<=  {FACTOR:g} * max" in TEXT
