@@ -52,6 +52,8 @@ class Target:
     """Wall clock for one answer."""
     memory: int = MEMORY
     """Bytes beyond what its import took."""
+    trace: bool = False
+    """Whether to note which branches of its own files are taken; needs `coverage`."""
 
     def open(self) -> "Asker":
         """Start the target. Raises PlannerError or UnknownNameError where there is none of that name."""
@@ -65,6 +67,8 @@ class Asker:
         self.target = target
         self.guarantees: tuple[str, ...] | None = None
         """What the planner states of itself; None for one that states nothing."""
+        self.seen: set[str] = set()
+        """Steps from line to line in its own files that were not told yet (`take_seen`)."""
         self.deaths = 0
         """How often it had to be started again."""
         self._fresh = True
@@ -97,6 +101,11 @@ class Asker:
                     break  # the new process does not know what was asked of the old one
         return found
 
+    def take_seen(self) -> set[str]:
+        """Return what was seen since the last call."""
+        seen, self.seen = self.seen, set()
+        return seen
+
     def close(self) -> None:
         """End the target. Safe to call twice."""
         process = getattr(self, "_process", None)
@@ -116,6 +125,9 @@ class Asker:
         asked = time.monotonic()
         try:
             reply = self._replies.receive(time.monotonic() + limit, other=self._control)
+            while reply[0] == "seen":
+                self.seen |= reply[1]
+                reply = self._replies.receive(time.monotonic() + limit, other=self._control)
         except TimeoutError:
             self._kill_child()
             self._ended()
@@ -141,7 +153,7 @@ class Asker:
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "ALLOCSIM_TRACE": "1" if self.target.trace else ""},
             pass_fds=(their_replies, their_control),
         )
         os.close(their_replies)
