@@ -1,136 +1,318 @@
-"""`allocsim fuzz TARGET`: random programs through a planner; what is unsound, differs or crashes is a finding.
+"""`allocsim fuzz TARGET`: programs by the thousand through a planner; what breaks a property is a finding, made small.
 
-A target is a row of `TARGETS`: a function that yields findings for a range of seeds. The same seed gives the same finding. Findings are
-shrunk, and written as they come with `--out`, so that an interrupt loses none of them.
+A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own (`allocsim.fuzzing`); or `ggml`, a real libggml
+(`engine.ggml.fuzz`). The project's own planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
 
-Exit status 0 where nothing was found, 1 where something was, 2 for bad usage or a library that is missing or refused.
+| source | programs |
+|---|---|
+| (default) | drawn by Hypothesis |
+| `--bulk` | drawn in batches, much faster |
+| `--exhaustive N` | every program of up to N ops of a small scope; nothing found is a proof for it |
+
+`--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
+
+`--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes on from there. `--out DIR` has, for each
+finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed gives the same findings.
+
+Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a bad target, or a folder that cannot be written.
 
 What this module does not see: how programs are made and judged.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from allocsim.cli.output import print_json, print_line, show_path
-from allocsim.errors import OutputError, UnknownNameError
+from allocsim.cli.output import bytes_of, print_json, print_line, print_table, show_path
+from allocsim.errors import AllocsimError, OutputError
+from allocsim.files import write_atomic
 
-DEFAULT_EXAMPLES: Final = 200
+if TYPE_CHECKING:
+    from allocsim.fuzzing import Asked, Finding, Result, Tally
 
+SHELF: Final = "shelf:"
+LIVE: Final = "ggml"
+"""The target that is a real library and no planner of ours."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The options of a run."""
-
-    examples: int
-    seed: int
-    shrink: bool
-    library: str
-    """For the target `ggml`: which one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One finding."""
-
-    seed: int
-    kind: str
-    """`crash`, `unsound` or `differs`."""
-    words: str
-    size: str
-    """What is left of it after shrinking."""
-    keep: Callable[[Path], Path]
-    """Writes it into a folder and returns the file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Something that plans."""
-
-    what: str
-    run: Callable[[Asked], Iterator[Found]]
+DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "bulk": 100_000}
+"""Programs, unless `--examples` or `--minutes` says otherwise."""
 
 
 def fuzz(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to fuzz: ggml, the live library.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="An allocator, package.module:function, or ggml (the library).")
+    ],
     *,
-    ggml: Annotated[str, typer.Option(help="For ggml: before, after, or the path of a libggml.")] = "after",
-    examples: Annotated[int, typer.Option(min=1, max=10_000_000, help="Random graphs.")] = DEFAULT_EXAMPLES,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first graph; the others follow it.")] = 0,
+    examples: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Programs in all.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Stop after this long.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each with a target of its own.")] = 1,
+    bulk: Annotated[bool, typer.Option("--bulk", help="Draw programs in batches, much faster.")] = False,
+    exhaustive: Annotated[int | None, typer.Option(metavar="N", min=0, max=8, help="Every program of up to N ops.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Run each plan on the engine as well, and compare.")] = False,
+    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep findings and progress here; go on from it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write each finding here: file, picture, test.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
+    ] = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Say which branches of the target were taken, and which known bugs are found.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds for one plan.")] = 10.0,
+    memory: Annotated[str, typer.Option(help="What the target may take beyond its import.")] = "2GiB",
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Keep each finding here, as it comes.")] = None,
+    ggml: Annotated[str, typer.Option(help="For the target ggml: before, after, or the path of a libggml.")] = "after",
 ) -> int:
-    """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or a library that is refused."""
-    if target not in TARGETS:
-        raise UnknownNameError("target", target, TARGETS)
-    if out is not None:
-        _make(out)
-    entries: list[dict[str, Any]] = []
-    asked = Asked(examples=examples, seed=seed, shrink=shrink, library=ggml)
-    for found in TARGETS[target].run(asked):
-        path = found.keep(out) if out is not None else None
-        entries.append({"seed": found.seed, "kind": found.kind, "words": found.words, "size": found.size, "file": _text(path)})
-        if not as_json:
-            kept = f"; kept in {show_path(path)}" if path is not None else ""
-            print_line(f"seed {found.seed}: {found.kind}: {found.words} ({found.size}){kept}")
+    """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or target."""
+    for folder in (out, corpus):
+        if folder is not None:
+            _make(folder)
+    if target == LIVE:
+        _refuse(bulk or exhaustive is not None or execute or corpus is not None or minutes is not None or jobs > 1)
+        from allocsim.cli.fuzz_ggml import fuzz_ggml  # noqa: PLC0415  # the engine, for this target only
+
+        return fuzz_ggml(
+            library=ggml,
+            examples=examples or DEFAULTS[LIVE],
+            seed=seed,
+            shrink=shrink,
+            out=out,
+            as_json=as_json,
+            progress=_progress,
+        )
+    if scheduler is not None and jobs > 1:
+        raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
+    asked = _asked(target, bulk, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
+    if coverage:
+        asked = replace(asked, target=replace(asked.target, trace=True))
+    return _campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json)
+
+
+def _refuse(wrong: bool) -> None:  # noqa: FBT001
+    if wrong:
+        raise AllocsimError("--bulk, --exhaustive, --execute, --corpus, --minutes and --jobs are not for the target ggml")
+
+
+def _asked(  # noqa: PLR0917 - the options, in order
+    target: str,
+    bulk: bool,  # noqa: FBT001
+    exhaustive: int | None,
+    execute: bool,  # noqa: FBT001
+    examples: int | None,
+    minutes: float | None,
+    seed: int,
+    shrink: bool,  # noqa: FBT001
+    timeout: float,
+    memory: str,
+) -> "Asked":
+    from allocsim.fuzzing import Asked, Target  # noqa: PLC0415  # not for --help
+
+    if bulk and exhaustive is not None:
+        raise AllocsimError("--bulk and --exhaustive are two sources of programs; choose one")
+    if exhaustive is not None and examples is not None:
+        raise AllocsimError("--exhaustive makes every program of its scope; --examples has no say in it")
+    source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
+    if execute and source == "exhaustive":
+        raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
+    options: dict[str, Any] = {} if exhaustive is None else {"ops": exhaustive}
+    runs = None
+    if execute:
+        from engine.executing import execute as runs  # type: ignore[no-redef]  # noqa: PLC0415  # the engine, if asked for
+
+        options["runnable"] = True
+    wanted = examples if examples is not None or minutes is not None else DEFAULTS.get(source)
+    return Asked(
+        target=Target(name=target.removeprefix(SHELF), seconds=timeout, memory=bytes_of(memory)),
+        source=source,
+        seed=seed,
+        examples=wanted,
+        options=options,
+        execute=runs,
+        reduce_seconds=30.0 if shrink else 0.0,
+    )
+
+
+def _campaign(
+    asked: "Asked",
+    *,
+    corpus: Path | None,
+    jobs: int,
+    scheduler: str | None,
+    minutes: float | None,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
+
+    with _progress(asked.examples) as advance:
+        result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
+    for finding in result.findings:
+        if out is not None:
+            _write(finding, out)
     if as_json:
-        print_json({"target": target, "examples": examples, "seed": seed, "findings": entries})
+        print_json(_record(asked, result))
     else:
-        print_line(f"{len(entries)} of {examples} graphs have a finding")
-    return int(bool(entries))
+        _say(asked, result, out)
+        if asked.target.trace:
+            from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # not for --help
+
+            for line in exercised(asked, result.tally).lines():
+                print_line(line)
+    return int(bool(result.findings))
 
 
-def _on_ggml(asked: Asked) -> Iterator[Found]:
-    """Graphs through the real allocator and scheduler, each in a process that may crash."""
-    from functools import partial  # noqa: PLC0415  # with what follows: only for this target
-
-    from engine.ggml import fuzz as live  # noqa: PLC0415
-    from engine.ggml.probe import open_library  # noqa: PLC0415
-
-    with open_library(asked.library) as child:
-        seeds = range(asked.seed, asked.seed + asked.examples)
-        with _progress(asked.examples) as advance:
-            for seed in seeds:
-                for finding in live.fuzz(child, [seed]):
-                    small = live.minimise(child, finding) if asked.shrink else finding
-                    size = f"{len(small.recipe.steps)} tensors"
-                    yield Found(seed=seed, kind=small.kind, words=small.words, size=size, keep=partial(live.keep, small))
-                advance()
+# what is said ------------------------------------------------------------------------------------------------------------
 
 
-TARGETS: Final[dict[str, Target]] = {
-    "ggml": Target(what="the graph allocator and the scheduler of a real libggml", run=_on_ggml),
-}
-"""What can be fuzzed, by name."""
+def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
+    for finding in result.findings:
+        small = "" if finding.reduced else ", not shown minimal"
+        print_line(f"{finding.breaks}: {finding.cause} ({finding.ops} op{'s'[: finding.ops != 1]}{small})")
+        print_line(f"  {finding.message}")
+        if out is not None:
+            print_line(f"  {show_path(out / finding.key)}")
+    many = result.tally.programs
+    what = f"every program of up to {asked.options['ops']} ops" if asked.source == "exhaustive" else f"{many} programs"
+    if result.findings:
+        print_line(f"{len(result.findings)} finding{'s'[: len(result.findings) != 1]} in {many} programs")
+    elif asked.source == "exhaustive" and result.complete:
+        print_line(f"nothing found in {what}: {many} of them, which is a proof for that scope")
+    else:
+        print_line(f"nothing found in {many} programs")
+    if not result.complete:
+        print_line("the campaign was ended before it was done")
+    _say_exercised(result.tally)
+
+
+def _say_exercised(tally: "Tally") -> None:
+    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
+
+    executed = f", {tally.executed} executed" if tally.executed else ""
+    print_line(f"exercised: {tally.questions} questions, {tally.plans} plans, {tally.refusals} refusals{executed}")
+    counts = singly(tally.features)
+    share = max(tally.programs, 1)
+    print_table(
+        ("feature", "programs", "share"),
+        [(name, number, f"{100 * number / share:.1f}%") for name, number in counts.items()],
+        right=("programs", "share"),
+    )
+    never = [
+        f"{one} + {other}"
+        for (one, other), number in in_pairs(tally.features).items()
+        if not number and counts[one] and counts[other]
+    ]
+    together = f"{len(never)} never together" + (f": {', '.join(never[:6])}{', ...' * (len(never) > 6)}" if never else "")
+    print_line(f"pairs of features seen: {sum(1 for n in in_pairs(tally.features).values() if n)}; {together}")
+    spent = ", ".join(f"{what} {spent / 1e6:.3g} s" for what, spent in sorted(tally.microseconds.items()))
+    print_line(f"CPU time: {spent or 'none'}; {_rates(tally)}")
+
+
+def _rates(tally: "Tally") -> str:
+    planning = tally.microseconds["planning"]
+    ours = sum(tally.microseconds.values()) - planning
+    plans = max(tally.questions, 1)
+    return f"{plans / max(planning / 1e6, 1e-9):.0f} questions/s by the target, {plans / max(ours / 1e6, 1e-9):.0f} by the rest"
+
+
+def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
+    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
+
+    believe: dict[str, Any] = {}
+    if asked.target.trace:
+        from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # as above
+
+        shown = exercised(asked, result.tally).as_json()
+        believe = {"coverage": {name: shown[name] for name in ("branches", "mutants")}}
+    return {
+        **asked.identity,
+        **believe,
+        "complete": result.complete,
+        "findings": [
+            {
+                "key": finding.key,
+                "property": finding.breaks,
+                "cause": finding.cause,
+                "message": finding.message,
+                "ops": finding.ops,
+                "buffers": len(finding.case.program.buffers),
+                "minimal": finding.reduced,
+                "origin": finding.origin,
+            }
+            for finding in result.findings
+        ],
+        "exercised": {
+            "programs": result.tally.programs,
+            "questions": result.tally.questions,
+            "plans": result.tally.plans,
+            "refusals": result.tally.refusals,
+            "executed": result.tally.executed,
+            "features": singly(result.tally.features),
+            "pairs": {f"{one} + {other}": number for (one, other), number in in_pairs(result.tally.features).items()},
+            "cpu_seconds": {what: spent / 1e6 for what, spent in result.tally.microseconds.items()},
+        },
+    }
+
+
+def _write(finding: "Finding", out: Path) -> None:
+    """Write a finding for people: the document, its picture and a test."""
+    from allocsim.document import dumps  # noqa: PLC0415  # not for --help
+    from allocsim.reduction import script  # noqa: PLC0415  # as above
+
+    folder = out / finding.key
+    _make(folder)
+    document = finding.as_document()
+    write_atomic(folder / "smallest.json", dumps(document))
+    title = f"Found by allocsim fuzz: {finding.breaks}, {finding.cause}."
+    write_atomic(folder / "test_smallest.py", _test(finding, script(document, title=title)).encode())
+    if document.plans:
+        from reports import plot  # noqa: PLC0415  # drawing is slow to import
+
+        plot(document, "map", folder / "smallest.png")
+
+
+def _test(finding: "Finding", text: str) -> str:
+    """Return the test of a document, and one that asks the planner again."""
+    target = finding.origin.get("target", "")
+    return text + (
+        "\n\ndef test_the_planner_does_not_do_it_again():\n"
+        "    from allocsim.fuzzing import Case, Examiner, Target\n\n"
+        f"    with Target(name={target!r}).open() as asker:\n"
+        f"        examiner = Examiner(asker, properties=[{finding.breaks!r}])\n"
+        "        case = Case(program=document().programs[0]"
+        + (
+            f", pinned=allocsim.Problem.of(document().programs[0], pinned={finding.case.pinned.nonzero()[0].tolist()}).pinned"
+            if finding.case.pinned is not None
+            else ""
+        )
+        + f")\n        assert examiner.find(case, {finding.breaks!r}) is None\n"
+    )
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
+def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
     """Give a bar on standard error if that is a terminal, and silence otherwise."""
     import sys  # noqa: PLC0415  # as below
 
     if not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415  # only on a terminal
     from rich.progress import Progress  # noqa: PLC0415  # as above
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("fuzz", total=total)
-        yield lambda: bar.advance(task)
+        yield lambda count: bar.advance(task, count)
 
 
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: {error.strerror or error}") from None
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+        raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""Options of the suite, and the one campaign that all its tests look at."""
+"""The one campaign that all tests of the suite look at; its options are those of `allocsim.pytest_plugin`."""
 
 from collections.abc import Iterator
 
@@ -6,18 +6,7 @@ import pytest
 
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing import Asked, Result, Target, campaign
-from allocsim.fuzzing.target import SECONDS, Asker
-
-EXAMPLES = 300
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
-    group = parser.getgroup("allocsim conformance")
-    group.addoption("--allocator", metavar="NAME", help="the planner: package.module:function, or an installed name")
-    group.addoption("--allocator-examples", type=int, default=EXAMPLES, metavar="N", help=f"programs (default {EXAMPLES})")
-    group.addoption("--allocator-seed", type=int, default=0, metavar="N", help="of the programs (default 0)")
-    group.addoption("--allocator-seconds", type=float, default=SECONDS, metavar="S", help="for one answer")
+from allocsim.fuzzing.target import Asker
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Case
 from allocsim.fuzzing.columns import Tables
+from allocsim.layout import Int64s
 from allocsim.model import Arena, Bools
 
 SIZE: Final = 512
@@ -87,15 +88,42 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
 
 def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runnable: bool = False) -> Batch:
     """Return `size` programs drawn from a generator."""
-    from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
-
     many, streams = int(rng.integers(1, 3)), 2 if rng.random() < 0.25 else 1
-    alignments = rng.choice([1, 4, 8, 32], many)
+    alignments = rng.choice([1, 4, 8, 32], many).tolist()
     weights = np.array(list(WEIGHTS.values()), dtype=np.float64)
     codes = rng.integers(0, 8, (size, LONGEST, 4))
     codes[:, :, 0] = rng.choice(len(weights), (size, LONGEST), p=weights / weights.sum())
     lengths = rng.integers(1, LONGEST + 1, size)
-    tables = Tables.room(size)
+    capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
+    uniform = bool(rng.random() < 0.5)
+    return _assembled(codes, lengths, alignments, capacities, streams=streams, uniform=uniform, runnable=runnable)
+
+
+def assembled(
+    programs: Sequence[Sequence[tuple[int, int, int, int]]], alignments: Sequence[int], *, uniform: bool, runnable: bool
+) -> Batch:
+    """Return the programs that lists of codes make, on one stream, in unbounded arenas of these alignments."""
+    lengths = np.array([len(codes) for codes in programs], dtype=np.int64)
+    table = np.zeros((len(programs), int(lengths.max(initial=1)), 4), dtype=np.int64)
+    for row, codes in zip(table, programs, strict=True):
+        row[: len(codes)] = codes
+    unbounded = [None] * len(alignments)
+    return _assembled(table, lengths, alignments, unbounded, streams=1, uniform=uniform, runnable=runnable)
+
+
+def _assembled(
+    codes: Int64s,
+    lengths: Int64s,
+    alignments: Sequence[int],
+    capacities: Sequence[int | None],
+    *,
+    streams: int,
+    uniform: bool,
+    runnable: bool,
+) -> Batch:
+    from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
+
+    tables = Tables.room(len(lengths))
     columns = (
         tables.buffers,
         tables.values,
@@ -106,10 +134,9 @@ def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runna
         tables.pairs,
         tables.starts,
     )
-    assemble(codes, lengths, alignments, streams, bool(rng.random() < 0.5), runnable, *columns)
-    capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, *columns)
     arenas = [
-        Arena(name="ab"[index], alignment=int(alignment), capacity=capacity)
+        Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))
     ]
-    return tables.batch(size, arenas=arenas, streams=streams)
+    return tables.batch(len(lengths), arenas=arenas, streams=streams)

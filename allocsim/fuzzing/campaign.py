@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from time import time
@@ -41,6 +42,9 @@ from allocsim.fuzzing.worker import die_with_parent
 
 WAITING: Final = 2
 """Chunks that are waiting for each process."""
+
+THOROUGH: Final = 4
+"""One batch in so many, of those planned as one program, is asked twice and with everything pinned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,8 @@ class _Asking:
     origin: Mapping[str, Any]
     tell: Told
     until: float | None
+    turn: Callable[[], int] = field(default_factory=lambda: partial(next, count()))
+    """How many batches there were."""
 
     def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
         """Examine cases one by one."""
@@ -157,7 +163,11 @@ class _Asking:
         self._in_time()
         capped = any(arena.capacity is not None for arena in batch.program.arenas)
         whole = self.explorer.asked.target.name in ALLOCATORS and not capped
-        self._keep(self.examiner.examine_whole(batch) if whole else self.examiner.examine(Cut(batch)).findings)
+        self._keep(
+            self.examiner.examine_whole(batch, thorough=self.turn() % THOROUGH == 0)
+            if whole
+            else self.examiner.examine(Cut(batch)).findings
+        )
 
     def _in_time(self) -> None:
         if self.until is not None and time() >= self.until:

@@ -10,10 +10,12 @@ What this module does not see: where cases come from, and what becomes of findin
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from allocsim.allocators import pin_all
+from allocsim.errors import EngineError
 from allocsim.fuzzing.batch import Batch, join, join_plans
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
@@ -50,10 +52,10 @@ class Examiner:
 
     def __init__(self, asker: Asker, *, properties: Sequence[str], execute: Execute | None = None) -> None:
         self.asker = asker
+        self.tally = Tally()
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
         if execute is not None:
-            self.rows["bits"] = bits(execute)
-        self.tally = Tally()
+            self.rows["bits"] = bits(execute, self.tally)
 
     def examine(self, cases: Sequence[Case]) -> Examined:
         """Ask every case, some of them twice and with everything pinned."""
@@ -183,19 +185,30 @@ def finding_of(name: str, why: Why, case: Case, answer: Answer) -> Finding:
     return Finding(breaks=name, cause=why[0], message=why[1], document=document, case=case)
 
 
-def bits(execute: Execute) -> Property:
-    """Return the row that runs plans: results under a plan are those without reuse, bit for bit. Unsound plans are not run."""
+def bits(execute: Execute, tally: Tally) -> Property:
+    """Return the row that runs plans: results under a plan are those without reuse, bit for bit.
 
-    def broken(_: Case, answer: Answer) -> Why | None:
-        if answer.plan is None or PROPERTIES["sound"].broken(_, answer) is not None:
+    A batch is run as one program, which costs little more than running a few. Unsound plans are not this row's business, nor is what
+    the engine has no kernels for.
+    """
+
+    def broken(case: Case, answer: Answer) -> Why | None:
+        if answer.plan is None or PROPERTIES["sound"].broken(case, answer) is not None:
             return None
-        words = execute(answer.plan)
-        return None if words is None else ("other results than without reuse", words)
+        with suppress(EngineError), tally.timed("executing"):
+            words = execute(answer.plan)
+            tally.executed += 1
+            return None if words is None else ("other results than without reuse", words)
+        return None
 
-    def everybody(batch: Batch, _: Plan) -> Sequence[int]:
+    def among(batch: Batch, plan: Plan) -> Sequence[int]:
+        with suppress(EngineError), tally.timed("executing"):
+            if execute(plan) is None:
+                tally.executed += len(batch)
+                return ()
         return range(len(batch))
 
-    return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=everybody)
+    return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=among)
 
 
 def alike(cases: Sequence[Case], answers: Sequence[Answer]) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
     result = campaign(asked)
     shown = exercised(asked, result.tally)
-    print(*shown.lines(), sep="\n")        # shown.as_json() for machines
+    print("; ".join(shown.lines()))        # shown.as_json() for machines
 
 Three views of one campaign. *Features*: how many programs had each feature of `features.FEATURES`, and which pairs of two never met in one
 program. *Branches*: which branches of the target's own Python were taken (`tracing`; where the target was traced). *Mutants*: of the planners with a
@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from allocsim.allocators import Allocator
 from allocsim.errors import AllocsimError, CapacityError, ExceededError
-from allocsim.fuzzing.batch import Batch, Cut
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.campaign import Asked
 from allocsim.fuzzing.case import Answer, Case, Failure, same_plan
 from allocsim.fuzzing.examination import Examiner
@@ -74,13 +75,12 @@ class Exercised:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield all of it for a person."""
-        yield f"exercised by {self.programs} programs:"
+        """Yield what there is to say of it for a person, a histogram of the features first."""
         most = max(self.features.values(), default=0) or 1
         for name, count in sorted(self.features.items(), key=lambda row: -row[1]):
-            yield f"  {name:22} {count:8}  {'#' * -(-40 * count // most)}"
+            yield f"{name:22} {count:8}  {'#' * -(-40 * count // most)}"
         never = [f"{one} + {other}" for (one, other), count in self.pairs.items() if not count]
-        told = f"; never: {', '.join(never[:6])}{' ...' if len(never) > 6 else ''}" if never else ""
+        told = f"; never {', '.join(never[:6])}{' and others' if len(never) > 6 else ''}" if never else ""
         yield f"pairs of features: {self.pairs_met} of {len(self.pairs)}{told}"
         for row in self.branches:
             where = ", ".join(str(line) for line in sorted({line for line, _ in row.never})[:8])
@@ -92,8 +92,10 @@ class Exercised:
 
 
 def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTANTS), cases: int = CASES) -> Exercised:
-    """Return what a campaign exercised; `mutants` are tried for it, at most `cases` programs each. Raises PlannerError without `coverage`
-    where the target was traced."""
+    """Return what a campaign exercised; `mutants` are tried for it, at most `cases` programs each.
+
+    Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
+    """
     return Exercised(
         programs=tally.programs,
         features=singly(tally.features),

@@ -93,22 +93,23 @@ def worse(case: Case, answer: Answer) -> Why | None:
     if not uniform(case.program).all():
         return None
     arenas = case.program.arenas
-    limits = side_by_side(case.program, case.constraints.own)
     if answer.plan is not None:
-        for arena, found, limit in zip(arenas, ends(answer.plan).tolist(), limits.tolist(), strict=True):
+        limits = side_by_side(case.program, answer.plan.arena >= 0).tolist()
+        for arena, found, limit in zip(arenas, ends(answer.plan).tolist(), limits, strict=True):
             if found > limit:
                 message = f"its plan ends at byte {found} of arena {arena.name!r}; without any reuse {limit} are enough"
                 return "more bytes than without reuse", message
-    fits = all(arena.capacity is None or limit <= arena.capacity for arena, limit in zip(arenas, limits.tolist(), strict=True))
-    if answer.refused is not None and fits:
-        return "refuses what fits without reuse", f"it refused what fits without any reuse: {answer.refused}"
+    if answer.refused is not None:
+        limits = side_by_side(case.program, ~case.constraints.own).tolist()
+        if all(arena.capacity is None or limit <= arena.capacity for arena, limit in zip(arenas, limits, strict=True)):
+            return "refuses what fits without reuse", f"it refused what fits without any reuse: {answer.refused}"
     return None
 
 
 def worse_among(batch: Batch, plan: Plan) -> Sequence[int]:
     """Return the programs of a batch with uniform alignments whose plan takes more bytes in some arena than they have."""
     program = batch.program
-    over = ends(plan) > side_by_side(program, program.buffers.persistent)
+    over = ends(plan) > side_by_side(program, plan.arena >= 0)
     found = np.unique(np.flatnonzero(over) // batch.arenas)
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
     mixed = np.zeros(len(batch), dtype=np.bool_)
@@ -124,10 +125,10 @@ def uniform(program: Program) -> Bools:
     return mask
 
 
-def side_by_side(program: Program, own: Bools) -> Int64s:
-    """Return for each arena the bytes of its buffers, each rounded up to its alignment: what `reference` needs where they are uniform."""
+def side_by_side(program: Program, placed: Bools) -> Int64s:
+    """Return for each arena the bytes of the buffers placed there, each rounded up to its alignment: what they need without reuse."""
     total = np.zeros(len(program.arenas), dtype=np.int64)
-    np.add.at(total, program.buffers.arena[~own], _padded(program.buffers.nbytes, program.buffers.alignment)[~own])
+    np.add.at(total, program.buffers.arena[placed], _padded(program.buffers.nbytes, program.buffers.alignment)[placed])
     return total
 
 

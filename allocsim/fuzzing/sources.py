@@ -39,7 +39,7 @@ class Chunk:
     count: int
     """Cases in it, at most."""
     options: Mapping[str, Any]
-    """What the source was told: `programs`, `runnable`, `ops`."""
+    """What the source was told: `runnable`, `ops`."""
     begin: tuple[int, ...] = ()
     """Where it begins, for sources that need to know."""
 
@@ -76,7 +76,7 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
     """
     from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
 
-    from allocsim.fuzzing.strategies import programs  # noqa: PLC0415 - as above
+    from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - as above
 
     @seed(hash((chunk.seed, chunk.number)))
     @settings(
@@ -86,7 +86,7 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
         phases=(Phase.generate, Phase.target),
         suppress_health_check=list(HealthCheck),
     )
-    @given(programs(**chunk.options.get("programs", {})))
+    @given(runnable_programs() if chunk.options.get("runnable") else programs())
     def one(program: Program) -> None:
         (answer,) = asking.cases([Case(program=program)])
         if chunk.number % 2 == 0:

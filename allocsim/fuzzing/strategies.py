@@ -89,6 +89,22 @@ def programs(
     return in_list_order(program)
 
 
+def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
+    """Draw programs of ops that the engine has kernels for, element by element; made from the codes of bulk mode."""
+    from allocsim.fuzzing.bulk import WEIGHTS, assembled  # noqa: PLC0415 - numba
+
+    actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]
+    code = st.tuples(st.sampled_from(actions), SMALL, SMALL, SMALL)
+    spaces = st.lists(st.sampled_from((1, 4, 8, 32)), min_size=1, max_size=2)
+    codes = st.lists(code, min_size=1, max_size=max_ops)
+    return st.builds(
+        lambda drawn, alignments, uniform: assembled([drawn], alignments, uniform=uniform, runnable=True)[0],
+        codes,
+        spaces,
+        st.booleans(),
+    )
+
+
 @st.composite
 def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem:
     """Draw what a planner believes of a program of `programs(**options)`: what is so, and up to three mistakes if asked for."""
@@ -170,4 +186,4 @@ def lasting(plan: Plan, step: int) -> bool:
     return bool(alone.all()) and not np.isin(mine, others).any()
 
 
-__all__ = ["arenas", "faults_of", "plans", "problems", "programs", "recipes", "sessions"]
+__all__ = ["arenas", "faults_of", "plans", "problems", "programs", "recipes", "runnable_programs", "sessions"]

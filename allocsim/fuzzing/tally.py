@@ -35,8 +35,10 @@ class Tally:
     def timed(self, what: str) -> Iterator[None]:
         """Add the CPU time of a block to what it is spent on."""
         begun = process_time()
-        yield
-        self.spend(what, process_time() - begun)
+        try:
+            yield
+        finally:
+            self.spend(what, process_time() - begun)
 
     def spend(self, what: str, seconds: float) -> None:
         """Add CPU seconds to what they were spent on."""

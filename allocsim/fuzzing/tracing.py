@@ -88,7 +88,8 @@ def own_files(planner: Any) -> list[str]:
     """Return the Python files a planner is made of."""
     functions = [getattr(planner, name, None) for name in ("belief", "placement", "function")]
     files: set[str] = set()
-    for function in functions:
+    for given in functions:
+        function = given
         while isinstance(function, functools.partial):
             function = function.func
         module = inspect.getmodule(inspect.unwrap(function)) if function is not None else None

@@ -95,7 +95,7 @@ def unread_has_no_life(program: Program) -> tuple[Int64s, Int64s]:
 def operands_die_before_results(program: Program) -> tuple[Int64s, Int64s]:
     """What dies at an op with several results is dead when they are born."""
     first, last = exact.accesses(program)
-    several = np.append(np.diff(program.ops.result_starts) > 1, False)  # noqa: FBT003 - for `last` of -1
+    several = np.append(np.diff(program.ops.result_starts) > 1, False)
     return first, np.where((last > first) & several[last], last - 1, last)
 
 

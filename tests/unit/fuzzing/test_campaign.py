@@ -1,0 +1,149 @@
+"""Campaigns: what is found is kept, made small, found again by the same seed, and not lost by a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocsim import check
+from allocsim.document import read
+from allocsim.errors import ModelError, OutputError
+from allocsim.files import write_atomic
+from allocsim.fuzzing import Asked, Corpus, Finding, Tally, Target, campaign
+from allocsim.fuzzing import corpus as corpora
+
+ROOT = Path(__file__).parents[3]
+
+
+LINE = next(n for n, line in enumerate((ROOT / "tests/bad_planners.py").read_text().splitlines(), 1) if "raise KeyError" in line)
+RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
+"""The cause of what `bad_planners:raises` does."""
+
+
+def asked(name, **options):
+    columns = {"source": "hypothesis", "examples": 60, "seed": 7, "reduce_seconds": 0.0}
+    return Asked(target=Target(name=f"bad_planners:{name}", seconds=2), **{**columns, **options})
+
+
+def found(result):
+    return {(finding.breaks, finding.cause) for finding in result.findings}
+
+
+def test_nothing_is_found_wrong_with_a_good_planner():
+    result = campaign(asked("good"))
+
+    assert {finding.breaks for finding in result.findings} <= {"capacity"}  # it knows of no capacities
+    assert result.complete
+    assert result.tally.programs == 60
+
+
+def test_many_findings_of_one_fault_are_one():
+    result = campaign(asked("raises"))
+
+    assert found(result) >= {("answers", RAISES)}
+    assert len([f for f in result.findings if f.breaks == "answers"]) == 1
+    assert result.tally.broken["answers"] > 20
+
+
+def test_a_fault_that_raises_ends_at_the_fewest_ops_that_raise():
+    result = campaign(asked("raises", examples=20, reduce_seconds=20.0))
+    (finding,) = (f for f in result.findings if f.breaks == "answers")
+
+    assert finding.reduced
+    assert finding.ops == 3
+
+
+def test_a_lost_view_is_found_and_made_small(tmp_path):
+    result = campaign(asked("forgets_views", examples=400, reduce_seconds=20.0), corpus=tmp_path)
+    stale = [f for f in result.findings if f.cause.startswith("StaleRead") and f.breaks == "sound"]
+
+    assert stale
+    assert min(f.ops for f in stale) <= 5
+    kept = [Finding.of(read(path)) for path in (tmp_path / "findings").glob("*.json")]
+    assert {(f.breaks, f.cause) for f in kept} == found(result)
+    for finding in kept:
+        assert finding.breaks != "sound" or not check(finding.document).clean
+
+
+@pytest.mark.parametrize("source", ["hypothesis", "bulk"])
+def test_the_same_seed_finds_the_same(source):
+    one, other = (campaign(asked("overlaps", source=source, examples=200)) for _ in range(2))
+
+    assert found(one) == found(other)
+    assert one.tally.features == other.tally.features
+    assert [f.ops for f in one.findings] == [f.ops for f in other.findings]
+
+
+@pytest.mark.slow
+def test_several_processes_find_what_one_does(tmp_path):
+    what = asked("overlaps", examples=600)
+    one, other = campaign(what), campaign(what, jobs=2, corpus=tmp_path)
+
+    assert found(one) == found(other)
+    assert one.tally.features == other.tally.features
+    assert found(other) == {(f.breaks, f.cause) for f in Corpus(tmp_path, what.identity).findings().values()}
+
+
+KILLED = """
+from pathlib import Path
+import sys
+from allocsim.fuzzing import Asked, Target, campaign
+
+what = Asked(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=750, seed=7, reduce_seconds=0.0)
+campaign(what, corpus=Path(sys.argv[1]), advance=lambda count: print(count, flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path):
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "0\n"
+        assert process.stdout.readline() == "250\n"  # one chunk of three is done
+        process.send_signal(signal.SIGKILL)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"chunk": 1, "progr')  # as if it had been killed in the middle of a line
+    before = set(Corpus(tmp_path, asked("overlaps").identity).findings())
+    assert before
+
+    told = []
+    what = asked("overlaps", examples=750)
+    resumed = campaign(what, corpus=tmp_path, advance=told.append)
+    at_once = campaign(what)
+
+    assert told == [250, 250, 250]
+    assert found(resumed) == found(at_once)
+    assert before <= {finding.key for finding in resumed.findings}
+    assert resumed.tally.features == at_once.tally.features
+    assert resumed.tally.programs == 750
+
+
+def test_a_corpus_of_another_campaign_is_refused(tmp_path):
+    Corpus(tmp_path, asked("good").identity)
+
+    with pytest.raises(ModelError, match=r"another campaign.*target"):
+        campaign(asked("overlaps"), corpus=tmp_path)
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    def full(path, data):
+        if path.parent.name == "findings":
+            raise OutputError(f"{path}: cannot be written: No space left on device")
+        write_atomic(path, data)
+
+    monkeypatch.setattr(corpora, "write_atomic", full)
+    with pytest.raises(OutputError, match="No space left"):
+        campaign(asked("overlaps"), corpus=tmp_path)
+
+
+def test_a_tally_survives_its_journal():
+    tally = campaign(asked("good", examples=5)).tally
+
+    assert Tally.of(json.loads(json.dumps(tally.as_json()))) == tally

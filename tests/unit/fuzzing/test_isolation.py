@@ -1,0 +1,74 @@
+"""Whatever a target does to its process is the answer to the one case it was given, and the next case is asked as if nothing had happened."""
+
+import pytest
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.builder import ProgramBuilder
+from allocsim.errors import AllocsimError
+from allocsim.fuzzing import Case, Target
+from allocsim.fuzzing.case import same_plan
+from allocsim.model import Arena
+
+
+def case(name="chain", *, ops=2, capacity=None):
+    """A program of so many ops, each but the first reading what the one before it made."""
+    b = ProgramBuilder(name, arenas=(Arena(name="cpu", alignment=4, capacity=capacity),))
+    values = [b.tensor(f"x{n}", "f32", (4,)) for n in range(ops)]
+    for step, value in enumerate(values):
+        b.op("host.write" if not step else "neg", values[step - 1 : step] if step else (), (value,))
+    return Case(program=b.build())
+
+
+WAYS = {
+    "hangs": ("hangs", "no answer in 0.5 s"),
+    "eats": ("memory", "MemoryError"),
+    "raises": ("raises", "KeyError"),
+    "segfaults": ("dies", "SIGSEGV"),
+    "exits": ("dies", "exit status 3"),
+    "leaves": ("raises", "SystemExit: 4"),
+    "aborts": ("dies", "SIGABRT: about to abort"),
+    "rubbish": ("rubbish", "here and there"),
+    "short": ("rubbish", "1 offsets"),
+    "scribbles": ("raises", "read-only"),
+}
+"""What each bad planner is said to do, and in which words."""
+
+
+def test_a_bad_end_is_the_answer_to_one_case():
+    cases = [case(), *(made for name in WAYS for made in (case(name), case()))]
+    with Target(name="bad_planners:by_name", seconds=0.5, memory=1 << 28).open() as asker:
+        answers = asker.ask(cases)
+
+    assert all(answer.plan is not None for answer in answers[::2])
+    for name, answer in zip(WAYS, answers[1::2], strict=True):
+        kind, words = WAYS[name]
+        assert (name, answer.failure.kind) == (name, kind)
+        assert words in answer.failure.words
+    assert asker.deaths == sum(kind in {"hangs", "dies"} for kind, _ in WAYS.values())
+
+
+def test_a_mood_shows_when_asked_twice():
+    with Target(name="bad_planners:by_name").open() as asker:
+        assert [answer.again for answer in asker.ask([case(), case("moody")], again=True)] == [True, False]
+
+
+def test_a_plan_from_a_worker_is_the_plan_made_here():
+    with Target(name="ggml").open() as asker:
+        (answer,) = asker.ask([case(ops=3)])
+
+    here = ALLOCATORS["ggml"].plan(answer.plan.program)
+    assert same_plan(answer.plan, here)
+    assert answer.plan.problem.may_share.tolist() == here.problem.may_share.tolist()
+
+
+def test_a_refusal_is_told_from_a_plan_that_does_not_fit():
+    small = [case(capacity=20)]
+    with Target(name="greedy_by_size").open() as ours, Target(name="bad_planners:good").open() as theirs:
+        assert "finds no room" in ours.ask(small)[0].refused
+        assert theirs.ask(small)[0].failure.kind == "exceeds"
+
+
+@pytest.mark.parametrize("name", ["nobody", "bad_planners:nobody", "no_such_module:plan", "bad_planners:CALLS"])
+def test_a_target_that_is_none_is_misuse(name):
+    with pytest.raises(AllocsimError, match=r"does not exist|not a function"):
+        Target(name=name).open()
