@@ -8,7 +8,8 @@
     │       └── ExceededError   a planner did not say so, and returned a plan that does not
     ├── UnknownNameError        no scenario, allocator, format or kernel of that name
     ├── EngineError             a graph, shape, dtype or binding the engine cannot run
-    └── OutputError             a result cannot be written where it was asked to go
+    ├── OutputError             a result cannot be written where it was asked to go
+    └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
 Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception means that the question
 itself was malformed. Each message shows the thing, the value and the rule it breaks.
@@ -76,3 +77,7 @@ class EngineError(AllocsimError):
 
 class OutputError(AllocsimError):
     """A report, document or figure cannot be written to the path given."""
+
+
+class ClusterError(AllocsimError):
+    """A cluster's scheduler cannot be reached, or its workers are not fit for the work; names the address."""

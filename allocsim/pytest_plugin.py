@@ -8,6 +8,7 @@
 | `--allocsim-baseline FILE` | violations in this file of known faults do not count |
 | `--allocsim-max-peak BYTES` | no plan may need more, unless a call says otherwise |
 | `--allocsim-save DIR` | what is not clean is reduced and written there: `NAME.json`, and `NAME_test.py` to paste |
+| `--allocator NAME` | for `--pyargs allocsim.conformance`: the planner under test; `--allocator-examples`, `-seed`, `-seconds` go with it |
 
 Loaded by its entry point, `-p allocsim.pytest_plugin`, or `pytest_plugins`. Loading it imports nothing else of allocsim.
 
@@ -39,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--allocsim-baseline", metavar="FILE", help="violations listed in this file are known and do not count")
     group.addoption("--allocsim-max-peak", metavar="BYTES", type=int, help="no plan may need more bytes than this")
     group.addoption("--allocsim-save", metavar="DIR", help="write what is not clean here, reduced, as a document and a test")
+    suite = parser.getgroup("allocsim.conformance", "planners: --pyargs allocsim.conformance")
+    suite.addoption("--allocator", metavar="NAME", help="the planner: package.module:function, or an installed name")
+    suite.addoption("--allocator-examples", type=int, default=300, metavar="N", help="programs (default 300)")
+    suite.addoption("--allocator-seed", type=int, default=0, metavar="N", help="of the programs (default 0)")
+    suite.addoption("--allocator-seconds", type=float, default=10.0, metavar="S", help="CPU time for one answer (default 10)")
 
 
 @pytest.fixture

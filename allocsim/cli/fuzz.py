@@ -9,6 +9,8 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 | `--bulk` | drawn in batches, much faster |
 | `--exhaustive N` | every program of up to N ops of a small scope; nothing found is a proof for it |
 
+`--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
+
 `--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes on from there. `--out DIR` has, for each
 finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed gives the same findings.
 
@@ -19,6 +21,7 @@ What this module does not see: how programs are made and judged.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -55,6 +58,12 @@ def fuzz(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write each finding here: file, picture, test.")
     ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
+    ] = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Say which branches of the target were taken, and which known bugs are found.")
+    ] = False,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds for one plan.")] = 10.0,
     memory: Annotated[str, typer.Option(help="What the target may take beyond its import.")] = "2GiB",
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
@@ -78,8 +87,12 @@ def fuzz(
             as_json=as_json,
             progress=_progress,
         )
+    if scheduler is not None and jobs > 1:
+        raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
     asked = _asked(target, bulk, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
-    return _campaign(asked, corpus=corpus, jobs=jobs, minutes=minutes, out=out, as_json=as_json)
+    if coverage:
+        asked = replace(asked, target=replace(asked.target, trace=True))
+    return _campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json)
 
 
 def _refuse(wrong: bool) -> None:  # noqa: FBT001
@@ -126,11 +139,20 @@ def _asked(  # noqa: PLR0917 - the options, in order
     )
 
 
-def _campaign(asked: "Asked", *, corpus: Path | None, jobs: int, minutes: float | None, out: Path | None, as_json: bool) -> int:
+def _campaign(
+    asked: "Asked",
+    *,
+    corpus: Path | None,
+    jobs: int,
+    scheduler: str | None,
+    minutes: float | None,
+    out: Path | None,
+    as_json: bool,
+) -> int:
     from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
 
     with _progress(asked.examples) as advance:
-        result = campaign(asked, corpus=corpus, jobs=jobs, minutes=minutes, advance=advance)
+        result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
     for finding in result.findings:
         if out is not None:
             _write(finding, out)
@@ -138,6 +160,11 @@ def _campaign(asked: "Asked", *, corpus: Path | None, jobs: int, minutes: float 
         print_json(_record(asked, result))
     else:
         _say(asked, result, out)
+        if asked.target.trace:
+            from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # not for --help
+
+            for line in exercised(asked, result.tally).lines():
+                print_line(line)
     return int(bool(result.findings))
 
 
@@ -197,8 +224,15 @@ def _rates(tally: "Tally") -> str:
 def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
     from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
 
+    believe: dict[str, Any] = {}
+    if asked.target.trace:
+        from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # as above
+
+        shown = exercised(asked, result.tally).as_json()
+        believe = {"coverage": {name: shown[name] for name in ("branches", "mutants")}}
     return {
         **asked.identity,
+        **believe,
         "complete": result.complete,
         "findings": [
             {

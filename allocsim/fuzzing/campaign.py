@@ -122,6 +122,7 @@ class Explorer:
             SOURCES[self.asked.source].explore(chunk, asking)
         except TimeIsUp:
             complete = False
+        examiner.tally.arcs.update(self.asker.take_seen())
         return examiner.tally, complete
 
     def found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
@@ -190,6 +191,7 @@ def campaign(
     *,
     corpus: Path | None = None,
     jobs: int = 1,
+    scheduler: str | None = None,
     minutes: float | None = None,
     tell: Told = lambda _: None,
     advance: Callable[[int], object] = lambda _: None,
@@ -200,6 +202,7 @@ def campaign(
         asked: what to do.
         corpus: a folder to keep findings and progress in, and to go on from.
         jobs: processes, each with a target of its own.
+        scheduler: address of a Dask scheduler whose workers are used instead (`cluster`).
         minutes: when to stop.
         tell: called with each finding that is new or smaller.
         advance: called with how many programs are done, as they are.
@@ -207,6 +210,7 @@ def campaign(
     Raises:
         PlannerError: there is no such target, or it does not start.
         ModelError, OutputError: the corpus is another campaign's, or cannot be written.
+        ClusterError: the scheduler cannot be reached, or its workers cannot do this.
     """
     folder = None if corpus is None else Corpus(corpus, asked.identity)
     known: dict[str, Finding] = {} if folder is None else folder.findings()
@@ -229,9 +233,7 @@ def campaign(
     until = None if minutes is None else time() + 60 * minutes
     complete = True
     try:
-        for chunk, part, whole in (_in_turn if jobs == 1 else partial(_side_by_side, jobs=jobs, corpus=corpus))(
-            asked, wanted, until, keep
-        ):
+        for chunk, part, whole in _way(jobs=jobs, corpus=corpus, scheduler=scheduler)(asked, wanted, until, keep):
             tally += part
             complete &= whole
             if folder is not None and whole:
@@ -245,6 +247,16 @@ def campaign(
 
 
 Explored = Iterator[tuple[Chunk, Tally, bool]]
+Way = Callable[[Asked, Iterator[Chunk], float | None, Told], Explored]
+"""How chunks are gone through: yields each with its tally and whether that is all of it."""
+
+
+def _way(*, jobs: int, corpus: Path | None, scheduler: str | None) -> Way:
+    if scheduler is not None:
+        from allocsim.fuzzing.cluster import on_cluster  # noqa: PLC0415 - where there is a cluster
+
+        return partial(on_cluster, scheduler=scheduler)
+    return _in_turn if jobs == 1 else partial(_side_by_side, jobs=jobs, corpus=corpus)
 
 
 def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told) -> Explored:

@@ -26,6 +26,8 @@ class Tally:
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
     """How many programs had each set of features (`features.names`)."""
+    arcs: Counter[str] = field(default_factory=Counter)
+    """Steps from line to line seen in the target's own files (`tracing`), where that was asked for."""
     microseconds: Counter[str] = field(default_factory=Counter)
     """CPU time by what it went into; `planning` is what the target says of itself."""
 

@@ -55,6 +55,8 @@ class Target:
     """CPU time for one answer."""
     memory: int = MEMORY
     """Bytes beyond what its import took."""
+    trace: bool = False
+    """Whether to note which branches of its own files are taken; needs `coverage`."""
 
     def open(self) -> "Asker":
         """Start the target. Raises PlannerError or UnknownNameError where there is none of that name."""
@@ -68,6 +70,8 @@ class Asker:
         self.target = target
         self.guarantees: tuple[str, ...] | None = None
         """What the planner states of itself; None for one that states nothing."""
+        self.seen: set[str] = set()
+        """Steps from line to line in its own files that were not told yet (`take_seen`)."""
         self.deaths = 0
         """How often it had to be started again."""
         self._fresh = True
@@ -100,6 +104,11 @@ class Asker:
                     break  # the new process does not know what was asked of the old one
         return found
 
+    def take_seen(self) -> set[str]:
+        """Return what was seen since the last call."""
+        seen, self.seen = self.seen, set()
+        return seen
+
     def close(self) -> None:
         """End the target. Safe to call twice."""
         process = getattr(self, "_process", None)
@@ -119,6 +128,9 @@ class Asker:
         asked, spent = time.monotonic(), _cpu_seconds(self._child)
         try:
             reply = self._waited_for(limit, spent)
+            while reply[0] == "seen":
+                self.seen |= reply[1]
+                reply = self._waited_for(limit, spent)
         except TimeoutError:
             self._kill_child()
             self._ended()
@@ -156,7 +168,7 @@ class Asker:
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "ALLOCSIM_TRACE": "1" if self.target.trace else ""},
             pass_fds=(their_replies, their_control),
         )
         os.close(their_replies)

@@ -76,6 +76,11 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         send(control, ("refused", str(error)))
         return
     send(control, ("ready", getattr(planner, "guarantees", None)))
+    tracer = None
+    if os.environ.get("ALLOCSIM_TRACE"):
+        from allocsim.fuzzing.tracing import Tracer  # noqa: PLC0415 - only where it is asked for
+
+        tracer = Tracer(planner)
     while True:
         nursery = os.getpid()
         child = os.fork()
@@ -84,7 +89,7 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
             if os.getppid() != nursery:
                 os._exit(0)
             _limit(memory)
-            _serve(planner, replies)
+            _serve(planner, replies, tracer)
         send(control, ("child", child))
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -101,16 +106,21 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _serve(planner: Any, replies: BinaryIO) -> None:
-    """Answer requests until there are no more. Never returns."""
+def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
+    """Answer requests until there are no more; before the last answer of each, say which lines were seen. Never returns."""
     requests = os.fdopen(0, "rb", closefd=False)
+    if tracer is not None:
+        tracer.start()
     while True:
         try:
             cases, again = receive(requests)
         except EOFError:
             os._exit(0)
-        for case in cases:
-            send(replies, _answer(planner, frozen(case), again=again))
+        for left, case in enumerate(cases, 1 - len(cases)):
+            answer = _answer(planner, frozen(case), again=again)
+            if tracer is not None and left == 0:
+                send(replies, ("seen", tracer.news()))
+            send(replies, answer)
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:

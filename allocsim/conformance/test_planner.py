@@ -1,0 +1,74 @@
+"""What holds of every planner. A failure shows the smallest case that breaks it."""
+
+import numpy as np
+import pytest
+
+from allocsim.builder import ProgramBuilder
+from allocsim.checks import check
+from allocsim.description import describe
+from allocsim.fuzzing import PROPERTIES, Case, Finding, Result
+from allocsim.fuzzing.properties import asked_of
+from allocsim.fuzzing.target import Asker
+from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Program
+from allocsim.reduction.script import script
+
+
+@pytest.mark.parametrize("name", list(PROPERTIES))
+def test_property(name: str, result: Result, asker: Asker) -> None:
+    """No program of the campaign breaks the property."""
+    if name not in asked_of(asker.guarantees):
+        pytest.skip(f"the planner does not promise {PROPERTIES[name].guarantee}")
+    found = [finding for finding in result.findings if finding.breaks == name]
+    if found:
+        pytest.fail(f"{PROPERTIES[name].claim}: not so\n\n" + "\n\n".join(map(shown, found)), pytrace=False)
+
+
+def test_the_campaign_asked_what_it_was_to_ask(result: Result) -> None:
+    """The properties above would say little if little had been asked."""
+    assert result.complete
+    assert result.tally.programs > 0
+
+
+def test_the_empty_program_has_a_plan(asker: Asker) -> None:
+    """Nothing to place is no reason to fail."""
+    (answer,) = asker.ask([Case(program=ProgramBuilder("empty").build())])
+
+    assert answer.plan is not None, answer.failure or answer.refused
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 64, 127])
+def test_too_small_a_capacity_is_refused(asker: Asker, capacity: int) -> None:
+    """Two buffers of 64 bytes that live together do not fit into less than 128: only a `CapacityError` will do."""
+    (answer,) = asker.ask([Case(program=two_alive(capacity))])
+
+    assert answer.refused is not None, answer.failure or "it returned a plan"
+
+
+def test_a_capacity_that_is_just_enough_is_used(asker: Asker) -> None:
+    """128 bytes are enough for two buffers of 64."""
+    (answer,) = asker.ask([Case(program=two_alive(128))])
+
+    assert answer.plan is not None, answer.failure or answer.refused
+    assert check(Document.of(answer.plan)).clean
+
+
+def two_alive(capacity: int) -> Program:
+    """Return a program with two buffers of 64 bytes that live together."""
+    builder = ProgramBuilder("two", arenas=(Arena(name="cpu", alignment=64, capacity=capacity),))
+    values = [builder.tensor(name, "f32", (16,)) for name in "ab"]
+    builder.op(HOST_WRITE, (), values)
+    builder.op(HOST_READ, values, ())
+    return builder.build()
+
+
+def shown(finding: Finding) -> str:
+    """Return the finding for a person: what is wrong, the ops round it, and a test to paste."""
+    lines = [f"{finding.message}  [{finding.cause}; {finding.ops} ops]"]
+    report = check(finding.document, limit=1)
+    if report.violations:
+        lines.append(describe(finding.document, report.violations[0]))
+        lines += ["a test to paste:", "", script(finding.document, title="Found by allocsim.conformance.")]
+    elif finding.case.pinned is not None:
+        lines.append(f"with buffers {np.flatnonzero(finding.case.pinned).tolist()} pinned")
+    lines.append(f"again: --allocator-seed {finding.origin.get('seed')}, chunk {finding.origin.get('chunk')}")
+    return "\n".join(lines)

@@ -1,0 +1,129 @@
+"""Chunks of a campaign on a Dask cluster: `campaign(asked, scheduler="tcp://host:8786")`.
+
+Workers explore chunks; findings and tallies come back to the campaign, which alone keeps the corpus, so all of it lies in one place. What a
+chunk finds depends on the chunk only, so where a worker dies its chunks are done again elsewhere, from their start, and each is counted when
+its one result arrives: nothing is lost and nothing is counted twice. A chunk whose workers died `LIVES` times is given up with a
+ClusterError; the corpus has everything up to then.
+
+Workers need the package, in the same version, and the target's module; the target runs in a process of its own under each worker, as it
+does here. Needs `dask.distributed` (`pip install allocsim[cluster]`).
+
+What this module does not see: how a cluster is started, and what chunks are about.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from time import time
+from typing import Any, Final
+
+from allocsim.errors import AllocsimError, ClusterError
+from allocsim.fuzzing.campaign import Asked, Explorer
+from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.sources import Chunk
+from allocsim.fuzzing.tally import Tally
+
+WAITING: Final = 2
+"""Chunks that are under way for each thread of the cluster."""
+
+PATIENCE: Final = 10.0
+"""Seconds a scheduler may take to answer."""
+
+LIVES: Final = 5
+"""How often workers may die of one chunk, beyond what the scheduler allows them, before it is given up."""
+
+Explored = tuple[Tally, bool, list[Finding]]
+
+
+def on_cluster(
+    asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Callable[[Finding], object], *, scheduler: str
+) -> Iterator[tuple[Chunk, Tally, bool]]:
+    """Explore the chunks on the workers of a cluster, a few ahead of what is done.
+
+    Raises ClusterError where there is no scheduler or no fit worker, and what the target's own errors are (PlannerError and so on).
+    """
+    try:
+        from distributed import as_completed  # noqa: PLC0415 - an optional package
+        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - as above
+    except ImportError:
+        raise ClusterError("a cluster needs dask.distributed: pip install 'allocsim[cluster]'") from None
+    with _connected(scheduler) as client:
+        lanes = sum(client.nthreads().values())
+        if not lanes:
+            raise ClusterError(f"the scheduler {scheduler!r} has no workers")
+        results = as_completed()
+        under_way: dict[str, tuple[Chunk, int]] = {}
+
+        def submit(chunk: Chunk, deaths: int) -> None:
+            future = client.submit(go_through, asked, chunk, until, pure=False)
+            under_way[future.key] = chunk, deaths
+            results.add(future)
+
+        def refill() -> None:
+            while len(under_way) < WAITING * lanes and (until is None or time() < until):
+                chunk = next(wanted, None)
+                if chunk is None:
+                    return
+                submit(chunk, 0)
+
+        refill()
+        while under_way:
+            future = next(results)
+            chunk, deaths = under_way.pop(future.key)
+            error = future.exception()
+            if isinstance(error, KilledWorker) and deaths < LIVES:
+                submit(chunk, deaths + 1)
+                continue
+            if error is not None:
+                raise _told(error, scheduler, chunk)
+            tally, whole, found = future.result()
+            for finding in found:
+                keep(finding)
+            yield chunk, tally, whole
+            refill()
+
+
+def go_through(asked: Asked, chunk: Chunk, until: float | None) -> Explored:
+    """Explore one chunk here, with the explorer this thread has for what is asked; what a worker runs."""
+    explorer = _explorer(asked)
+    explorer.known.clear()  # what a chunk finds must not depend on what was done here before
+    found: dict[str, Finding] = {}
+    tally, whole = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}), until=until)
+    return tally, whole, list(found.values())
+
+
+_here = threading.local()
+"""What each thread of a worker keeps from chunk to chunk: (what is asked, its explorer)."""
+
+
+def _explorer(asked: Asked) -> Explorer:
+    identity, explorer = getattr(_here, "held", (None, None))
+    mine = {**asked.identity, "limits": (asked.target, asked.reduce_seconds)}
+    if explorer is None or identity != mine:
+        if explorer is not None:
+            explorer.asker.close()
+        explorer = Explorer(asked)
+        _here.held = mine, explorer
+    return explorer
+
+
+def _connected(scheduler: str) -> Any:
+    import logging  # noqa: PLC0415 - only here
+
+    import distributed  # noqa: PLC0415 - an optional package
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters comes back as an error
+    try:
+        return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        words = " ".join(str(error).split())[:160]
+        raise ClusterError(f"the scheduler {scheduler!r} cannot be reached: {words or type(error).__name__}") from None
+
+
+def _told(error: BaseException, scheduler: str, chunk: Chunk) -> BaseException:
+    if isinstance(error, AllocsimError):
+        return error
+    words = " ".join(str(error).split())[:160]
+    return ClusterError(f"the workers of {scheduler!r} failed on chunk {chunk.number}: {type(error).__name__}: {words}")
+
+
+__all__ = ["go_through", "on_cluster"]

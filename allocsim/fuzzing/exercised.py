@@ -1,0 +1,176 @@
+"""Coverage to believe: what a campaign exercised, so that "nothing found" means something.
+
+    result = campaign(asked)
+    shown = exercised(asked, result.tally)
+    print("; ".join(shown.lines()))        # shown.as_json() for machines
+
+Three views of one campaign. *Features*: how many programs had each feature of `features.FEATURES`, and which pairs of two never met in one
+program. *Branches*: which branches of the target's own Python were taken (`tracing`; where the target was traced). *Mutants*: of the planners with a
+known bug (`mutants`), which the same source with the same seed finds, by which property; each is asked for `CASES` programs at most, in this
+process, since they are ours. A mutant is killed by its first finding; whether that is small is for reducing.
+
+What this module does not see: how programs are made.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, Final
+
+from allocsim.allocators import Allocator
+from allocsim.errors import AllocsimError, CapacityError, ExceededError
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.bulk import Cut
+from allocsim.fuzzing.campaign import Asked
+from allocsim.fuzzing.case import Answer, Case, Failure, same_plan
+from allocsim.fuzzing.examination import Examiner
+from allocsim.fuzzing.features import in_pairs, singly
+from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.mutants import MUTANTS
+from allocsim.fuzzing.properties import asked_of
+from allocsim.fuzzing.sources import SOURCES, chunks
+from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.tracing import Branches, branches
+
+CASES: Final = 500
+"""Programs a mutant is asked to plan before it counts as alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercised:
+    """What a campaign exercised."""
+
+    programs: int
+    features: dict[str, int]
+    """Programs that had each feature."""
+    pairs: dict[tuple[str, str], int]
+    """Programs that had both of two features."""
+    branches: tuple[Branches, ...]
+    """Of the target's own files; none where it was not traced."""
+    mutants: dict[str, str | None]
+    """The property that found each mutant, None for those that are alive; empty where none was tried."""
+
+    @property
+    def pairs_met(self) -> int:
+        """How many pairs of features met in some program."""
+        return sum(count > 0 for count in self.pairs.values())
+
+    @property
+    def killed(self) -> int:
+        """How many mutants were found."""
+        return sum(found is not None for found in self.mutants.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return {
+            "programs": self.programs,
+            "features": self.features,
+            "pairs": {
+                "there_are": len(self.pairs),
+                "met": self.pairs_met,
+                "never": [list(p) for p, n in self.pairs.items() if not n],
+            },
+            "branches": [asdict(row) for row in self.branches],
+            "mutants": {"there_are": len(self.mutants), "killed": self.killed, "found_by": self.mutants},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield what there is to say of it for a person, a histogram of the features first."""
+        most = max(self.features.values(), default=0) or 1
+        for name, count in sorted(self.features.items(), key=lambda row: -row[1]):
+            yield f"{name:22} {count:8}  {'#' * -(-40 * count // most)}"
+        never = [f"{one} + {other}" for (one, other), count in self.pairs.items() if not count]
+        told = f"; never {', '.join(never[:6])}{' and others' if len(never) > 6 else ''}" if never else ""
+        yield f"pairs of features: {self.pairs_met} of {len(self.pairs)}{told}"
+        for row in self.branches:
+            where = ", ".join(str(line) for line in sorted({line for line, _ in row.never})[:8])
+            yield f"branches of {row.file}: {row.taken} of {row.there_are}{f'; never all ways from line {where}' if where else ''}"
+        if self.mutants:
+            alive = [name for name, found in self.mutants.items() if found is None]
+            left = f"; alive: {', '.join(alive)}" if alive else ""
+            yield f"mutants killed: {self.killed} of {len(self.mutants)}{left}"
+
+
+def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTANTS), cases: int = CASES) -> Exercised:
+    """Return what a campaign exercised; `mutants` are tried for it, at most `cases` programs each.
+
+    Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
+    """
+    return Exercised(
+        programs=tally.programs,
+        features=singly(tally.features),
+        pairs=in_pairs(tally.features),
+        branches=tuple(branches(tally.arcs)),
+        mutants={name: None if (found := killed_by(asked, name, cases=cases)) is None else found.breaks for name in mutants},
+    )
+
+
+def killed_by(asked: Asked, name: str, *, cases: int = CASES) -> Finding | None:
+    """Return the first finding of a mutant among the programs of a campaign's source and seed; None where it stays alive."""
+    return first_finding(asked, MUTANTS[name].allocator(), cases=cases)
+
+
+def first_finding(asked: Asked, allocator: Allocator, *, cases: int = CASES) -> Finding | None:
+    """Return the first finding of a planner of ours, asked in this process, under the properties of its kind."""
+    examiner = Examiner(Within(allocator), properties=asked_of(("at_most_reference",)))
+    for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
+        try:
+            SOURCES[asked.source].explore(chunk, _Until(examiner))
+        except _FoundError as found:
+            return found.finding
+    return None
+
+
+class Within:
+    """A planner of ours under questions, in this process: what `target.Asker` is for strangers."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self.allocator = allocator
+        self.guarantees = allocator.guarantees
+
+    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
+        """Return the answer to each case."""
+        return [self._one(case, again=again) for case in cases]
+
+    def _one(self, case: Case, *, again: bool) -> Answer:
+        try:
+            plan = self.allocator.plan(case.program, case.constraints)
+            same = not again or same_plan(plan, self.allocator.plan(case.program, case.constraints))
+            return Answer(plan=plan, again=same)
+        except ExceededError as error:
+            return Answer(failure=Failure(kind="exceeds", words=str(error)))
+        except CapacityError as error:
+            return Answer(refused=str(error))
+        except AllocsimError as error:
+            if isinstance(error.__cause__, CapacityError):
+                return Answer(refused=str(error))
+            return Answer(failure=Failure(kind="raises", words=str(error), where=type(error.__cause__ or error).__name__))
+
+
+class _FoundError(Exception):
+    """The first finding, on its way out of a source."""
+
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+        super().__init__(finding.message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Until:
+    """What a source does with its cases until the first finding (`sources.Asking`)."""
+
+    examiner: Examiner
+
+    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
+        """Examine cases."""
+        examined = self.examiner.examine(cases)
+        for finding in islice(examined.findings, 1):
+            raise _FoundError(finding)
+        return examined.answers
+
+    def batch(self, batch: Batch) -> None:
+        """Examine the programs of a batch."""
+        self.cases(Cut(batch))
+
+
+__all__ = ["Exercised", "exercised", "first_finding", "killed_by"]

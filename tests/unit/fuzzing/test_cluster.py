@@ -1,0 +1,87 @@
+"""A campaign on a Dask cluster: the same as in one process, also where workers are killed."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from allocsim.errors import ClusterError, PlannerError
+from allocsim.fuzzing import Asked, Target, campaign
+
+distributed = pytest.importorskip("distributed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own warnings on shutdown
+
+TARGET = "allocsim.fuzzing.mutants:unread_has_no_life"
+
+
+def asked(**options):
+    return Asked(target=Target(name=TARGET), source="hypothesis", examples=60, reduce_seconds=0, **options)
+
+
+@pytest.fixture
+def cluster():
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as started:
+        yield started
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Many chunks, so that there is a middle to kill in."""
+    from dataclasses import replace  # noqa: PLC0415 - only here
+
+    from allocsim.fuzzing import sources  # noqa: PLC0415 - only here
+
+    monkeypatch.setitem(sources.SOURCES, "hypothesis", replace(sources.SOURCES["hypothesis"], size=6))
+
+
+def test_workers_killed_in_mid_campaign_lose_nothing_and_repeat_nothing(cluster, small_chunks, tmp_path):
+    killed = []
+
+    def kill_one(programs):
+        """After the first chunk, and again after the fifth: kill -9 of a worker."""
+        if programs and len(killed) < 2 and advanced.count(1) in {1, 5}:
+            with distributed.Client(cluster, set_as_default=False) as client:
+                pids = [pid for pid in client.run(os.getpid).values() if pid not in killed]
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    advanced = []
+
+    def advance(programs):
+        advanced.append(1 if programs else 0)
+        kill_one(programs)
+
+    there = campaign(asked(), corpus=tmp_path / "corpus", scheduler=cluster.scheduler_address, advance=advance)
+    here = campaign(asked())
+
+    assert len(killed) == 2
+    assert there.complete
+    assert there.tally.programs == here.tally.programs == 60
+    assert there.tally.features == here.tally.features
+    assert {f.key for f in there.findings} == {f.key for f in here.findings}
+    assert {f.key: f.ops for f in there.findings} == {f.key: f.ops for f in here.findings}
+    journal = (tmp_path / "corpus" / "journal.jsonl").read_text().splitlines()
+    assert len(journal) == 1 + 10
+
+
+def test_a_target_that_does_not_exist_is_said_as_it_is_here(cluster):
+    nobody = Asked(target=Target(name="no_such_module:plan"), source="hypothesis", examples=5)
+
+    with pytest.raises((PlannerError, Exception), match="no_such_module"):
+        campaign(nobody, scheduler=cluster.scheduler_address)
+
+
+def test_an_unreachable_scheduler_is_one_clear_line(monkeypatch):
+    from allocsim.fuzzing import cluster as module  # noqa: PLC0415 - only here
+
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    before = threading.active_count()
+    with pytest.raises(ClusterError, match=r"^the scheduler 'tcp://127.0.0.1:1' cannot be reached: [^\n]+$"):
+        campaign(asked(), scheduler="tcp://127.0.0.1:1")
+    assert threading.active_count() <= before + 3
+
+
+def test_an_address_that_is_none_is_one_clear_line():
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        campaign(asked(), scheduler="nonsense://x")

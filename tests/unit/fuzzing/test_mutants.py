@@ -1,0 +1,62 @@
+"""Planners with a known bug: what is planted, and that a campaign of few programs finds it."""
+
+import pytest
+
+from allocsim.allocators import ALLOCATORS, find
+from allocsim.builder import ProgramBuilder
+from allocsim.checks import check
+from allocsim.fuzzing import Asked, Target
+from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
+from allocsim.fuzzing.mutants import MUTANTS
+from allocsim.fuzzing.tally import Tally
+from allocsim.model import Document
+
+ASKED = Asked(target=Target(name="greedy_by_size"), source="hypothesis")
+
+
+def test_there_are_enough_of_enough_classes():
+    assert len(MUTANTS) >= 25
+    assert len({row.class_ for row in MUTANTS.values()}) >= 9
+    assert all(row.into in ALLOCATORS and row.bug for row in MUTANTS.values())
+
+
+@pytest.mark.parametrize("name", list(MUTANTS))
+def test_a_mutant_is_a_target_and_plans_what_its_bug_is_not_about(name):
+    """One input, read at once: nothing to go wrong for nearly all of them."""
+    builder = ProgramBuilder("plain")
+    value = builder.tensor("x", "f64", (8,))
+    builder.op("host.write", (), (value,))
+    builder.op("host.read", (value,), ())
+    planner = find(f"allocsim.fuzzing.mutants:{name}")
+    plan = planner.plan(builder.build())
+
+    assert planner.name == name
+    clean = check(Document.of(plan)).clean
+    assert clean or name in {"freed_one_step_early", "host_reads_forgotten"}
+
+
+@pytest.mark.parametrize("name", ["greedy_by_size", "tlsf", "ggml"])
+def test_what_they_are_planted_into_is_found_nothing_against(name):
+    assert first_finding(ASKED, ALLOCATORS[name], cases=20) is None
+
+
+@pytest.mark.parametrize("name", ["freed_one_step_early", "first_operand_only", "unread_has_no_life", "arenas_mixed"])
+def test_a_mutant_is_found_among_the_first_programs(name):
+    finding = killed_by(ASKED, name, cases=60)
+
+    assert finding is not None
+    assert finding.breaks == "sound"
+
+
+def test_what_was_exercised_is_said_and_counted():
+    tally = Tally(programs=2)
+    tally.features.update({0b11: 1, 0b1: 1})
+    shown = exercised(ASKED, tally, mutants=["arenas_mixed"], cases=60)
+    words = "\n".join(shown.lines())
+
+    assert shown.features["view"] == 2
+    assert shown.pairs_met == 1
+    assert shown.mutants == {"arenas_mixed": "sound"}
+    assert "mutants killed: 1 of 1" in words
+    assert "pairs of features: 1 of" in words
+    assert shown.as_json()["pairs"]["met"] == 1
