@@ -79,7 +79,11 @@ def same_model(python: str, peers: list[str], options: argparse.Namespace) -> No
         ours = (Side(stack, sys.executable, "step_engine.py", job).ready or {}).get("losses", [])
         for name in peers:
             theirs = (Side(stack, python, PEERS[name], job).ready or {}).get("losses", [])
-            if not ours or len(theirs) != len(ours) or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True)):
+            if (
+                not ours
+                or len(theirs) != len(ours)
+                or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True))
+            ):
                 sys.exit(f"ours and {name} do not compute the same: {ours} and {theirs}")
             print(f"same model as {name}: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}")
 
@@ -134,9 +138,7 @@ def result(
 def show(found: dict[str, Any]) -> None:
     """Print a result for people."""
     for name, side in found["sides"].items():
-        print(
-            f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
-        )
+        print(f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB")
     for name, ratio in found["ratio"].items():
         line = f"cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}"
         print(f"ours / {name:6s} {line}   (median of {found['pairs']} rounds)")
@@ -148,7 +150,9 @@ def show(found: dict[str, Any]) -> None:
 def main() -> None:
     """Read the options, measure, print, write."""
     parser = argparse.ArgumentParser(description="A training step of the engine against the same step in PyTorch and JAX.")
-    parser.add_argument("--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers")
+    parser.add_argument(
+        "--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers"
+    )
     parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument("--seq", type=int, default=FULL["seq"])
     parser.add_argument("--layers", type=int, default=FULL["layers"])

@@ -7,7 +7,8 @@ The construction is ggml's (`ggml_build_backward_expand`), so that order, sharin
 * Forward nodes are walked in reverse order; for each argument, left to right, the rule builds one contribution.
 * The first contribution to a gradient *is* the gradient, without a copy: two tensors may share one gradient tensor (both operands
   of `add`), and a parameter may share its gradient with the upstream tensor. Further ones are `add(gradient, contribution)`.
-* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; the host resets it.
+* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; the host resets it. A
+  contribution that is a product of matrices is not made first: `add_out_prod` adds it where it belongs.
 * The seed is an input of shape [1] that the host writes each run: 1.0 for plain gradients.
 
 What this module does not see: kernels, buffers, data. Time is linear in the number of nodes; nothing recurses.
@@ -65,8 +66,11 @@ def backward(
                     with graph.scope(f"grad.{source.name}", layer=node.layer):
                         gradient = _derivative(node, argument, source, gradients[node])
                         if source in gradients:
-                            kind = "add_inplace" if source in accumulators else "add"
-                            gradient = graph.op(kind, gradients[source], gradient, name=f"sum_{parts[source]}")
+                            kind, added = "add", (gradient,)
+                            if source in accumulators:
+                                fused = gradient.kind == "out_prod" and len(gradient.shape) == 2
+                                kind, added = ("add_out_prod", gradient.sources) if fused else ("add_inplace", (gradient,))
+                            gradient = graph.op(kind, gradients[source], *added, name=f"sum_{parts[source]}")
                     gradients[source] = gradient
                     graph.expand(gradient)
     unreached = next((p for p in wanted if p not in parts), None)

@@ -148,9 +148,7 @@ class Runtime:
         if bound is None:
             kernel = self.lowered.kernels[step]
             assert kernel is not None
-            bound = self._bound[step] = kernel.bind(
-                self.lowered.tensors[step].params, self.operands(step), self.results(step)
-            )
+            bound = self._bound[step] = kernel.bind(self.lowered.tensors[step].params, self.operands(step), self.results(step))
         return bound
 
     def operands(self, step: int) -> tuple[Array, ...]:

@@ -145,6 +145,7 @@ MEANING = {
     "get_rows_back": get_rows_back,
     "cross_entropy_loss": cross_entropy,
     "add_inplace": lambda acc, g: acc + g,
+    "add_out_prod": lambda acc, a, b: acc + np.swapaxes(b, -1, -2) @ a,
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,
 }
 

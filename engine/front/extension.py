@@ -138,7 +138,11 @@ class _Walk:
                 at = index[source]
                 before = gradient[at]
                 gradient[at] = found if before is None else self.add(before, found, source.laid)
-        wanted = [(p, g) for p, (node, g) in enumerate(zip(order, gradient, strict=True)) if node.recipe is None and node.needs_grad and g is not None]
+        wanted = [
+            (p, g)
+            for p, (node, g) in enumerate(zip(order, gradient, strict=True))
+            if node.recipe is None and node.needs_grad and g is not None
+        ]
         return self.program(wanted)
 
     def stamp(self, template: Template, upstream: int, node: int, sources: list[int], kind: str) -> int:

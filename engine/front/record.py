@@ -121,14 +121,14 @@ class Node:
 
     __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "sources", "storage", "version")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - one for each op typed
         self,
         array: Array,
         laid: Laid,
         storage: Storage,
         recipe: Recipe | None = None,
         sources: "tuple[Node, ...]" = (),
-        needs_grad: bool = False,  # noqa: FBT001, FBT002 - one for each op typed
+        needs_grad: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         self.array = array
         self.laid = laid
@@ -243,7 +243,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     if track:
         for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
-                return Node(array, laid, storage, recipe, sources, True)  # noqa: FBT003 - as above
+                return Node(array, laid, storage, recipe, sources, True)
     node = Node(array, laid, storage)
     if recipe.result is None and sources[0].rebased is None:
         node.rebased = None

@@ -31,6 +31,7 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "soft_max_back",
         "cross_entropy_loss_back",
         "add_inplace",
+        "add_out_prod",
         "opt_step_sgd",
     }
 )

@@ -9,15 +9,17 @@ number its bits in a word. Numba describes a C-contiguous array by (owner, paren
 What this module does not see: where anything lies, and which op a kernel belongs to.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 
-from engine.kernels.binding import Array
 from engine.tape.loops import ANYHOW, Coded
+
+if TYPE_CHECKING:
+    from engine.kernels.binding import Array
 
 _WORD: Final = ir.IntType(64)
 _known: Final[dict[str, tuple[int, Any]]] = {}

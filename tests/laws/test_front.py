@@ -85,7 +85,11 @@ def test_the_program_is_autodiffs_op_by_op(moves, seed):
     program, saved = extension.program, extension.saved
     known = {v: ("node", p) for v, p in enumerate(saved)} | {len(saved) + k: ("op", k) for k in range(len(added))}
     mine = [
-        (extension.actions[extension.action_of[op.step]].kind, tuple(known[v] for v in op.operands), program.values[op.results[0]].shape)
+        (
+            extension.actions[extension.action_of[op.step]].kind,
+            tuple(known[v] for v in op.operands),
+            program.values[op.results[0]].shape,
+        )
         for op in program.ops
         if op.results
     ]

@@ -11,8 +11,7 @@ from allocsim.builder import ProgramBuilder
 from allocsim.errors import EngineError, UnknownNameError
 from engine.audit import default_cases
 from engine.graph import Graph
-from engine.kernels import KERNELS
-from engine.kernels import compiled
+from engine.kernels import KERNELS, compiled
 from engine.kernels.binding import Kernel
 from engine.lower import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
@@ -44,7 +43,7 @@ def fill(memory, shapes, starts, seed):
         array[...] = generator.integers(0, 3, shape) if dtype.startswith("i") else generator.standard_normal(shape)
 
 
-def both(kernel, params, operands, results, shift, seed):
+def both(kernel, params, operands, results, shift, seed):  # noqa: PLR0917 - a call spelled out
     """Return the memory after a call from Python and after the tape, and how many entries the tape has; None where `bind` refuses."""
     shapes = [*operands, *results]
     starts, size = memory_of(shapes, shift)
@@ -71,7 +70,14 @@ def both(kernel, params, operands, results, shift, seed):
                 return None
         else:
             address = np.array([memory.ctypes.data + start for start in starts])
-            tape = Tape(program, kernels=[(kernel, params)], kernel_of=np.zeros(1, np.int32), address=address, call=call, dtypes=NUMPY_DTYPES)
+            tape = Tape(
+                program,
+                kernels=[(kernel, params)],
+                kernel_of=np.zeros(1, np.int32),
+                address=address,
+                call=call,
+                dtypes=NUMPY_DTYPES,
+            )
             calls, entries = tape.calls, tape.entries
         with np.errstate(all="ignore"):
             for _ in range(2):
