@@ -1,9 +1,10 @@
-"""Every benchmark, one after the other; each writes its figures to benchmarks/results.
+"""Every benchmark, one after the other; each writes its figures to benchmarks/results. In the end the engine's are printed as one table.
 
     python benchmarks/run.py [NAME...] [-- OPTIONS for each]
 
 A benchmark is a script beside this one that takes `--out FILE` and writes JSON there. One that fails does not stop the others; the exit status is
-the number that failed.
+the number that failed. Peers (PyTorch, JAX, HIPS autograd, micrograd) are used where the interpreter that `BENCH_PEERS` names has them, by default
+this one.
 """
 
 import subprocess
@@ -13,15 +14,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 BENCHMARKS = {
-    "step": "a training step against PyTorch",
+    "step": "a training step, T = 64, against PyTorch and JAX",
+    "step_256": "the same, T = 256",
     "sanitizer": "a training step in guarded memory against the plain one",
     "kernels": "single kernels at the model's shapes, in place and apart",
-    "scalars": "a deep graph of scalars, typed, against HIPS autograd",
+    "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
+    "first_use": "compiling and loading all kernels",
     "order": "happens-before on many ops and streams",
     "planted": "known bugs planted into the shelf, found and made small by the fuzzer",
     "planning": "planners against the lower bound, exact against minimalloc's instances",
 }
-"""Script -> what it measures."""
+"""Name -> what it measures; the script of that name, if `VARIANTS` says no other."""
+
+VARIANTS = {"step_256": ("step", "--seq", "256")}
+"""Benchmarks that are another one with options."""
 
 
 def main() -> int:
@@ -35,8 +41,10 @@ def main() -> int:
     failed = 0
     for name in names:
         print(f"== {name}: {BENCHMARKS[name]}", flush=True)
-        command = [sys.executable, str(HERE / f"{name}.py"), "--out", str(HERE / "results" / f"{name}.json"), *options]
+        script, *own = VARIANTS.get(name, (name,))
+        command = [sys.executable, str(HERE / f"{script}.py"), "--out", str(HERE / "results" / f"{name}.json"), *own, *options]
         failed += subprocess.run(command, check=False).returncode != 0
+    subprocess.run([sys.executable, str(HERE / "table.py")], check=False)
     return failed
 
 

@@ -1,34 +1,41 @@
-"""A deep graph of scalars, typed: microseconds of CPU time a node, against HIPS autograd where it is installed.
+"""A deep graph of scalars, typed: CPU time a node, against HIPS autograd, micrograd and PyTorch where they are installed.
 
-    python benchmarks/scalars.py [--nodes N] [--rounds N] [--out FILE]
+    python benchmarks/scalars.py [--nodes N] [--rounds N] [--peers PYTHON] [--out FILE]
 
-`front` is computing and recording one op; `backward` is all of the first `y.backward()` of a structure: derivative, planning, binding, run.
-Both sides take turns on the same chain of products, sums and tanh. Medians over rounds.
+`front` is computing and recording one op; `backward` is all of the first `y.backward()` of a structure: derivative, planning, binding, run; `again` is a second one
+of a structure that is kept. `tape` is forward and backward as one program of the engine, run on the tape, and `calls` the same from the list. All
+sides take turns on the same chain of products, sums and tanh; medians over rounds. micrograd recurses, so it is asked for 800 nodes only.
+
+`yardstick` is one `np.multiply` of two arrays of one element in the same rounds: times in its units can be compared between machines, and show how loaded
+this one was (some 0.35 us on a quiet one of 2024).
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from engine import tensor  # noqa: E402 - after the path above
+import numpy as np  # noqa: E402 - after the path above
+from scalars_peers import chain  # noqa: E402 - beside this file
+
+from allocsim.allocators import find  # noqa: E402
+from engine import Graph, Runtime, backward, tensor  # noqa: E402
+from engine.lower import lower  # noqa: E402
+
+PEERS = {"autograd": 100_000, "torch": 100_000, "micrograd": 800}
+"""Peer -> the most nodes it is asked for."""
 
 
-def chain(x, w, nodes, tanh):  # noqa: ANN001, ANN201 - of either side's numbers
-    """Return the end of a chain of `nodes` ops."""
-    y = x
-    for _ in range(nodes // 4):
-        y = tanh(y * w + x) * 0.5
-    return y
-
-
-def ours(nodes: int) -> tuple[float, float, float]:
-    """Return (seconds of the front, seconds of backward, derivative by x)."""
+def typed(nodes: int) -> dict[str, float]:
+    """Return seconds of the front and of backward, and the derivative by x."""
     x, w = tensor(0.5, requires_grad=True), tensor(0.999, requires_grad=True)
     start = time.process_time()
     y = chain(x, w, nodes, lambda t: t.tanh())
@@ -36,43 +43,88 @@ def ours(nodes: int) -> tuple[float, float, float]:
     y.backward()
     end = time.process_time()
     assert x.grad is not None
-    return recorded - start, end - recorded, x.grad.item()
+    return {"front": recorded - start, "backward": end - recorded, "derivative": x.grad.item()}
 
 
-def theirs(nodes: int) -> tuple[float, float] | None:
-    """Return (seconds in all, derivative by x) of HIPS autograd; None where it is not installed."""
-    try:
-        import autograd.numpy as anp  # noqa: PLC0415 - an optional peer
-        from autograd import grad  # noqa: PLC0415
-    except ImportError:
-        return None
+def bound(nodes: int) -> dict[str, Runtime]:
+    """Return the chain and its backward pass as one program, bound by each executor."""
+    graph = Graph("chain")
+    x, w = (graph.parameter(name, (1,), "f64", trainable=True) for name in "xw")
+    y = x
+    for _ in range(nodes // 4):
+        y = graph.op("scale", graph.op("tanh", graph.op("add", graph.op("mul", y, w), x)), s=0.5)
+    found = backward(graph, y)
+    lowered = lower(graph, [y, *found.values()])
+    plan = find("ggml").plan(lowered.program)
+    given = {"x": np.full(1, 0.5), "w": np.full(1, 0.999)}
+    return {name: Runtime(lowered, plan, parameters=given, executor=name) for name in ("tape", "calls")}
+
+
+def run(runtime: Runtime) -> float:
+    """Return the seconds of one run."""
     start = time.process_time()
-    found = grad(lambda x, w: chain(x, w, nodes, anp.tanh), argnum=(0, 1))(0.5, 0.999)
-    return time.process_time() - start, float(found[0])
+    runtime.run({"loss_grad": np.ones(1)})
+    return time.process_time() - start
+
+
+def yardstick() -> float:
+    """Return the seconds of one ufunc from Python."""
+    a, b = np.full(1, 0.5), np.empty(1)
+    start = time.process_time()
+    for _ in range(20_000):
+        np.multiply(a, a, b)
+    return (time.process_time() - start) / 20_000
+
+
+def theirs(python: str, peer: str, nodes: int) -> tuple[float, float] | None:
+    """Return (seconds a node, derivative by x) of a peer, None where it cannot do it."""
+    command = [python, str(HERE / "scalars_peers.py"), peer, str(min(nodes, PEERS[peer]))]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    if answer.returncode:
+        return None
+    per_node, derivative = json.loads(answer.stdout.splitlines()[-1])
+    return per_node * 1e-6, derivative
 
 
 def main() -> None:
     """Measure in turns, print, write."""
     parser = argparse.ArgumentParser(description="A deep graph of scalars, typed.")
     parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scalars.json")
     options, _ = parser.parse_known_args()
-    ours(400)  # kernels loaded, modules imported
-    rounds = []
+    nodes = options.nodes
+    typed(400)  # kernels loaded, modules imported
+    runtimes = bound(nodes)
+    rounds: list[dict[str, float]] = []
     for _ in range(options.rounds):
-        front, backward, derivative = ours(options.nodes)
-        peer = theirs(options.nodes)
-        if peer is not None and abs(peer[1] - derivative) > 1e-9 * abs(derivative):
-            sys.exit(f"the derivatives differ: {derivative} and {peer[1]}")
-        rounds.append((front, backward, (front + backward) / peer[0] if peer else float("nan")))
-    figures = {
-        "nodes": options.nodes,
-        "front_us_per_node": round(median(r[0] for r in rounds) / options.nodes * 1e6, 2),
-        "backward_us_per_node": round(median(r[1] for r in rounds) / options.nodes * 1e6, 2),
-        "ratio_to_autograd": round(median(r[2] for r in rounds), 2),
+        one = typed(nodes)
+        derivative = one.pop("derivative")
+        typed(800)
+        one["again"] = typed(800)["backward"] * nodes / 800
+        one["tape"] = median(run(runtimes["tape"]) for _ in range(5))
+        one["calls"] = run(runtimes["calls"])
+        one = {name: seconds / nodes for name, seconds in one.items()} | {"yardstick": yardstick()}
+        for peer, most in PEERS.items():
+            found = theirs(options.peers, peer, nodes)
+            if found is None:
+                continue
+            if nodes <= most and abs(found[1] - derivative) > 1e-9 * abs(derivative):
+                sys.exit(f"the derivatives differ: {derivative} and {found[1]} of {peer}")
+            one[peer] = found[0]
+        rounds.append(one)
+    figures: dict[str, Any] = {"nodes": nodes, "rounds": len(rounds)}
+    figures["us_per_node"] = {name: round(median(one[name] for one in rounds) * 1e6, 4) for name in rounds[0]}
+    figures["in_yardsticks"] = {name: round(median(one[name] / one["yardstick"] for one in rounds), 3) for name in rounds[0]}
+    figures["ratio"] = {
+        peer: round(median((one["front"] + one["backward"]) / one[peer] for one in rounds), 3)
+        for peer in PEERS
+        if peer in rounds[0]
     }
-    print(json.dumps(figures))
+    print(json.dumps(figures, indent=1))
     options.out.write_text(json.dumps(figures, indent=1) + "\n")
 
 

@@ -26,7 +26,7 @@ Weights = dict[str, Any]
 
 
 def rms_norm(x: Any, gain: Any, eps: float) -> Any:
-    """X / sqrt(mean(x * x) + eps) * gain."""
+    """Return x / sqrt(mean(x * x) + eps) * gain."""
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + eps) * gain
 
 

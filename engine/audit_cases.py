@@ -115,6 +115,7 @@ CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
     "sum": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
     "mul_mat": _each(lambda r, n: [_call((n, n), (r, n), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
     "out_prod": _each(lambda r, n: [_call((r, n), (r, r), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
+    "add_out_prod": _each(lambda r, n: [_call((r, n), (n, n), (n, r), to=(r, n)), _call((n, n), (n, n), (n, n), to=(n, n))]),
     "rope": _each(_rope),
     "rope_back": _each(_rope),
     "cont": _rows(1),

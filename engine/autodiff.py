@@ -7,7 +7,8 @@ Reverse mode (`backward`) is ggml's construction (`ggml_build_backward_expand`),
 * Nodes are walked in reverse order by `engine.ops.pullback`, which says how contributions are built and summed. Two tensors may share
   one gradient tensor (both operands of `add`), and a parameter may share its gradient with the upstream tensor.
 * With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; `reset` says what the host
-  writes to start a window, `keeping` what it skips within one.
+  writes to start a window, `keeping` what it skips within one. A contribution that is a product of matrices is not made first:
+  `add_out_prod` adds it where it belongs.
 * The seed of a loss is an input of shape [1] that the host writes each run: 1.0 for plain gradients. Several losses share it, and so
   sum. Outputs of any shape take seeds of their own (`seeds`).
 * A graph may be differentiated again and again: a later pass sees the nodes of the earlier ones, so gradients of gradients need no

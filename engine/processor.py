@@ -28,5 +28,5 @@ def prefer(environment: MutableMapping[str, str], description: Path = Path("/pro
     except OSError:  # not Linux
         return
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    if set(flags) >= SKYLAKEX:
+    if SKYLAKEX.issubset(flags):
         environment[VARIABLE] = "SkylakeX"

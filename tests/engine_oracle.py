@@ -284,6 +284,7 @@ MEANING = {
     "all_finite": lambda x: plain.array([plain.isfinite(x).all() * 1.0]),
     "unscale": lambda g, scale: plain.where(plain.isfinite(g / scale), g / scale, 0.0),
     "mean_squared_error": lambda prediction, target: np.reshape(np.mean((prediction - target) ** 2), (1,)),
+    "add_out_prod": lambda acc, a, b: acc + np.swapaxes(b, -1, -2) @ a,
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,
     "adamw_m": lambda m, g, beta: m * beta[0] + g * (1 - beta[0]),
     "adamw_v": lambda v, g, beta: v * beta[0] + g * g * (1 - beta[0]),

@@ -128,7 +128,7 @@ class Node:
         storage: Storage,
         recipe: Recipe | None = None,
         sources: "tuple[Node, ...]" = (),
-        needs_grad: bool = False,  # noqa: FBT001, FBT002 - one for each op typed
+        needs_grad: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         self.array = array
         self.laid = laid

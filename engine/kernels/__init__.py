@@ -4,7 +4,7 @@
     function(*args)                                                              # each run
 
 Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the result over *every* source of the
-same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`). All other ops declare nothing. A
+same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`, `add_out_prod`). All other ops declare nothing. A
 declaration is a promise, not a finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
 
 Importing this package neither loads numba nor compiles anything.
@@ -90,6 +90,7 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "sum": {"numpy": Kernel(bind=ew.bind_sum)},
         "mul_mat": {"blas": Kernel(bind=products.bind_product("mul_mat", inner_last=True))},
         "out_prod": {"blas": Kernel(bind=products.bind_product("out_prod", inner_last=False))},
+        "add_out_prod": {"blas": Kernel(bind=products.bind_add_out_prod, in_place=_FIRST, note="ggml has none; beta = 1")},
         "rope": {"table": Kernel(bind=rowwise.bind_rope(1.0), in_place=_FIRST)},
         "rope_back": {"table": Kernel(bind=rowwise.bind_rope(-1.0), in_place=_FIRST)},
         "cont": {"numpy": Kernel(bind=ew.bind_copy)},

@@ -2,6 +2,7 @@
 
     mul_mat(a[.., n, k], b[.., m, k]) -> [.., m, n]    b @ a.T     (ggml's orientation: a weight is stored [out, in])
     out_prod(a[.., k, n], b[.., k, m]) -> [.., m, n]   b.T @ a     (the gradient of a weight, or of an input)
+    add_out_prod(acc[m, n], a[k, n], b[k, m])  acc + b.T @ a     (a gradient that adds up; beta = 1, no temporary)
 
 Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads). A matrix whose axes both step by
 more than an element is copied into scratch, bound once. Bits depend on shapes, orientation and BLAS threads, not on placement.
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.kernels import blas
 from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, scratch
 
 
@@ -62,3 +64,23 @@ def bind_product(kind: str, *, inner_last: bool) -> Bind:
         return in_turn, (*before, product, *([] if target is out else [(np.copyto, (out, target))]))
 
     return bind
+
+
+def bind_add_out_prod(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a; in acc's own bytes, as a mutation has it, nothing is copied."""
+    (acc, a, b), (out,) = operands, results
+    fits = acc.ndim == a.ndim == b.ndim == 2 and a.shape[0] == b.shape[0] and acc.shape == out.shape == (b.shape[1], a.shape[1])
+    require(fits and acc.dtype == a.dtype == b.dtype == out.dtype,
+            f"add_out_prod: {acc.dtype}{list(acc.shape)} and the product of {list(a.shape)} and {list(b.shape)} do not fit")  # fmt: skip
+    started = [] if _same_place(acc, out) else [(np.copyto, (out, acc))]
+    left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
+    staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
+    how = blas.product(left, right, out)
+    if how is not None:
+        return in_turn, (*staged, *started, (blas.add_product, (left, right, out, how)))
+    term = np.empty(out.shape, out.dtype)
+    return in_turn, (*staged, *started, (np.matmul, (left, right, term)), (np.add, (out, term, out)))
+
+
+def _same_place(a: Array, b: Array) -> bool:
+    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides)

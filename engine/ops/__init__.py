@@ -58,6 +58,7 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "all_finite",
         "unscale",
         "add_inplace",
+        "add_out_prod",
         "opt_step_sgd",
         "adamw_m",
         "adamw_v",

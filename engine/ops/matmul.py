@@ -2,6 +2,7 @@
 
     mul_mat  a[.., n, k], b[.., m, k] -> [.., m, n]    b @ a.T
     out_prod a[.., k, n], b[.., k, m] -> [.., m, n]    b.T @ a
+    add_out_prod acc[m, n], a[k, n], b[k, m] -> acc    acc + b.T @ a, in the bytes of acc
 
 Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio` of `a`.
 """
@@ -37,6 +38,14 @@ def _out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
     _check(sources, -2)
     a, b = sources
     return Layout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
+
+
+def _add_out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+    acc, *product = sources
+    layout = _out_prod(tuple(product), params)
+    if layout.shape != acc.shape or len(acc.shape) != 2:
+        raise EngineError(f"{acc} is not the matrix that the product of {product[0]} and {product[1]} adds to")
+    return Layout(shape=acc.shape, dtype=floating(*sources))
 
 
 def _mul_mat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
@@ -85,4 +94,5 @@ def sum_groups(product: "Tensor", a: "Tensor") -> "Tensor":
 RULES = (
     Rule(kind="mul_mat", arguments=("a", "b"), shape=_mul_mat, derivatives={"a": _mul_mat_a, "b": _mul_mat_b}),
     Rule(kind="out_prod", arguments=("a", "b"), shape=_out_prod, derivatives={"a": _out_prod_a, "b": _out_prod_b}),
+    Rule(kind="add_out_prod", arguments=("acc", "a", "b"), shape=_add_out_prod, mutates=0),
 )

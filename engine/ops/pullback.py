@@ -80,9 +80,10 @@ def pull(
                 parts[source] = parts.get(source, 0) + 1
                 with node.graph.scope(f"grad.{source.name}", layer=node.layer):
                     gradient = contribution(stand_in, argument, source, upstream)
-                    if source in gradients:
-                        kind = "add_inplace" if source in accumulators else "add"
-                        gradient = _sum(kind, gradients[source], gradient, f"sum_{parts[source]}")
+                    if source in accumulators:
+                        gradient = _accumulated(gradients[source], gradient, f"sum_{parts[source]}")
+                    elif source in gradients:
+                        gradient = _sum(gradients[source], gradient, f"sum_{parts[source]}")
                 gradients[source] = gradient
                 if expand is not None:
                     expand(gradient)
@@ -121,8 +122,15 @@ def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor"
     return found
 
 
-def _sum(kind: str, total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+def _accumulated(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+    """Return a state with a contribution added to it; a product of matrices is added by BLAS and never made."""
+    if more.kind == "out_prod" and len(more.shape) == 2:
+        return total.graph.op("add_out_prod", total, *more.sources, name=name)
+    return total.graph.op("add_inplace", total, more, name=name)
+
+
+def _sum(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
     if total.dtype in FLOATS:
-        return total.graph.op(kind, total, more, name=name)
+        return total.graph.op("add", total, more, name=name)
     wide = (total.graph.op("cast", x, dtype="f32") for x in (total, more))
     return total.graph.op("cast", total.graph.op("add", *wide, name=name), dtype=total.dtype)

@@ -32,7 +32,7 @@ from allocsim.model import Int32s, Program
 from engine.kernels.binding import Call, Kernel
 from engine.tape import machine
 from engine.tape.columns import groups, padded
-from engine.tape.forms import ELSEWHERE, Form, Layout, form
+from engine.tape.forms import ELSEWHERE, Form, Layout, form_of
 from engine.tape.loops import ANYHOW, APART, EXACTLY
 
 __all__ = ["Tape"]
@@ -103,7 +103,7 @@ class Tape:
             for indices in (op.operands, op.results)
         )
         bound, params = self._kernels[kernel]
-        return form(bound.bind, params, operands, results)
+        return form_of(bound.bind, params, operands, results)
 
     def _called(
         self, operands: list[Int64s], results: list[Int64s], group: Int64s, address: Int64s, layout: Int64s
@@ -180,9 +180,8 @@ class Tape:
 
 
 def _overlap(form: Form) -> int:
-    """Return which overlap of a result with an operand a form bears; of several entries none can tell alone."""
-    least = min((entry.overlap for entry in form), default=ANYHOW)
-    return least if len(form) == 1 or least == ANYHOW else APART
+    """Return which overlap of a result with an operand all entries of a form bear."""
+    return min((entry.overlap for entry in form), default=ANYHOW)
 
 
 def _layouts(program: Program) -> Int64s:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from engine.kernels import blas
 from engine.kernels.binding import Array, Call, in_turn, native
 from engine.tape import loops
 
@@ -64,11 +65,11 @@ class Layout:
         return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + self.dtype.itemsize
 
 
-def form(bind: Any, params: Any, operands: tuple[Layout, ...], results: tuple[Layout, ...]) -> Form | None:
+def form_of(bind: Any, params: Any, operands: tuple[Layout, ...], results: tuple[Layout, ...]) -> Form | None:
     """Return the entries of ops of these layouts, None where they have to be called; raises what `bind` raises."""
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
-    return None if calls is None else tuple(_entry(call, ranges, arrays) for call in calls)
+    return None if calls is None else tuple(_entry(call, ranges, arrays, alone=len(calls) == 1) for call in calls)
 
 
 def coded(call: Call) -> list[loops.Coded] | None:
@@ -91,7 +92,11 @@ def coded(call: Call) -> list[loops.Coded] | None:
     return None if found is None else [found]
 
 
-_CODERS: Final[dict[Any, Any]] = {np.copyto: loops.copy_call, np.matmul: loops.product_call}
+_CODERS: Final[dict[Any, Any]] = {
+    np.copyto: loops.copy_call,
+    np.matmul: loops.product_call,
+    blas.add_product: loops.accumulation_call,
+}
 
 
 def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
@@ -112,7 +117,7 @@ def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, 
     return arrays, ranges
 
 
-def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array]) -> Entry:
+def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array], *, alone: bool) -> Entry:
     driver, words, arrays, overlap = code
     places, deltas, kept = [], [], []
     for array in arrays:
@@ -122,6 +127,9 @@ def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array
         deltas.append(address if place == ELSEWHERE else address - _address(samples[place]))
         if place == ELSEWHERE:
             kept.append(array)
+    mine = {(array.shape, array.strides) for array, place in zip(arrays, places, strict=True) if place != ELSEWHERE}
+    if overlap == loops.EXACTLY and not alone and len(mine) > 1:  # an operand may be seen otherwise than it lies
+        overlap = loops.APART
     shared = np.array(words, np.int64)
     return Entry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.layout import Int64s
-from engine.kernels import elementwise
+from engine.kernels import blas, elementwise
 from engine.kernels.binding import Array
 from engine.tape import machine
 
@@ -151,6 +151,13 @@ def product_call(a: Array, b: Array, out: Array) -> Coded | None:
     (m, n), p = a.shape[-2:], b.shape[-1]
     core = [s for array in arrays for s in array.strides[-2:]]
     return _nested(found, arrays, APART, core_rank=2, dims=[m, n, p], core=core)
+
+
+def accumulation_call(left: Array, right: Array, out: Array, how: blas.Product) -> Coded:
+    """Encode `blas.add_product`: CBLAS itself, which copies nothing."""
+    driver = machine.gemm_32 if out.itemsize == 4 else machine.gemm_64
+    address = ctypes.cast(how.function, ctypes.c_void_p).value or 0
+    return driver.address, [address, *how.turns, *how.sizes, *how.leads], [left, right, out], ANYHOW
 
 
 def _flat(found: tuple[int, int], size: int, steps: list[int], arrays: list[Array], overlap: int) -> Coded:

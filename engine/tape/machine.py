@@ -8,6 +8,7 @@ numba's calling convention returns for an exception.
 |---|---|---|
 | `loop` | function, data, arrays, scratch, length, steps | an address for each operand, then the result |
 | `nest` | function, data, arrays, outer rank, number of dims, number of steps, dims, steps, outer shape, outer strides, scratch | the same |
+| `gemm_32`, `gemm_64` | function, whether left and right are transposed, m, n, k, leading lengths | left, right, out |
 | those of `engine.tape.trampolines` | function, the arguments that are no addresses | an address for each array |
 
 `loop` is one call of a numpy inner loop, `nest` one call for each index of the outer axes, the last fastest. Inner loops have
@@ -90,6 +91,35 @@ def _inner(_: Any, function: Any, args: Any, dims: Any, steps: Any, data: Any) -
     return types.void(function, args, dims, steps, data), codegen
 
 
+def _gemm_of(real: Any) -> Any:
+    """Return an intrinsic that calls CBLAS's gemm at an address: row-major, alpha = beta = 1."""
+
+    @_intrinsic
+    def gemm(_: Any, function: Any, numbers: Any, own: Any) -> Any:
+        def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            enum, one = ir.IntType(32), ir.Constant(real, 1.0)
+            types_ = [enum, enum, enum, _WORD, _WORD, _WORD, real, _WORD, _WORD, _WORD, _WORD, real, _WORD, _WORD]
+            words = [_at(builder, args[1], i) for i in range(8)]
+            left, right, out = (_at(builder, args[2], i) for i in range(3))
+            turns = [builder.trunc(word, enum) for word in words[:2]]
+            m, n, k, lda, ldb, ldc = words[2:]
+            called = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), types_).as_pointer())
+            order = ir.Constant(enum, 101)
+            builder.call(called, [order, *turns, m, n, k, one, left, lda, right, ldb, one, out, ldc])
+            return context.get_dummy_value()
+
+        return types.void(function, numbers, own), codegen
+
+    return gemm
+
+
+def _at(builder: Any, address: Any, position: int) -> Any:
+    return builder.load(builder.gep(_pointer(builder, address), [ir.Constant(_WORD, position)]))
+
+
+_gemm_32, _gemm_64 = _gemm_of(ir.FloatType()), _gemm_of(ir.DoubleType())
+
+
 def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a C function when the module is imported, or load what was compiled before."""
 
@@ -161,6 +191,20 @@ def nest(shared: int, own: int) -> int:
             if not back:
                 break
             axis -= 1
+    return 0
+
+
+@_compiled(types.int32(types.int64, types.int64))
+def gemm_32(shared: int, own: int) -> int:
+    """Add a product of float32 matrices."""
+    _gemm_32(_load(shared), shared + 8, own)
+    return 0
+
+
+@_compiled(types.int32(types.int64, types.int64))
+def gemm_64(shared: int, own: int) -> int:
+    """Add a product of float64 matrices."""
+    _gemm_64(_load(shared), shared + 8, own)
     return 0
 
 

@@ -86,7 +86,9 @@ def test_races_are_exactly_the_pairs_that_legal_orders_exchange(block: int):
         document = damaged(7 + 10 * seed + (2, 5)[seed % 2] - 7, ops=4)
         found = {(v.run, v.other_op, v.op) for v in check(document).of_kind("Race")}
         expected = {
-            (number, *pair) for number, run in enumerate(document.runs) for pair in exchanged(document, run) & meeting(document, run)
+            (number, *pair)
+            for number, run in enumerate(document.runs)
+            for pair in exchanged(document, run) & meeting(document, run)
         }
         assert found == expected, f"seed {seed}"
         races += bool(found)
@@ -113,7 +115,8 @@ def meeting(document: Document, run: Run) -> set[tuple[int, int]]:
     for op in program.ops:
         silent = op.kind == VIEW or op.step in run.skip
         reads, writes = (
-            set() if silent else set().union(*(addresses(program, value, where) for value in side)) for side in (op.operands, op.results)
+            set() if silent else set().union(*(addresses(program, value, where) for value in side))
+            for side in (op.operands, op.results)
         )
         done.append((reads, writes))
     return {

@@ -116,6 +116,9 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
         case "out_prod":
             a, b = grouped.swapaxes(1, 2).copy(), cube.swapaxes(1, 2).copy()
             return Call(operands=[a, b], shape=(6, 3, 5), want=cube @ np.repeat(a, 3, 0))
+        case "add_out_prod":
+            acc, a, b = normal(4, n), normal(3, n), normal(3, 4)
+            return Call(operands=[acc, a, b], shape=(4, n), want=acc + b.T @ a, terms=abs(acc).max() + abs(b.T @ a).max())
         case "rope" | "rope_back":
             sign = 1 if kind == "rope" else -1
             return Call(operands=[heads, pos], shape=heads.shape, want=rotate(heads, pos, turn, sign), params=turn)

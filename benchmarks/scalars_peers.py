@@ -1,0 +1,72 @@
+"""The chain of `scalars.py` in one of its peers: prints one JSON line, [microseconds of CPU time a node, derivative by x].
+
+    python scalars_peers.py {autograd,micrograd,torch} NODES
+
+Needs that peer and numpy, nothing of this project. Forward and backward together, after a short chain that loads what it needs.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def chain(x: Any, w: Any, nodes: int, tanh: Callable[[Any], Any]) -> Any:
+    """Return the end of a chain of `nodes` ops."""
+    y = x
+    for _ in range(nodes // 4):
+        y = tanh(y * w + x) * 0.5
+    return y
+
+
+def autograd(nodes: int) -> float:
+    """HIPS autograd."""
+    import autograd.numpy as anp  # noqa: PLC0415 - whichever peer is asked for
+    from autograd import grad  # noqa: PLC0415
+
+    return float(grad(lambda x, w: chain(x, w, nodes, anp.tanh), argnum=(0, 1))(0.5, 0.999)[0])
+
+
+def micrograd(nodes: int) -> float:
+    """A micrograd `Value`, with the tanh of its lecture; it recurses."""
+    import math  # noqa: PLC0415
+
+    from micrograd.engine import Value  # noqa: PLC0415
+
+    def tanh(value: Any) -> Any:
+        t = math.tanh(value.data)
+        out = Value(t, (value,), "tanh")
+
+        def back() -> None:
+            value.grad += (1 - t * t) * out.grad
+
+        out._backward = back  # noqa: SLF001 - as its own ops do
+        return out
+
+    x, w = Value(0.5), Value(0.999)
+    chain(x, w, nodes, tanh).backward()
+    return float(x.grad)
+
+
+def torch(nodes: int) -> float:
+    """PyTorch, eager, float64."""
+    import torch as pytorch  # noqa: PLC0415
+
+    pytorch.set_num_threads(1)
+    x, w = (pytorch.tensor(v, dtype=pytorch.float64, requires_grad=True) for v in (0.5, 0.999))
+    chain(x, w, nodes, pytorch.tanh).backward()
+    return float(x.grad)
+
+
+def main() -> None:
+    """Measure once."""
+    peer, nodes = {"autograd": autograd, "micrograd": micrograd, "torch": torch}[sys.argv[1]], int(sys.argv[2])
+    peer(40)
+    start = time.process_time()
+    derivative = peer(nodes)
+    print(json.dumps([(time.process_time() - start) / nodes * 1e6, derivative]))
+
+
+if __name__ == "__main__":
+    main()

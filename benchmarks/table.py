@@ -1,0 +1,87 @@
+"""The engine's figures in one table, out of what the benchmarks wrote: printed, and written beside them.
+
+    python benchmarks/table.py [--results FOLDER]
+
+A row is a figure, its target, and whether it is met. Nothing is measured here; a figure whose benchmark has not run is missing.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+Row = tuple[str, float, float | None, str]
+"""What, figure, the most it should be, unit."""
+
+
+def steps(name: str, limits: dict[str, float], outside: float | None) -> Callable[[dict[str, Any]], Iterator[Row]]:
+    """Return the rows of a training step."""
+
+    def rows(found: dict[str, Any]) -> Iterator[Row]:
+        what = f"training step, T = {found['config']['seq']}, {found['threads']} thread, CPU time"
+        for peer, ratio in found["ratio"].items():
+            yield f"{what}, ours / {peer}", ratio["cpu"], limits.get(peer), "x"
+        for peer, ratio in found["ratio"].items():
+            yield f"peak memory of that process, ours / {peer}", ratio["peak"], limits.get(f"{peer} peak"), "x"
+        yield f"time outside matrix products, {name}", 100 * found["outside_products"], outside, "%"
+
+    return rows
+
+
+def scalars(found: dict[str, Any]) -> Iterator[Row]:
+    """Return the rows of the scalar graph."""
+    us, many = found["us_per_node"], f"{found['nodes']:,} scalars"
+    yield f"{many}: forward and backward on the tape", 1000 * us["tape"], 100, "ns a node"
+    yield f"{many}: the same from the list of calls", 1000 * us["calls"], None, "ns a node"
+    yield f"{many}: front", us["front"], 5, "us a node"
+    yield f"{many}: front, backward, planning, binding, run", us["front"] + us["backward"], 40, "us a node"
+    yield "800 scalars: a second backward of a kept structure", us["again"], None, "us a node"
+    for peer, ratio in found["ratio"].items():
+        yield f"{many}: all of it, ours / {peer}", ratio, None, "x"
+    yield "one ufunc from Python, in the same rounds (a yardstick)", us["yardstick"], None, "us"
+
+
+def first_use(found: dict[str, Any]) -> Iterator[Row]:
+    """Return the rows of first and later use."""
+    yield "first use: kernels compiled", found["first_kernels_s"], 15, "s"
+    yield "later use: kernels loaded", found["later_kernels_s"], 1, "s"
+
+
+TABLE: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
+    "step": steps("T = 64", {"torch": 0.78, "jax": 0.90, "torch peak": 0.75}, 8),
+    "step_256": steps("T = 256", {"torch": 0.72, "torch peak": 0.65}, None),
+    "scalars": scalars,
+    "first_use": first_use,
+}
+"""Result file -> its rows."""
+
+
+def text(results: Path) -> str:
+    """Return the table in Markdown."""
+    lines = ["| figure | measured | target | met |", "|---|---|---|---|"]
+    for name, rows in TABLE.items():
+        path = results / f"{name}.json"
+        if not path.exists():
+            lines.append(f"| {name} | not measured | | |")
+            continue
+        for what, figure, most, unit in rows(json.loads(path.read_text(encoding="utf-8"))):
+            target, met = ("", "") if most is None else (f"<= {most:g} {unit}", "yes" if figure <= most else "no")
+            lines.append(f"| {what} | {figure:.3g} {unit} | {target} | {met} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Print and write the table."""
+    parser = argparse.ArgumentParser(description="The engine's figures in one table.")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    options, _ = parser.parse_known_args()
+    table = text(options.results)
+    print(table, end="")
+    (options.results / "engine.md").write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
