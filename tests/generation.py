@@ -295,7 +295,7 @@ ACTIONS = (*[compute] * 6, *[over] * 4, upload, upload, mutate, look, several, d
 def lot(seed: int, *, count: int = 1, ops: int = 8) -> Lot:
     """Return a sound document of `count` programs of about `ops` ops each."""
     rng = Random(seed)
-    streams, runs = STREAMS[seed % len(STREAMS)], RUNS[(seed // 3) % len(RUNS)]
+    streams, runs = STREAMS[seed % len(STREAMS)], RUNS[(seed // 10 + 3 * seed) % len(RUNS)]
     arenas = rng.choice((1, 1, 2))
     spaces = tuple(Arena(name=f"m{n}", alignment=1) for n in range(arenas))
     machine = Machine(

@@ -83,7 +83,7 @@ def test_races_are_exactly_the_pairs_that_legal_orders_exchange(block: int):
     """For each of a thousand small programs and more: two ops that meet on a byte, one writing, and of which either may be first."""
     races = sessions = several = 0
     for seed in range(SMALL_EACH * block, SMALL_EACH * (block + 1)):
-        document = damaged(7 + 10 * seed + (2, 5)[seed % 2] - 7, ops=4)
+        document = damaged(10 * seed + (2, 5)[seed % 2], ops=4)  # seeds of two and of three streams
         found = {(v.run, v.other_op, v.op) for v in check(document).of_kind("Race")}
         expected = {
             (number, *pair)
