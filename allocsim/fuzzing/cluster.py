@@ -11,6 +11,8 @@ does here. Needs `dask.distributed` (`pip install allocsim[cluster]`).
 What this module does not see: how a cluster is started, and what chunks are about.
 """
 
+import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Iterator
 from time import time
@@ -39,7 +41,7 @@ def on_cluster(
 ) -> Iterator[tuple[Chunk, Tally, bool]]:
     """Explore the chunks on the workers of a cluster, a few ahead of what is done.
 
-    Raises ClusterError where there is no scheduler or no fit worker, and what the target's own errors are (PlannerError and so on).
+    Raises ClusterError where there is no scheduler or no fit worker, or no such target there.
     """
     try:
         from distributed import as_completed  # noqa: PLC0415 - an optional package
@@ -50,7 +52,7 @@ def on_cluster(
         lanes = sum(client.nthreads().values())
         if not lanes:
             raise ClusterError(f"the scheduler {scheduler!r} has no workers")
-        results = as_completed()
+        results: Any = as_completed(loop=client.loop)
         under_way: dict[str, tuple[Chunk, int]] = {}
 
         def submit(chunk: Chunk, deaths: int) -> None:
@@ -69,7 +71,7 @@ def on_cluster(
         while under_way:
             future = next(results)
             chunk, deaths = under_way.pop(future.key)
-            error = future.exception()
+            error = _error_of(future)
             if isinstance(error, KilledWorker) and deaths < LIVES:
                 submit(chunk, deaths + 1)
                 continue
@@ -84,7 +86,10 @@ def on_cluster(
 
 def go_through(asked: Asked, chunk: Chunk, until: float | None) -> Explored:
     """Explore one chunk here, with the explorer this thread has for what is asked; what a worker runs."""
-    explorer = _explorer(asked)
+    try:
+        explorer = _explorer(asked)
+    except AllocsimError as error:
+        raise ClusterError(str(error)) from None  # not every error of ours survives the journey
     explorer.known.clear()  # what a chunk finds must not depend on what was done here before
     found: dict[str, Finding] = {}
     tally, whole = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}), until=until)
@@ -117,6 +122,15 @@ def _connected(scheduler: str) -> Any:
     except (OSError, TimeoutError, ValueError) as error:
         words = " ".join(str(error).split())[:160]
         raise ClusterError(f"the scheduler {scheduler!r} cannot be reached: {words or type(error).__name__}") from None
+
+
+def _error_of(future: Any) -> BaseException | None:
+    """Return what a future failed with, None for one that did not; waits for it where its worker was lost meanwhile."""
+    try:
+        error: BaseException | None = future.exception()
+    except (concurrent.futures.CancelledError, asyncio.CancelledError) as lost:
+        return lost
+    return error
 
 
 def _told(error: BaseException, scheduler: str, chunk: Chunk) -> BaseException:
