@@ -61,7 +61,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     value: Count
     max_error: float | None
     """Relative to the largest magnitude of the reference; None where either holds a NaN or infinity."""
-    ulp: Annotated[int, msgspec.Meta(ge=0, le=1 << 64)] | None = None
+    ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Largest distance of two elements in units in the last place; None where it was not measured."""
     nature: Literal["rounding", "corruption"] | None = None
     """What it is by the program's run in float64; None where there was none."""

@@ -36,12 +36,12 @@ import numpy as np
 from adversary import late_reads
 from mutation import ROOT, Mutant
 from oracle import judge
-from sketch import ACTIONS, assemble, listed
 
 from allocsim import allocators
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
 from allocsim.formats import load
+from allocsim.fuzzing.sketch import ACTIONS, assemble, listed
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
 
 SECONDS, NBYTES = 60, 4 << 30

@@ -122,10 +122,11 @@ def _asked(  # noqa: PLR0917 - the options, in order
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
     options: dict[str, Any] = {} if exhaustive is None else {"ops": exhaustive}
-    runs = None
+    runs: Any = None
     if execute:
-        from engine.executing import execute as runs  # type: ignore[no-redef]  # noqa: PLC0415  # the engine, if asked for
+        from engine.executing import execute as on_engine  # noqa: PLC0415  # the engine, if asked for
 
+        runs = on_engine
         options["runnable"] = True
     wanted = examples if examples is not None or minutes is not None else DEFAULTS.get(source)
     return Asked(

@@ -12,7 +12,7 @@ What this module does not see: where cases come from, and what becomes of findin
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from allocsim.allocators import pin_all
 from allocsim.errors import EngineError
@@ -23,7 +23,6 @@ from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.properties import PROPERTIES, Property, Why
 from allocsim.fuzzing.tally import Tally
-from allocsim.fuzzing.target import Asker
 from allocsim.model import Arena, Document, Plan, Program
 
 Execute = Callable[[Plan], str | None]
@@ -35,6 +34,14 @@ AGAIN: Final = 8
 
 CLOSE: Final = 16
 """About so many suspects of a property in one batch are looked at closer; where there are more, they are much the same."""
+
+
+class Answering(Protocol):
+    """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of ours in this one."""
+
+    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
+        """Return the answer to each case; with `again`, each is asked twice and the answers are compared."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,7 @@ class Examined:
 class Examiner:
     """One target under examination."""
 
-    def __init__(self, asker: Asker, *, properties: Sequence[str], execute: Execute | None = None) -> None:
+    def __init__(self, asker: Answering, *, properties: Sequence[str], execute: Execute | None = None) -> None:
         self.asker = asker
         self.tally = Tally()
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}

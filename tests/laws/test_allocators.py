@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sketch import assemble, listed
 from strategies import SMALL, arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.checks import check
+from allocsim.fuzzing.sketch import assemble, listed
 from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)
