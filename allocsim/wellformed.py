@@ -300,7 +300,7 @@ def _nested(values: Any, chosen: Column) -> Column:
     order = np.argsort(stride, axis=1, kind="stable")
     stride, count = np.take_along_axis(stride, order, axis=1), np.take_along_axis(count, order, axis=1)
     extent = values.itemsize[chosen].copy()
-    nested: NDArray[np.bool_] = ~np.any(count == 0, axis=1)
+    nested: Column = ~np.any(count == 0, axis=1)
     for axis in range(inside.shape[1]):
         nested &= (count[:, axis] <= 1) | (stride[:, axis] >= extent)
         extent += stride[:, axis] * np.maximum(count[:, axis] - 1, 0)

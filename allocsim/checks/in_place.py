@@ -17,7 +17,8 @@ an operand in the donor and a result in the recipient; where nothing is declared
     permitted     under a plan, if the op breaks the rule nowhere as planned.
 
 Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one only for layouts with holes. Where
-more than a million pairs touch, and more than eight for each access, those beyond are not judged: a bound on memory.
+more than a million pairs come near, and more than eight for each access, those beyond are not judged: a bound on memory. If what was judged is
+sound, that is no answer, and ModelError says so; else counts are lower bounds.
 
 What this module does not see: runs, and what is reported (`writes`).
 """
@@ -29,6 +30,7 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import TOP, Ranges, end_of, join
 from allocsim.checks.segments import shared
+from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
 
@@ -47,6 +49,8 @@ class Touches:
     assumed: Bools
     """Exact alias of an op that declares nothing."""
     unsafe: Bools
+    cut: bool
+    """Whether there are more than were judged; some of those that were are unsafe, then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +158,11 @@ def _judge(
     op = accesses.read_op[read]
     assumed = exact & ~ops.in_place_known[op]
     unsafe = ~assumed & ~(exact & _is_declared(accesses, read, write))
-    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe)
+    cut = found.total > len(found.left)
+    if cut and not unsafe.any():
+        rule = f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be told apart"
+        raise ModelError("ops", rule)
+    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe, cut=cut)
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:

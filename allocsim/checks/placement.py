@@ -17,6 +17,7 @@ as there are permitted pairs, are listed; if there are more, the count is a lowe
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -95,17 +96,16 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
     return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
 
 
-def _disjoint(columns: tuple[Int64s, ...], count: int, allowed: Int64s) -> bool:
+def _disjoint(columns: Sequence[Int64s], count: int, allowed: Int64s) -> bool:
     """Return whether no two rectangles (buffer, start, stop, low, high) meet but those of allowed pairs; False may be wrong."""
     from allocsim.checks import kernels  # noqa: PLC0415 - imports numba
 
     start = columns[1]
     if np.any(start[1:] < start[:-1]):
         order = np.argsort(start, kind="stable")
-        columns = tuple(column[order] for column in columns)
+        columns = [column[order] for column in columns]
     buffer, start, stop, low, high = columns
-    found = kernels.disjoint(kernels.axis_for(2 * len(start)), buffer, start, stop, low, high, count, np.sort(allowed))
-    return bool(found < 0)
+    return bool(kernels.disjoint(kernels.axis_for(2 * len(start)), buffer, start, stop, low, high, count, np.sort(allowed)) < 0)
 
 
 def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:

@@ -217,8 +217,8 @@ def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
     count = runs.identities.count
     key, space, base = np.arange(count), np.full(count, UNSEEN, dtype=np.int64), np.zeros(count, dtype=np.int64)
     columns: list[Int64s] = []
-    starts: list[Any] = []
-    known: dict[Any, Any] = {}
+    starts: list[int] = []
+    known: dict[int, int] = {}
     length = 0
     for follows in runs.follows:
         script = runs.scripts[follows]

@@ -47,6 +47,9 @@ def check_writes(case: Case, findings: Findings) -> None:
                 known[trial.alike] = judge(case, trial)
             for defect in known[trial.alike]:
                 findings.report(defect.kind, partial(_record, trial, defect))
+    for trial in case.trials:
+        if case.touches(trial).cut:
+            findings.more("UnsafeInPlace", 0)
 
 
 def _touching(case: Case, trial: Trial) -> list[_Defect]:

@@ -8,7 +8,7 @@ from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost
 
 from allocsim import liveness
 from allocsim.builder import ProgramBuilder
-from allocsim.checks import check, clocks, dataflow, script
+from allocsim.checks import check, clocks, dataflow, in_place, script
 from allocsim.checks.case import COUNT_LIMIT
 from allocsim.cli import main
 from allocsim.document import write
@@ -113,6 +113,22 @@ def test_more_byte_runs_than_can_be_followed_are_one_clear_line(monkeypatch):
 
     with pytest.raises(ModelError, match=r"programs\[0\]\.ops: read and write 400 byte runs .* at most 100"):
         check(CASES["combs"].build(400))
+
+
+def test_more_pairs_than_can_be_told_apart_are_no_clean_verdict(monkeypatch):
+    """Woven operands and results share no byte; beyond the bound that is not known, and is not said."""
+    side = 8
+    reads, writes = (
+        (np.array([0, side]), np.arange(side)),
+        (np.array([side, side]), np.append(np.arange(side), side + np.arange(side))),
+    )
+    offset, count, stride = np.arange(2 * side), np.full(2 * side, 9), np.full(2 * side, 2 * side)
+    made = program([16 * side * 9], np.zeros(2 * side), reads, writes, offset=offset, count=count, stride=stride)
+    assert check(document(made, 0)).clean
+
+    monkeypatch.setattr(in_place, "PAIR_CAP", -150)
+    with pytest.raises(ModelError, match="ops: 64 pairs of operand and result come near each other; at most"):
+        check(document(made, 0))
 
 
 def test_more_streams_than_can_be_ordered_are_one_clear_line(monkeypatch):
