@@ -17,6 +17,7 @@ BENCHMARKS = {
     "sanitizer": "a training step in guarded memory against the plain one",
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd",
+    "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
     "order": "happens-before on many ops and streams",
     "planning": "planners against the lower bound, exact against minimalloc's instances",
 }

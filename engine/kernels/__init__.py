@@ -123,7 +123,12 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "silu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("silu_back"), in_place=_EVERY)},
         "swiglu": {"one_pass": Kernel(bind=rowwise.bind_elements("swiglu"), note="GLU is not on ggml's list")},
         "cross_entropy_loss": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss)},
-        "cross_entropy_loss_back": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back)},
+        "cross_entropy_loss_back": {
+            "rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back, note="not on ggml's list"),
+            "in_place": Kernel(
+                bind=rowwise.bind_cross_entropy_loss_back, in_place=((1, 0), (2, 0)), note="the same code, its contract declared"
+            ),
+        },
         "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_opt_step_sgd, in_place=_FIRST)},
         "add_inplace": {"numpy": Kernel(bind=ew.bind_binary("add_inplace", np.add), in_place=_FIRST)},
     }  # fmt: skip
