@@ -21,6 +21,7 @@ BENCHMARKS = {
     "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
     "first_use": "compiling and loading all kernels",
     "checks": "the judge at full size, against the validators of others",
+    "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
     "order": "happens-before on many ops and streams",
     "planted": "known bugs planted into the shelf, found and made small by the fuzzer",
     "planning": "planners against the lower bound, exact against minimalloc's instances",

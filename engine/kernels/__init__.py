@@ -124,7 +124,12 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "silu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("silu_back"), in_place=_EVERY)},
         "swiglu": {"one_pass": Kernel(bind=rowwise.bind_elements("swiglu"), note="GLU is not on ggml's list")},
         "cross_entropy_loss": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss)},
-        "cross_entropy_loss_back": {"rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back)},
+        "cross_entropy_loss_back": {
+            "rows": Kernel(bind=rowwise.bind_cross_entropy_loss_back, note="not on ggml's list"),
+            "in_place": Kernel(
+                bind=rowwise.bind_cross_entropy_loss_back, in_place=((1, 0), (2, 0)), note="the same code, its contract declared"
+            ),
+        },
         "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_step("opt_step_sgd", 2), in_place=_FIRST)},
         "adamw_m": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_m", 1), in_place=_FIRST)},
         "adamw_v": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_v", 1), in_place=_FIRST)},

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
+from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
 from engine.training.model import Model, Shapes
 
@@ -133,13 +134,18 @@ class Training:
 
 
 def training_graph(
-    config: LlamaConfig, *, accumulate: bool = False, update: bool = True, seed_before_labels: bool = False
+    config: LlamaConfig,
+    *,
+    accumulate: bool = False,
+    update: bool = True,
+    seed_before_labels: bool = False,
+    checkpoints: bool = False,
 ) -> Training:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
     With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
     `seed_before_labels` the caller declares the gradient of the loss before the labels, so that its leaf comes before theirs and
-    not last; the nodes are the same.
+    not last; the nodes are the same. With `checkpoints` backward keeps the outputs of layers and computes the rest of each again.
     """
     graph = Graph(f"llama-{config.layers}L")
     logits = _forward(graph, config)
@@ -150,7 +156,9 @@ def training_graph(
         graph.expand(seed)
     labels = graph.input("labels", (config.seq, config.vocab), config.dtype)
     loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
-    gradients = backward(graph, loss, seed=seed, accumulate=accumulate)
+    graph.expand(loss)
+    kept = crossing(graph) if checkpoints else None
+    gradients = backward(graph, loss, seed=seed, accumulate=accumulate, checkpoints=kept)
     updates: dict[str, Tensor] = {}
     if update:
         hyper = graph.parameter(HYPER, (2,), config.dtype)

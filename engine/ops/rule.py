@@ -64,8 +64,6 @@ class Rule:
     """Arguments that order the op and give it memory but are not read: no operands of the kernel."""
     prepare: "Callable[[Tensor, Tensor], Tensor] | None" = None
     """(node, gradient of node) -> what the derivatives get in place of the gradient: work they share, built once a node."""
-    computes: str = ""
-    """One line for people: what the result is. Shown in docs/ops.md."""
 
 
 class _Required:
