@@ -18,6 +18,7 @@ BENCHMARKS = {
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd",
     "order": "happens-before on many ops and streams",
+    "fuzzing": "programs a second through the fuzzer, by source",
     "planning": "planners against the lower bound, exact against minimalloc's instances",
 }
 """Script -> what it measures."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from allocsim.cli.output import bytes_of, print_json, print_line, print_table, show_path
-from allocsim.errors import AllocsimError, OutputError
+from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 
 if TYPE_CHECKING:
@@ -78,8 +78,19 @@ def fuzz(
             as_json=as_json,
             progress=_progress,
         )
+    _known(target)
     asked = _asked(target, bulk, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
     return _campaign(asked, corpus=corpus, jobs=jobs, minutes=minutes, out=out, as_json=as_json)
+
+
+def _known(target: str) -> None:
+    """Refuse a name that nobody has; a stranger's module is looked at by the process it runs in."""
+    from allocsim.allocators import ALLOCATORS  # noqa: PLC0415  # not for --help
+    from allocsim.allocators.strangers import entry_points  # noqa: PLC0415  # as above
+
+    name = target.removeprefix(SHELF)
+    if ":" not in name and name not in ALLOCATORS and name not in entry_points():
+        raise UnknownNameError("target", target, {LIVE, *ALLOCATORS, *entry_points()})
 
 
 def _refuse(wrong: bool) -> None:  # noqa: FBT001
