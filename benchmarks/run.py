@@ -24,6 +24,7 @@ BENCHMARKS = {
     "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
     "order": "happens-before on many ops and streams",
     "planted": "known bugs planted into the shelf, found and made small by the fuzzer",
+    "fuzzing": "programs a second through the fuzzer, by source",
     "planning": "planners against the lower bound, exact against minimalloc's instances",
 }
 """Name -> what it measures; the script of that name, if `VARIANTS` says no other."""

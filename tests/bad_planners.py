@@ -9,12 +9,14 @@ CALLS = [0]
 
 
 def good(program):
-    """Every buffer after the one before it."""
-    offsets, end = [], 0
-    for nbytes, alignment in zip(program.buffers.nbytes.tolist(), program.buffers.alignment.tolist(), strict=True):
-        offsets.append(-(-end // alignment) * alignment)
-        end = offsets[-1] + nbytes
-    return [None if keep else offset for offset, keep in zip(offsets, program.buffers.persistent.tolist(), strict=True)]
+    """Every buffer after the one before it in its arena."""
+    offsets, ends = [], [0] * len(program.arenas)
+    buffers = program.buffers
+    columns = (buffers.nbytes, buffers.alignment, buffers.arena, buffers.persistent)
+    for nbytes, alignment, arena, keep in zip(*(column.tolist() for column in columns), strict=True):
+        offsets.append(None if keep else -(-ends[arena] // alignment) * alignment)
+        ends[arena] = ends[arena] if keep else offsets[-1] + nbytes
+    return offsets
 
 
 def _forever(_):

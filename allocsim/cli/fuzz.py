@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from allocsim.cli.output import bytes_of, print_json, print_line, print_table, show_path
-from allocsim.errors import AllocsimError, OutputError
+from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 
 if TYPE_CHECKING:
@@ -89,10 +89,21 @@ def fuzz(
         )
     if scheduler is not None and jobs > 1:
         raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
+    _known(target)
     asked = _asked(target, bulk, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
     if coverage:
         asked = replace(asked, target=replace(asked.target, trace=True))
     return _campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json)
+
+
+def _known(target: str) -> None:
+    """Refuse a name that nobody has; a stranger's module is looked at by the process it runs in."""
+    from allocsim.allocators import ALLOCATORS  # noqa: PLC0415  # not for --help
+    from allocsim.allocators.strangers import entry_points  # noqa: PLC0415  # as above
+
+    name = target.removeprefix(SHELF)
+    if ":" not in name and name not in ALLOCATORS and name not in entry_points():
+        raise UnknownNameError("target", target, {LIVE, *ALLOCATORS, *entry_points()})
 
 
 def _refuse(wrong: bool) -> None:  # noqa: FBT001

@@ -42,7 +42,7 @@ PLANNERS: Final = ("greedy_by_size", "reference", "ggml", "best_fit")
 
 def recipes(*, min_size: int = 1, max_size: int = 12) -> Strategy[list[Recipe]]:
     """Draw recipes for a program without defects of its own, the commonest action first, so that it is what others shrink to."""
-    names = ["compute"] * 18 + [*ACTIONS] * 2 + ["download", "look", "mutate"] * 3
+    names = ["compute"] * 14 + [*ACTIONS] * 2 + ["look"] * 12 + ["download", "mutate"] * 3
     return st.lists(st.tuples(st.sampled_from(names), SMALL, SMALL, SMALL), min_size=min_size, max_size=max_size)
 
 

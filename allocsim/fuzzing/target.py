@@ -3,9 +3,10 @@
     with Target(name="my_package.planner:plan").open() as asker:
         answers = asker.ask(cases)              # one for each, in order, always
 
-A target that hangs is ended after `seconds` of CPU time for one case (or `PATIENCE` times that on the clock), one that eats memory is stopped by the system at `memory` bytes, one that dies
-is started again; each is the answer to the one case it was given, and the next case is asked as if nothing had happened. The first
-answer of all may take `GRACE` seconds longer, since kernels may be compiled on their first call.
+A target that hangs is ended after `seconds` of CPU time for one case (or `PATIENCE` times that on the clock), one that eats memory is
+stopped by the system at `memory` bytes, one that dies is started again; each is the answer to the one case it was given, and the next
+case is asked as if nothing had happened. The first answer of all may take `GRACE` seconds longer, since kernels may be compiled on
+their first call.
 
 Bad names, modules that cannot be imported and functions that are no planners are misuse: PlannerError or UnknownNameError in one line.
 

@@ -20,6 +20,7 @@ COMPUTES: Final[dict[str, str]] = {
     "gelu_erf": "x / 2 * (1 + erf(x / sqrt 2))", "gelu_erf_back": "dy times the slope of gelu_erf at x",
     "swiglu": "silu(gate) * up", "repeat": "x, repeated into shape", "repeat_back": "x, summed where it repeats onto shape",
     "sum": "the sum of all elements, [1]", "add_inplace": "acc + grad, over acc",
+    "add_out_prod": "acc + out_prod(a, b), over acc",
     "rms_norm": "x / sqrt(mean(x ** 2) + eps), by rows", "rms_norm_back": "its vector-Jacobian product",
     "norm": "(x - mean) / sqrt(variance + eps), by rows", "norm_back": "its vector-Jacobian product",
     "log_soft_max": "x - log(sum(e ** x)), by rows", "log_soft_max_back": "its vector-Jacobian product; y is its result",
@@ -48,7 +49,8 @@ COMPUTES: Final[dict[str, str]] = {
     "cross_entropy_loss_back": "(softmax(logits) * sum(labels) - labels) * grad / T",
     "mean_squared_error": "mean of (prediction - target) ** 2, [1]",
     "opt_step_sgd": "w * (1 - alpha * decay) - alpha * g, over w; hp = (alpha, decay)",
-    "opt_step_adamw": "one step of AdamW, over w",
+    "adamw_m": "m * beta + g * (1 - beta), over m", "adamw_v": "v * beta + g * g * (1 - beta), over v",
+    "opt_step_adamw": "w * (1 - alpha * wd) - alpha * (m * beta1h) / (sqrt(v * beta2h) + eps), over w",
 }  # fmt: skip
 """Kind -> what the result is."""
 

@@ -1,0 +1,101 @@
+"""How many programs a second a core gets through, by source of programs: made, planned and judged, each apart.
+
+    python benchmarks/fuzzing.py [--out FILE] [--target NAME] [--scale 1.0]
+
+CPU seconds of one process and of the target it drives, after a first chunk that compiles and warms up and is not counted. `rest` is all but
+the target's own planning, which is its author's affair. For the exhaustive scope also how many programs a second are only made, and how many are
+made and judged under a plan that costs nothing (every buffer apart).
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from allocsim.checks import check
+from allocsim.fuzzing import Asked, Chunk, Explorer, Target
+from allocsim.fuzzing.exhaustive import Odometer, total
+from allocsim.model import Document
+from engine.executing import apart, execute
+
+AIMS = {"hypothesis": 100, "bulk": 3_000, "bulk, executed": 200, "exhaustive": 200_000}
+"""Programs a second a core that are aimed at."""
+
+SIZES = {"hypothesis": 250, "bulk": 8192, "bulk, executed": 2048, "exhaustive": 8192}
+
+
+def main() -> None:
+    """Measure every source."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--target", default="greedy_by_size")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
+    options = parser.parse_args()
+    rows = [measured(name, options.target, max(int(size * options.scale), 64)) for name, size in SIZES.items()]
+    rows.append(enumerated())
+    for row in rows:
+        print(
+            "  ".join(f"{key} {value:.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()),
+            flush=True,
+        )
+    if options.out is not None:
+        options.out.write_text(
+            json.dumps({"target": options.target, "unit": "programs per CPU second", "rows": rows}, indent=1) + "\n"
+        )
+
+
+def measured(name: str, target: str, size: int) -> dict[str, Any]:
+    """Return the rates of one source."""
+    source = name.partition(",")[0]
+    runs = execute if name.endswith("executed") else None
+    what: dict[str, Any] = {"ops": 5} if source == "exhaustive" else {"runnable": True} if runs else {}
+    asked = Asked(target=Target(name=target), source=source, execute=runs, options=what, reduce_seconds=0.0)
+    begin: tuple[int, ...] = ()
+    with Explorer(asked) as explorer:
+        explorer.explore(Chunk(seed=1, number=0, count=min(size, 512), options=what, begin=begin), lambda _: None)
+        if source == "exhaustive":
+            odometer = Odometer(5)
+            odometer.skip(total(5) // 2)
+            begin = odometer.at
+        began = time.process_time()
+        tally, _ = explorer.explore(Chunk(seed=1, number=2, count=size, options=what, begin=begin), lambda _: None)
+        mine = time.process_time() - began
+    planning = tally.microseconds["planning"] / 1e6
+    return {
+        "source": name,
+        "programs": tally.programs,
+        "per_second": tally.programs / (mine + planning),
+        "rest_per_second": tally.programs / mine,
+        "target_questions_per_second": tally.questions / planning,
+        "aim": AIMS[name],
+        "findings": sum(tally.broken.values()),
+    }
+
+
+def enumerated() -> dict[str, Any]:
+    """Return how fast the exhaustive scope is made, and made and judged."""
+    ops = 5
+    began = time.process_time()
+    count = total(ops)
+    made = count / (time.process_time() - began)
+    odometer = Odometer(ops)
+    odometer.skip(count // 2)
+    judged = 0
+    began = time.process_time()
+    for _ in range(4):
+        batch = odometer.batch(2048)
+        assert batch is not None
+        assert check(Document.of(apart(batch.program))).clean
+        judged += len(batch)
+    spent = time.process_time() - began
+    return {
+        "source": f"every program of up to {ops} ops",
+        "programs": count,
+        "made_per_second": made,
+        "judged_per_second": judged / spent,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""`allocsim fuzz`: what is printed, how it ends, and one clear line for what cannot be."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocsim.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def in_tests(monkeypatch):
+    monkeypatch.chdir(ROOT / "tests")  # where `bad_planners` is
+
+
+def said(capsys, *arguments):
+    status = main(["fuzz", *arguments])
+    return status, capsys.readouterr().out
+
+
+def test_every_program_of_a_scope_is_a_proof_with_its_number(capsys):
+    status, out = said(capsys, "greedy_by_size", "--exhaustive", "2")
+
+    assert status == 0
+    assert "nothing found in every program of up to 2 ops: 19 of them, which is a proof for that scope" in out
+
+
+def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(capsys, tmp_path):
+    out = tmp_path / "found"
+    status, text = said(
+        capsys, "bad_planners:overlaps", "--exhaustive", "3", "--out", str(out), "--json", "--corpus", str(tmp_path / "corpus")
+    )
+    findings = json.loads(text)["findings"]
+
+    assert status == 1
+    assert {found["property"] for found in findings} >= {"sound"}
+    assert all(found["minimal"] and found["ops"] <= 3 for found in findings)
+    folder = out / next(found["key"] for found in findings if found["property"] == "sound")
+    assert main(["check", str(folder / "smallest.json")]) == 1
+    assert (folder / "smallest.png").stat().st_size > 1000
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(folder / "test_smallest.py")]
+    done = subprocess.run(run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout  # the planner does it again
+
+
+def test_what_was_done_is_not_done_again(capsys, tmp_path):
+    arguments = ("reference", "--bulk", "--examples", "100", "--json", "--corpus", str(tmp_path))
+    once, again = (json.loads(said(capsys, *arguments)[1]) for _ in range(2))
+
+    assert once == again
+    assert once["exercised"]["programs"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nobody",), "target 'nobody' does not exist"),
+        (("no_such_module:plan",), "module 'no_such_module' does not exist"),
+        (("bad_planners:nobody",), "function of bad_planners 'nobody' does not exist"),
+        (("reference", "--bulk", "--exhaustive", "2"), "two sources"),
+        (("reference", "--exhaustive", "2", "--examples", "5"), "--examples has no say"),
+        (("reference", "--exhaustive", "9"), "--exhaustive"),
+        (("reference", "--examples", "0"), "--examples"),
+        (("reference", "--memory", "much"), "no number of bytes"),
+        (("reference", "--corpus", "/dev/null/corpus"), "cannot be written"),
+        (("reference", "--out", "/dev/null/out"), "cannot be written"),
+        (("ggml", "--bulk"), "not for the target ggml"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_2(arguments, words, capsys):
+    assert main(["fuzz", *arguments]) == 2
+
+    done = capsys.readouterr()
+    assert done.out == ""
+    assert words in done.err
+    assert done.err.count("\n") == 1

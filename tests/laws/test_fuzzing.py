@@ -1,0 +1,202 @@
+"""What the fuzzer is worth: its programs are honest and hold what they should, a batch is judged as its programs are, and what fails shrinks."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import strategies as st
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.checks import check
+from allocsim.fuzzing.batch import flat, join, join_plans
+from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.features import FEATURES, marks, names
+from allocsim.fuzzing.planting import FAULTS, faulty
+from allocsim.fuzzing.sketch import assemble
+from allocsim.fuzzing.strategies import faults_of, in_list_order, plans, problems, programs, recipes, runnable_programs, sessions
+from allocsim.model import Arena, Document
+from engine.executing import apart, execute
+
+EVERY = tuple(FEATURES)
+FEWER = settings(max_examples=40)
+
+
+def drawn(strategy, examples):
+    """Return examples of a strategy, the same ones every time."""
+    collected = []
+
+    @seed(1501)
+    @settings(max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def collect(example):
+        collected.append(example)
+
+    collect()
+    return collected
+
+
+# what there is ---------------------------------------------------------------------------------------------------------------
+
+
+def shares(batches):
+    counts = Counter(name for batch in batches for mask in marks(batch) for name in names(mask))
+    total = sum(map(len, batches))
+    print({name: round(counts[name] / total, 3) for name in EVERY})  # noqa: T201  (the shares are what these tests are read for)
+    return {name: counts[name] / total for name in EVERY}
+
+
+def test_drawn_programs_hold_every_feature():
+    found = shares([join([program]) for program in drawn(programs(), 300)])
+
+    assert all(found[name] >= 0.02 for name in EVERY), found
+    for name in (
+        "view",
+        "mutation",
+        "in place",
+        "several results",
+        "unread result",
+        "pin",
+        "persistent",
+        "several arenas",
+        "capacity",
+    ):
+        assert found[name] >= 0.15, name
+
+
+def test_bulk_programs_hold_every_feature():
+    found = shares([batch_of(np.random.default_rng([1501, n]), 200, capped=n == 7) for n in range(8)])
+
+    assert all(found[name] >= 0.03 for name in EVERY), found
+    for name in (
+        "view",
+        "view of a view",
+        "mutation",
+        "in place",
+        "in-place chain",
+        "several results",
+        "unread result",
+        "pin",
+        "persistent",
+    ):
+        assert found[name] >= 0.08, name
+
+
+@pytest.mark.parametrize("runnable", [False, True])
+def test_bulk_programs_are_clean_without_reuse(runnable):
+    for number in range(6):
+        batch = batch_of(np.random.default_rng([7, number]), 200, capped=number == 5, runnable=runnable)
+        report = check(Document.of(apart(batch.program)))
+
+        assert report.clean, report.violations[0].message
+
+
+@given(programs(capacities=(None,)))
+def test_drawn_programs_are_clean_without_reuse_and_under_the_shelf(program):
+    for plan in (apart(program), ALLOCATORS["greedy_by_size"].plan(program)):
+        report = check(Document.of(plan))
+
+        assert report.clean, report.violations[0].message
+
+
+@FEWER
+@given(sessions())
+def test_drawn_sessions_are_clean(document):
+    report = check(document)
+
+    assert report.clean, report.violations[0].message
+
+
+def test_stale_sessions_and_mistaken_beliefs_are_often_wrong():
+    assert sum(not check(document).clean for document in drawn(sessions(stale=True), 80)) >= 8
+    assert sum(not check(Document.of(problem)).clean for problem in drawn(problems(mistakes=True), 80)) >= 20
+    assert all(check(Document.of(problem)).clean for problem in drawn(problems(), 40))
+
+
+@FEWER
+@given(runnable_programs())
+def test_runnable_programs_run_and_a_sound_plan_is_invisible(program):
+    assert execute(ALLOCATORS["greedy_by_size"].plan(program)) is None
+
+
+# many at once ----------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def alike(draw):
+    """A few programs of equal arenas and streams, each with a plan that may have faults."""
+    spaces = [Arena(name="a", alignment=draw(st.sampled_from((1, 8)))) for _ in range(draw(st.integers(1, 2)))]
+    streams = draw(st.sampled_from((1, 1, 2)))
+    made = []
+    for drawn_recipes, planted in draw(
+        st.lists(st.tuples(recipes(max_size=6), faults_of(FAULTS, max_size=1)), min_size=1, max_size=4)
+    ):
+        program = assemble(drawn_recipes, arenas=spaces, streams=streams)
+        plan = ALLOCATORS["greedy_by_size"].plan(in_list_order(program) if streams > 1 else program)
+        made.append(faulty(replace(plan, problem=plan.problem if draw(st.booleans()) else None), planted))
+    with_beliefs = all(plan.problem is not None for plan in made)
+    return [plan if with_beliefs else replace(plan, problem=None) for plan in made]
+
+
+def kinds(report):
+    return Counter(
+        {kind: n for kind, n in report.counts.items() if kind not in {"LifetimeTooLong", "HistoryRead", "AssumedInPlace"}}
+    )
+
+
+@settings(max_examples=60)
+@given(alike())
+def test_a_batch_has_the_violations_of_its_programs_and_says_whose_they_are(made):
+    single = [check(Document.of(plan)) for plan in made]
+    batch = join([plan.program for plan in made])
+    whole = join_plans(batch, made)
+    unclean = [k for k, report in enumerate(single) if not report.clean]
+
+    report = check(Document.of(whole))
+    assert kinds(report) == sum(map(kinds, single), Counter())
+    assert batch.blamed(report) == unclean
+    laid, alone = flat(batch, whole)
+    assert sorted({*alone, *batch.blamed(check(Document.of(laid)))}) == sorted({*alone, *unclean})
+
+
+@FEWER
+@given(alike())
+def test_a_program_cut_out_of_a_batch_is_what_it_was(made):
+    batch = join([plan.program for plan in made])
+    for k, plan in enumerate(made):
+        mine, cut = plan.program, batch[k]
+        assert [replace_name(op) for op in cut.ops] == [replace_name(op) for op in mine.ops]
+        assert list(cut.values) == list(mine.values)
+        for column in ("nbytes", "alignment", "arena", "role"):
+            assert getattr(cut.buffers, column).tolist() == getattr(mine.buffers, column).tolist()
+        replace(cut, name="well-formed")  # checks it
+
+
+def replace_name(op):
+    return replace(op, name="")
+
+
+@pytest.mark.parametrize("name", [name for name in ALLOCATORS if name not in {"exact", "best"}])
+def test_a_planner_of_ours_plans_a_batch_as_it_plans_its_programs(name):
+    batch = batch_of(np.random.default_rng(15), 40)
+    whole = ALLOCATORS[name].plan(batch.program)
+    alone = join_plans(batch, [ALLOCATORS[name].plan(batch[k]) for k in range(len(batch))])
+
+    assert whole.arena.tolist() == alone.arena.tolist()
+    assert whole.offset.tolist() == alone.offset.tolist()
+
+
+# what fails is small -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Overlap", "StaleRead"])
+def test_a_planted_fault_shrinks_to_a_few_ops(kind):
+    small = find(
+        plans(),
+        lambda plan: kind in check(Document.of(plan)).counts,
+        settings=settings(max_examples=2000, database=None, derandomize=True, phases=(Phase.generate, Phase.shrink)),
+    )
+
+    assert len(small.program.buffers) <= 3
+    assert len(small.program.ops) <= 4
