@@ -46,9 +46,22 @@ DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     "Overlap": ("both live here, and share {bytes}", "", ""),
     "LifetimeTooShort": ("the belief leaves this access out", "", ""),
     "MissingPin": ("the host reads it here, and the belief leaves that out", "", ""),
-    "Race": ("touches the same bytes: {bytes}", "has no order with it", ""),
+    "Race": ("in no order with it: {bytes}", "in no order with it", ""),
+    "DoubleFree": ("freed again here: {place}", "", ""),
+    "FreeOfUnallocated": ("freed here, and was never allocated: {place}", "", ""),
+    "AllocOverLive": ("allocated here, over what is still allocated: {place}", "", ""),
 }
 """What the parties of a violation did, in words; other kinds are filed under an op without a word."""
+
+RACING: Final[dict[str, tuple[str, str]]] = {
+    "write after read": ("writes {bytes}", "may still be reading them"),
+    "read after write": ("reads {bytes}", "may not have written them yet"),
+    "write after write": ("writes {bytes}", "may write them after it"),
+}
+"""What the two parties of a race do, by its first hazard."""
+
+EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive")
+"""Filed under the step of an event of the planner, not under an op."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +116,15 @@ def _problem(document: Document, violation: Violation, plan: Plan | None) -> Pro
 
 
 def _parties(document: Document, v: Violation) -> Iterator[_Party]:
+    if v.kind == "BadShare":
+        yield from _sharing(document, v)
+        return
     mine, other, want = DEEDS.get(v.kind, ("", "", ""))
+    if v.hazards:
+        mine, other = RACING[v.hazards[0]]
+    op = v.step if v.kind in EVENTS else v.op
     rows = (
-        (v.run, v.op, v.buffer, mine, True),
+        (v.run, op, v.buffer, mine, True),
         (v.other_run if v.other_run is not None else v.run, v.other_op, v.other_buffer, other, False),
         (v.want_run if v.want_run is not None else v.run, v.want_op, v.buffer, want, False),
     )
@@ -119,6 +138,20 @@ def _parties(document: Document, v: Violation) -> Iterator[_Party]:
         foreign = buffer is None or (not main and buffer == v.buffer and program is not home)
         place = "" if foreign else _place(program, buffer or 0, plan)
         yield _Party(run=run, op=op, deed=deed.format(bytes=_bytes(v.bytes), place=place), main=main)
+
+
+def _sharing(document: Document, v: Violation) -> Iterator[_Party]:
+    """The last access to the donor of a pair and the first to its recipient."""
+    program, _ = _at(document, v, None)
+    spans = [None if buffer is None else _span(program, buffer) for buffer in (v.buffer, v.other_buffer)]
+    if spans[0] is None or spans[1] is None:
+        return
+    last, first = spans[0][1] - 1, spans[1][0]
+    if last == first:
+        yield _Party(run=None, op=last, deed="accesses the donor for the last time, the recipient for the first", main=False)
+        return
+    yield _Party(run=None, op=first, deed="accesses the recipient for the first time", main=False)
+    yield _Party(run=None, op=last, deed="accesses the donor for the last time", main=False)
 
 
 def _buffers(document: Document, v: Violation) -> list[int]:

@@ -212,7 +212,10 @@ def _print(result: Any, folder: Path | None, more: list[Section]) -> None:
         [(name, says["status"], says["count"], _note(says)) for name, says in result.verdict.detectors.items()],
     )
     print_line("")
-    print_line(f"verdict: {result.verdict.text}")
+    first, *others = result.verdict.clauses
+    print_line(f"verdict: {first}")
+    for clause in others:
+        print_line(f"  {clause}")
     print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.expected)}")
     if folder is not None:
         print_line(f"report: {folder / 'report.md'}")

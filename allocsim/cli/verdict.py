@@ -23,5 +23,6 @@ def verdict(
     if as_json:
         print_json({"verdict": found.as_json(), "detectors": dict(found.detectors)})
     else:
-        print_line(found.text)
+        for clause in found.clauses:
+            print_line(clause)
     return int(not found.sound)

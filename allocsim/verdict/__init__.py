@@ -36,7 +36,7 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict(
         findings=findings,
         detectors=_detectors(case),
-        text=_text(case, findings),
+        clauses=_clauses(case, findings),
         cure="; ".join(cure.elements) if cure else None,
         cure_bytes=cure.nbytes if cure else None,
         pin_all_bytes=cure.pin_all_bytes if cure else None,
@@ -111,11 +111,11 @@ def _status(count: int, **more: Any) -> dict[str, Any]:
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 
-def _text(case: Case, findings: tuple[Finding, ...]) -> str:
+def _clauses(case: Case, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     legal = _legality(case)
     if not findings:
-        agreed = "; default and reference agree to the bit" if case.evidence.origins is not None else ""
-        return f"{legal}; nothing wrong was found{agreed}"
+        agreed = ("default and reference agree to the bit",) if case.evidence.origins is not None else ()
+        return (legal, "nothing wrong was found", *agreed)
     parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
     origins = case.evidence.origins
     if origins:
@@ -124,7 +124,7 @@ def _text(case: Case, findings: tuple[Finding, ...]) -> str:
     if cure is not None:
         against = f", against {_mib(cure.pin_all_bytes)} for pinning everything" if cure.pin_all_bytes is not None else ""
         parts.append(f"cure: {'; '.join(cure.elements)}, {_mib(cure.nbytes)}{against}")
-    return "; ".join(parts)
+    return tuple(parts)
 
 
 def _legality(case: Case) -> str:

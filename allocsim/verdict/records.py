@@ -83,11 +83,17 @@ class Verdict:
     findings: tuple[Finding, ...]
     """Earliest first; empty where nothing is wrong."""
     detectors: Mapping[str, Mapping[str, Any]]
-    text: str
+    clauses: tuple[str, ...]
+    """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for a line."""
     cure: str | None = None
     cure_bytes: int | None = None
     pin_all_bytes: int | None = None
     report: Report = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """All clauses in one line."""
+        return "; ".join(self.clauses)
 
     @property
     def sound(self) -> bool:

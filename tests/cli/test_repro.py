@@ -161,7 +161,7 @@ def test_a_report_folder_holds_the_record_the_page_and_the_evidence(tmp_path, mo
 def test_a_verdict_is_recomputed_from_the_folder_alone(evidence):
     done = allocsim("verdict", evidence)
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout == small("ggml-1501").verdict.text + "\n"
+    assert done.stdout == "".join(f"{clause}\n" for clause in small("ggml-1501").verdict.clauses)
 
 
 def test_sound_evidence_exits_0(tmp_path, capsys):

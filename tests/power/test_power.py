@@ -18,7 +18,7 @@ from power.scenarios import CLASSES, DIFFERENT, EXPECTED
 from renumbering import shuffled
 
 from allocsim.attribution import causes
-from allocsim.description import describe
+from allocsim.description import EVENTS, describe
 from allocsim.evidence import Evidence, load, save
 from allocsim.verdict import CLASSES as ALL_CLASSES
 from allocsim.verdict import ROWS, judge
@@ -86,7 +86,7 @@ def each_violation_is_shown_with_the_ops_round_it(evidence):
         assert head.startswith(f"{v.kind}: ")
         assert class_.startswith(f"  {cause.class_}, fault of the {cause.fault}: ")
         marked = [line for line in lines if line.startswith("  > ")]
-        assert len(marked) == (v.op is not None)
+        assert len(marked) == (v.op is not None or v.kind in EVENTS)
         assert all("<- " in line for line in marked)
         assert sum(" bytes" in line and "(buffer " in line for line in lines) >= (v.buffer is not None)
     assert len(found) == len(report.violations)

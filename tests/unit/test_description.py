@@ -1,12 +1,13 @@
 """What `describe` says of each party, word for word."""
 
-from tiny import plan, program
+import numpy as np
+from tiny import belief, plan, program
 
 import allocsim
 from allocsim.attribution import causes
 from allocsim.builder import plan_of
 from allocsim.description import describe
-from allocsim.model import Document, Problem, Run
+from allocsim.model import Document, Event, Problem, Run
 
 
 def described(document, kind, **options):
@@ -64,3 +65,25 @@ def test_names_cannot_break_a_line():
     made = b.build()
     lines = described(Document.of(plan_of(made, [0])), "UninitialisedRead")
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_race_says_who_writes_and_who_may_still_be_reading():
+    made = program("x = host.write; b = g x ~1 ^0; a = f! x; y = h a b ^1; host.read y")
+    lines = described(Document.of(plan(made, "x=0 a=0 b=64 y=128")), "Race", context=0)
+    assert [line.split("<- ")[1] for line in lines if "<- " in line] == ["may still be reading them", "writes bytes [0, 32)"]
+
+
+def test_an_event_of_the_planner_stands_at_its_step():
+    made = program("x = host.write; a = f x; host.read a")
+    events = np.array([(0, Event.ALLOC, 0), (1, Event.FREE, 0), (1, Event.FREE, 0)])
+    lines = described(Document.of(plan(made, "x=0 a=64", events=events)), "DoubleFree")
+    assert "  >      1  f (x) -> a  <- freed again here: 'x' in cpu[0, 64)" in lines
+
+
+def test_of_a_bad_pair_the_two_accesses_that_cross_are_shown():
+    made = program("x = host.write; a = f x; y = g! a; z = k y a; host.read z")
+    lines = described(Document.of(plan(made, "", belief(made, share="a>y"))), "BadShare", context=0)
+    assert [line.split("<- ")[1] for line in lines if "<- " in line] == [
+        "accesses the recipient for the first time",
+        "accesses the donor for the last time",
+    ]
