@@ -53,12 +53,18 @@ def gap_of(mine: Array, right: Array) -> Gap:
     from engine.gaps_compiled import distance, steps  # noqa: PLC0415 - loads numba
 
     a, b = (np.ascontiguousarray(array).reshape(-1) for array in (mine, right))
-    worst, scale, differing, infinite = distance(a, b)
+    real_a, real_b = _real(a), _real(b)
+    worst, scale, differing, infinite = distance(real_a, real_b)
     ulp: int | None = None
-    if a.dtype == b.dtype and a.dtype.kind == "f":
-        bits = np.dtype(f"i{a.dtype.itemsize}")
-        ulp = int(steps(a, b, a.view(bits), b.view(bits)))
+    if a.dtype == b.dtype and a.dtype.kind not in "iu":
+        bits, lowest = np.dtype(f"i{a.dtype.itemsize}"), -(1 << (8 * a.dtype.itemsize - 1))
+        ulp = int(steps(real_a, real_b, a.view(bits), b.view(bits), lowest))
     return Gap(error=worst / (scale or 1.0), ulp=ulp, finite=not infinite, elements=int(differing))
+
+
+def _real(array: Array) -> Array:
+    """Return numbers that machine code computes with: half floats of either kind are widened, exactly."""
+    return array if array.dtype.itemsize > 2 else array.astype(np.float32)
 
 
 __all__ = ["Gap", "gap_of"]

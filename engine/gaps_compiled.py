@@ -33,13 +33,12 @@ def distance(a: Any, b: Any) -> tuple[float, float, int, int]:
 
 
 @compiled()
-def steps(a: Any, b: Any, bits_a: Any, bits_b: Any) -> Any:
-    """Return the most floats between two elements that are finite on both sides; `bits` are the same arrays as signed integers.
+def steps(a: Any, b: Any, bits_a: Any, bits_b: Any, lowest: int) -> Any:
+    """Return the most floats between two elements that are finite on both sides; `bits` are the arrays as stored, as signed integers.
 
-    Negative floats count down from their sign bit: turned over, all floats stand in order, both zeros at 0.
+    `lowest` is the least of these integers. Negative floats count down from their sign bit: turned over, all floats stand in order, both zeros at 0.
     """
     most = np.uint64(0)
-    lowest = np.int64(-(1 << 63)) if a.itemsize == 8 else np.int64(-(1 << 31))
     for i in range(a.size):
         x, y = np.int64(bits_a[i]), np.int64(bits_b[i])
         if x == y or not (np.isfinite(a[i]) and np.isfinite(b[i])):

@@ -20,26 +20,29 @@ Whole numbers do not round: any difference there is corruption. So is an element
 What this module does not see: where the arrays come from.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal
-
-import numpy as np
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from engine.gaps import Gap
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Difference = Literal["rounding", "corruption"]
 Nature = Literal["equal", "rounding", "corruption"]
 
 FACTOR: Final = 16.0
 
+UNITS: Final[Mapping[str, float]] = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+"""Distance of 1 from the next float, by numpy's name of the dtype; whole numbers have none."""
+
 NATURES: Final[tuple[Nature, ...]] = ("equal", "rounding", "corruption")
 """From harmless to not."""
 
 
-def bound(reference: Gap, read: float, dtype: np.dtype[Any]) -> float:
+def bound(reference: Gap, read: float, dtype: "np.dtype[Any]") -> float:
     """Return the largest error that still is rounding; `read` is the reference's largest error at what the op read."""
-    unit = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
-    return FACTOR * max(reference.error, read, unit)
+    return FACTOR * max(reference.error, read, UNITS.get(dtype.name, 0.0))
 
 
 def nature(suspect: Gap, reference: Gap, limit: float) -> Difference:

@@ -33,6 +33,9 @@ FLOATS: Final = frozenset({"f32", "f16", "bf16"})
 
 WIDE: Final = "f64"
 
+_NAMES: Final = frozenset({"float32", "float16", "bfloat16"})
+"""The same to numpy."""
+
 
 def in_float64(lowered: Lowered) -> Lowered:
     """Return the lowered graph with every float in f64, on the kernels chosen before.
@@ -76,7 +79,7 @@ def is_wide(lowered: Lowered) -> bool:
 
 def widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arrays with every float as float64, exactly; others as they are."""
-    return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    return {name: array.astype(np.float64) if array.dtype.name in _NAMES else array for name, array in arrays.items()}
 
 
 def _growth(dtype: str) -> int:

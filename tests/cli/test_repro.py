@@ -319,3 +319,9 @@ def test_list_and_show_say_what_must_be_found(capsys):
     assert main(["repro", "show", "ggml-1501+ggml-1501-seed"]) == 0
     assert "expected: C04, fault of the kernel, C06, fault of the caller" in capsys.readouterr().out
     assert "does not exist" in refused(capsys, "repro", "show", "nothing")
+
+
+def test_a_mode_that_is_none_is_refused_before_anything_is_trained(capsys):
+    arguments = ["repro", "run", "ggml-1501", "--layers", "1", "--seq", "2", "--modes"]
+    assert main([*arguments, "default,defualt"]) == 2
+    assert capsys.readouterr().err == "allocsim: mode or allocator 'defualt' does not exist; did you mean default?\n"
