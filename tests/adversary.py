@@ -70,7 +70,6 @@ def _session(document: Document, session: list[Run], first: int) -> Iterator[tup
                     memory[space][places] = tags
 
 
-
 def _read(memory: dict[Any, Any], home: "_Home", op: Any, position: int, operand: int) -> Any:
     """Return the tags that an op finds in one operand, poison where it may have written a result there already."""
     space, places = home.places(operand)

@@ -15,7 +15,7 @@ from strategies import SMALL, arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.checks import check
-from allocsim.model import VIEW, Document, Problem, Program, Run
+from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)
 """Laws that plan with the whole shelf; what they draw is what the first one draws."""
