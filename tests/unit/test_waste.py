@@ -50,7 +50,7 @@ def test_what_is_kept_too_long_is_counted_in_bytes_and_steps(chain):
 
 def test_pins_and_lifetimes_that_are_too_short_are_no_waste(chain):
     right = find("greedy_by_size").believe(chain)
-    short = replace(right, stop=np.minimum(right.stop, 2))
+    short = replace(right, stop=np.maximum(np.minimum(right.stop, 2), right.start))
     pinned = replace(right, stop=np.full_like(right.stop, len(chain.ops)), pinned=np.ones_like(right.pinned))
 
     assert waste(short).wasted == waste(pinned).wasted == 0
