@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 from mutation import ROOT, Mutant, sample, sources  # noqa: E402 - after the paths above
-from nursery import Nursery, corpus  # noqa: E402
+from nursery import Nursery, Outcome, corpus  # noqa: E402
 from survivors import argue  # noqa: E402
 
 from allocsim.files import write_atomic  # noqa: E402
@@ -38,7 +38,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The judge against mutants of the planners.")
     parser.add_argument("--count", type=int, default=330)
     parser.add_argument("--seed", type=int, default=1501)
-    parser.add_argument("--programs", type=int, default=80)
+    parser.add_argument("--programs", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at once")
     parser.add_argument("--no-dumps", action="store_true", help="generated programs only")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "mutants.json")
     options, _ = parser.parse_known_args()
@@ -56,13 +57,13 @@ def main() -> int:
     if missing:
         nursery = Nursery.of(corpus(options.programs, options.seed, dumps=not options.no_dumps))
         about |= {"answers": len(nursery.base), "unsound as it is": len(nursery.broken)}
-        for mutant in missing:
-            rows.append(_row(mutant, nursery))
+        begun = [nursery.begin(mutant) for mutant in missing[: options.jobs]]
+        for number, mutant in enumerate(missing):
+            row = _row(mutant, nursery, nursery.end(begun[number]))
+            begun += [nursery.begin(further) for further in missing[number + options.jobs :][:1]]
+            rows.append(row)
             _write(options.out, about, rows)
-            print(
-                f"{len(rows)}/{len(wanted)} {rows[-1]['outcome']:12} {mutant.path}:{mutant.line} {rows[-1]['becomes']}",
-                flush=True,
-            )
+            print(f"{len(rows)}/{len(wanted)} {row['outcome']:12} {row['path']}:{row['line']} {row['becomes']}", flush=True)
     else:
         about = json.loads(options.out.read_text())["about"]
     _write(options.out, about, rows)
@@ -71,10 +72,10 @@ def main() -> int:
     return int(any(row["escaped"] or row["disagree"] for row in rows))
 
 
-def _row(mutant: Mutant, nursery: Nursery) -> dict[str, Any]:
+def _row(mutant: Mutant, nursery: Nursery, outcome: Outcome) -> dict[str, Any]:
     was, becomes = mutant.change()
     reached = (mutant.path, mutant.line) in nursery.reached
-    return asdict(mutant) | {"was": was, "becomes": becomes, "reached": reached} | asdict(nursery.raise_(mutant))
+    return asdict(mutant) | {"was": was, "becomes": becomes, "reached": reached} | asdict(outcome)
 
 
 def _identity(row: dict[str, Any]) -> tuple[str, str, int]:

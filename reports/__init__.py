@@ -1,10 +1,10 @@
 """Figures and report folders: the only place that draws.
 
-`plot` makes one picture of a document, `plot_comparison` one of planners, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
+`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of kernels, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
 here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from reports.folder import write_report
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "plot", "plot_comparison", "write_report"]
+__all__ = ["draw", "plot", "plot_audit", "plot_comparison", "write_report"]
 
 
 def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
@@ -49,6 +49,11 @@ def plot(document: Document, kind: str, path: str | Path, *, run: int = 0) -> No
 def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: str | Path) -> None:
     """Draw (problem, planner, peak over bound or None, sound) rows into a file, as `plot` does and with its errors."""
     _write(path, lambda: import_module("reports.figures.planners").planner_ratios(rows))
+
+
+def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
+    """Draw the rows of a kernel audit (those of `allocsim audit --json`) into a file, as `plot` does and with its errors."""
+    _write(path, lambda: import_module("reports.figures.audit").audit_matrix(rows, of))
 
 
 def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:

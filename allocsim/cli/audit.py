@@ -1,18 +1,16 @@
-"""`allocsim audit`: run kernels with their results over their operands, and compare what is measured with what is declared.
+"""`allocsim audit`: run kernels with their results over their operands, and lay what is declared, believed and measured side by side.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept for scenarios). With `--ggml`: every op
-of a real library's in-place list. With `package.module:KERNELS`: a table of your own, kind -> variant -> `engine.kernels.Kernel`; kinds that
-are not the engine's need cases, a `CASES` beside the table (`engine.audit.Case`).
+of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.audit.tables` has the forms), in a process that may
+crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.audit.arrangements`).
 
-Exit status 0 where every declared alias is safe, 1 where one is not, 2 for bad usage or a library that is missing or refused.
+Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
+refused.
 
-What this module does not see: how kernels are run (`engine.audit`, `engine.ggml.audit`).
+What this module does not see: how kernels are run (`engine.audit`, `engine.ggml.audit`), and pictures (`reports`).
 """
 
-import importlib
-import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -22,7 +20,7 @@ import typer
 
 from allocsim import document as native
 from allocsim.cli.output import print_json, print_line, print_table, show_path
-from allocsim.errors import AllocsimError, EngineError, OutputError, UnknownNameError
+from allocsim.errors import OutputError, UnknownNameError
 from allocsim.model import Document
 
 
@@ -45,7 +43,13 @@ def audit(
     *,
     ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml: audit its kernels.")] = None,
     variants: Annotated[bool, typer.Option("--variants", help="All variants of a kernel, not the default one alone.")] = False,
+    layouts: Annotated[
+        str, typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ...")
+    ] = "all",
+    seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    picture: Annotated[str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG or SVG, by its suffix.")] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")
     ] = None,
@@ -53,99 +57,103 @@ def audit(
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is refused."""
     if ggml is not None and (target is not None or variants):
         raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
-    found = _of_ggml(ggml) if ggml is not None else _of_table(target, every=variants or target is not None)
-    wrong = [row for row in found.rows if row["declared"] and row["measured"] == "unsafe"]
+    if ggml is not None:
+        found = _of_ggml(ggml, layouts)
+    else:
+        found = _of_table(target, layouts, every=variants, seed=seed, timeout=timeout)
+    wrong = [row for row in found.rows if row["verdict"] in WRONG]
     if out is not None:
         _write(found.documents, out)
+    if picture is not None:
+        import reports  # noqa: PLC0415  # draws only when asked
+
+        reports.plot_audit(found.rows, found.of, picture)
     if as_json:
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
-        for name in found.documents if out is not None else ():
-            print_line(f"wrote {show_path(out / name)}" if out is not None else "")
+        for path in [*(out / name for name in found.documents if out is not None), *([picture] if picture is not None else [])]:
+            print_line(f"wrote {show_path(path)}")
     return int(bool(wrong))
 
 
-def _of_ggml(which: str) -> Measured:
-    from engine.ggml.audit import audit as measure  # noqa: PLC0415  # needs a library
+WRONG = ("broken", "assumed")
+"""Verdicts that make the exit status 1."""
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """Return what declared, believed and measured say together.
+
+    `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it. `spare`: safe, and nobody declares it. `kept`:
+    declared and safe. Else nothing, or how far the measurement came.
+    """
+    bad = row["measured"] in {"unsafe", "crashed", "hung"}
+    if row["declared"]:
+        return "broken" if bad else "kept" if row["measured"] == "safe" else row["measured"]
+    if bad:
+        return "assumed" if row["believed"] else "unsafe"
+    return "spare" if row["measured"] == "safe" else row["measured"]
+
+
+def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the layouts that are meant, in their own order."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known and name != "all":
+            raise UnknownNameError("layout", name, known)
+    return tuple(name for name in known if name in names or "all" in names)
+
+
+def _of_ggml(which: str, layouts: str) -> Measured:
+    from engine.ggml.audit import LAYOUTS  # noqa: PLC0415  # needs a library
+    from engine.ggml.audit import audit as measure  # noqa: PLC0415
     from engine.ggml.capture import document  # noqa: PLC0415
     from engine.ggml.probe import open_library  # noqa: PLC0415
 
     with open_library(which) as child:
-        found = measure(child)
+        found = measure(child, layouts=_chosen(layouts, LAYOUTS))
+    rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
-        rows=[{**row, "max_error": _finite(row["max_error"])} for row in found.rows],
+        rows=[{**row, "verdict": verdict(row)} for row in rows],
         more={"refused": found.refused, "unaudited": found.unaudited},
         documents={f"{op.lower()}-{source}.json": document(rows) for (op, source), rows in found.graphs.items()},
     )
 
 
-def _of_table(target: str | None, *, every: bool) -> Measured:
-    from engine.audit import audit as measure  # noqa: PLC0415  # compiles kernels
-    from engine.audit import default_cases  # noqa: PLC0415
-    from engine.audit_reach import alias_plan, reachable  # noqa: PLC0415
+def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeout: float) -> Measured:
+    from engine.audit import LAYOUTS  # noqa: PLC0415  # compiles kernels
+    from engine.audit import audit as measure  # noqa: PLC0415
+    from engine.audit.isolated import audit_isolated  # noqa: PLC0415
+    from engine.audit.reach import alias_plan, believers, reachable  # noqa: PLC0415
     from engine.kernels import KERNELS  # noqa: PLC0415
 
-    kernels, cases = (KERNELS, None) if target is None else _load(target)
-    table = kernels if every else {kind: dict([next(iter(options.items()))]) for kind, options in kernels.items()}
-    known = list(default_cases(table)) if cases is None else cases
+    chosen = _chosen(layouts, LAYOUTS)
+    if target is None:
+        table = KERNELS if every else {kind: dict([next(iter(options.items()))]) for kind, options in KERNELS.items()}
+        found: Iterator[Any] = measure(kernels=table, layouts=chosen, seed=seed)
+    else:
+        found = audit_isolated(target, layouts=chosen, seed=seed, seconds=timeout)
     rows, documents = [], {}
-    for row in measure(kernels=table, cases=known):
+    for row in found:
         if row.measured == "not applicable":
             continue
-        kernel = table[row.kind][row.variant]
-        case = row.smallest or _first(known, row.kind, row.operand, row.result)
-        rows.append(
-            {
-                "op": row.kind, "variant": row.variant, "source": row.operand, "result": row.result, "declared": row.declared,
-                "measured": row.measured, "max_error": _finite(row.max_error), "cases": row.cases,
-                "reachable": case is not None and reachable(case, kernel, row.operand, row.result),
-            }
-        )  # fmt: skip
-        if row.broken and case is not None:
-            documents[f"{row.kind}-{row.variant}-{row.operand}.json"] = Document.of(alias_plan(case, kernel, row.operand)[0])
+        case = row.sample
+        lain = row.layout in {"over", "duplicate over"} and case is not None
+        entry = {
+            "op": row.kind, "variant": row.variant, "source": row.operand, "result": row.result, "layout": row.layout,
+            "declared": row.declared,
+            "believed": list(believers(case, row, row.operand, row.result, row.layout)) if lain else [],
+            "measured": row.measured, "max_error": _finite(row.max_error), "cases": row.cases, "runs": row.runs,
+            "unsafe_runs": row.unsafe, "by_size": [list(size) for size in row.by_size],
+            "by_data": [list(data) for data in row.by_data], "dtypes": list(row.dtypes), "words": row.words,
+            "reachable": row.layout == "over" and lain and reachable(case, row, row.operand, row.result),
+        }  # fmt: skip
+        rows.append({**entry, "verdict": verdict(entry)})
+        if row.broken and row.layout == "over" and case is not None:
+            name = "-".join(part for part in (row.kind, row.variant, str(row.operand)) if part)
+            documents[f"{name}.json"] = Document.of(alias_plan(case, row, row.operand)[0])
     return Measured(of=target or "the engine's kernels", rows=rows, documents=documents)
-
-
-def _first(cases: Iterable[Any], kind: str, operand: int, result: int) -> Any:
-    """Return the first case in which the operand is laid out as the result."""
-    for case in cases:
-        if case.kind == kind and operand < len(case.operands) and result < len(case.results):
-            one, other = case.operands[operand], case.results[result]
-            if (one.dtype, one.shape, one.strides) == (other.dtype, other.shape, other.strides):
-                return case
-    return None
-
-
-def _load(target: str) -> tuple[Mapping[str, Any], list[Any] | None]:
-    """Return a user's table and cases; raise EngineError where there is none."""
-    from engine.kernels import Kernel  # noqa: PLC0415
-
-    module_name, colon, name = target.partition(":")
-    if not colon or not re.fullmatch(r"[\w.]+", module_name):
-        raise EngineError(f"{target!r} is no table of kernels; write package.module:KERNELS")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise EngineError(f"{target}: module {error.name!r} does not exist") from None
-    except AllocsimError:
-        raise
-    except Exception as error:  # noqa: BLE001  # a stranger's module may raise anything
-        raise EngineError(f"{target}: importing {module_name} failed: {type(error).__name__}: {error}") from None
-    if not hasattr(module, name):
-        raise UnknownNameError(f"name in {module_name}", name, [word for word in vars(module) if not word.startswith("_")])
-    table = getattr(module, name)
-    right = isinstance(table, Mapping) and all(
-        isinstance(options, Mapping) and options and all(isinstance(kernel, Kernel) for kernel in options.values())
-        for options in table.values()
-    )
-    if not right or not table:
-        raise EngineError(f"{target}: is no table of kernels: a mapping of kind to variant to engine.kernels.Kernel")
-    cases = getattr(module, "CASES", None)
-    return table, None if cases is None else list(cases)
 
 
 def _write(documents: Mapping[str, Document], folder: Path) -> None:
@@ -162,24 +170,70 @@ def _finite(error: float) -> float | None:
 
 
 def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
-    declared = sum(row["declared"] for row in found.rows)
-    print_line(f"{found.of}: {len(wrong)} of {declared} declared aliases {'is' if len(wrong) == 1 else 'are'} unsafe")
-    columns = ("op", "source", "declared", "measured", "error", "cases", "reachable")
-    ordered = sorted(found.rows, key=lambda row: row not in wrong)
-    print_table(columns, [_cells(row) for row in ordered], right=("source", "error", "cases"))
+    declared = [row for row in found.rows if row["declared"]]
+    kernels = len({(row["op"], row.get("variant")) for row in found.rows})
+    broken = sum(row["verdict"] == "broken" for row in wrong)
+    print_line(
+        f"{found.of}: {kernels} kernels; {broken} of {len(declared)} declared layouts {'is' if broken == 1 else 'are'} unsafe"
+    )
+    layouts = list(dict.fromkeys(row["layout"] for row in found.rows))
+    lines: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in sorted(found.rows, key=lambda row: row not in wrong):
+        place = row["op"], row.get("variant", ""), row["source"], row.get("result", 0)
+        lines.setdefault(place, {})[row["layout"]] = row
+    print_table(
+        ("kernel", "operand", *layouts), [_cells(place, cells, layouts) for place, cells in lines.items()], right=("operand",)
+    )
+    print_line("+ safe, ! unsafe, ? never depended on it; in brackets: declared [+], believed by a planner (+), by nobody +")
     for row in wrong:
+        print_line(
+            f"{row['verdict']}: {_name(row)} {row['layout']} operand {row['source']}: {row['measured']}{_size(row)}; {row['words']}"
+        )
         if row.get("graph"):
             print_line(f"{row['op']} over source {row['source']}: {row['graph']}")
+    spare = [f"{_name(row)} over {row['source']}" for row in found.rows if row["verdict"] == "spare" and row["layout"] == "over"]
+    if spare:
+        print_line(f"safe in place, and not declared: {', '.join(spare)}")
     for refused in found.more.get("refused", ()):
         print_line(f"not measured: {refused['op']} on {refused['types']}: {refused['said']}")
     for op in found.more.get("unaudited", ()):
         print_line(f"not measured: {op}: no case is known for it")
 
 
-def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    variant = f" ({row['variant']})" if "variant" in row else ""
-    error = "none" if row["measured"] == "safe" else "infinite" if row["max_error"] is None else f"{row['max_error']:.3g}"
-    return (
-        f"{row['op']}{variant}", row["source"], "declared" if row["declared"] else "", row["measured"], error, row["cases"],
-        "reachable" if row["reachable"] else "never",
-    )  # fmt: skip
+MARKS = {"safe": "+", "unsafe": "!", "crashed": "! crashed", "hung": "! hung", "not reached": "?"}
+
+
+def _cells(place: tuple[Any, ...], cells: Mapping[str, Mapping[str, Any]], layouts: Iterable[str]) -> tuple[Any, ...]:
+    op, variant, source, result = place
+    words = [f"{op} ({variant})" if variant else str(op), f"{source}" if not result else f"{source} to {result}"]
+    for layout in layouts:
+        row = cells.get(layout)
+        if row is None:
+            words.append("")
+            continue
+        mark = MARKS[row["measured"]]
+        words.append(f"[{mark}]" if row["declared"] else f"({mark})" if row["believed"] else mark)
+    return tuple(words)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['op']} ({row['variant']})" if row.get("variant") else str(row["op"])
+
+
+def _size(row: Mapping[str, Any]) -> str:
+    """Return how often and from which size on it is unsafe."""
+    sizes = [size for size, _, unsafe in row.get("by_size", ()) if unsafe]
+    fine = [size for size, _, unsafe in row.get("by_size", ()) if not unsafe]
+    error = (
+        ""
+        if row["measured"] != "unsafe"
+        else ", error " + ("infinite" if row["max_error"] is None else f"{row['max_error']:.3g}")
+    )
+    if not sizes:
+        return error
+    where = (
+        f", at {sizes[0]} elements and more"
+        if not fine or max(fine) < sizes[0]
+        else f", at {', '.join(map(str, sizes))} elements"
+    )
+    return f"{error} in {row['unsafe_runs']} of {row['runs']} runs{where}"

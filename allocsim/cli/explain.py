@@ -1,6 +1,6 @@
-"""`allocsim explain FILE BUFFER`: why a buffer lives when and where it does.
+"""`allocsim explain FILE BUFFER`: why a buffer lives when and where it does; without a buffer, which ones are believed to live too long, and what that costs.
 
-What this module does not see: how that is found out (`allocsim.explanation`).
+What this module does not see: how that is found out (`allocsim.explanation`, `allocsim.waste`).
 """
 
 from dataclasses import asdict
@@ -8,19 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.cli.output import print_json, print_line
+from allocsim.allocators import find
+from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.errors import DocumentError
+from allocsim.explanation import LISTED
 from allocsim.explanation import explain as explain_buffer
 from allocsim.formats import load
-from allocsim.model import Document
+from allocsim.model import Document, Problem
+from allocsim.waste import waste
 
 
 def explain(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A document, with or without a plan.")],
-    buffer: Annotated[str, typer.Argument(metavar="BUFFER", help="Name or index of a buffer.")],
+    buffer: Annotated[
+        str | None, typer.Argument(metavar="[BUFFER]", help="Name or index of a buffer; without one, what lifetimes waste.")
+    ] = None,
     *,
     program: Annotated[int, typer.Option(min=0, help="Which program of the document.")] = 0,
     plan: Annotated[int | None, typer.Option(min=0, help="Which plan; default the first for that program.")] = None,
+    allocator: Annotated[str, typer.Option(help="Who plans anew, to measure waste.")] = "greedy_by_size",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A buffer's name goes before its index where both would do."""
@@ -32,12 +38,41 @@ def explain(
         made = next((one for one in document.plans if one.program is chosen), None)
     told = next((one for one in document.problems if one.program is chosen), None)
     problem = made.problem if made is not None and made.problem is not None else told
+    if buffer is None:
+        return _waste(file, problem, allocator, as_json=as_json)
     found = explain_buffer(chosen, buffer, made, problem)
     if as_json:
         print_json(asdict(found))
     else:
         for line in found.text.splitlines():
             print_line(line)
+    return 0
+
+
+def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool) -> int:
+    if problem is None:
+        raise DocumentError(file, "problems", "there is none for this program, so nobody believes anything; name a buffer")
+    found = waste(problem, find(allocator))
+    if as_json:
+        print_json(asdict(found) | {"buffers": [asdict(row) | {"wasted": row.wasted} for row in found.buffers]})
+        return 0
+    count = len(found.buffers)
+    print_line(
+        f"{count} buffer{'s are' if count != 1 else ' is'} believed to live too long: {found.wasted} bytes times steps wasted"
+    )
+    print_line(
+        f"most bytes alive at a step: {in_bytes(found.live_believed)} as believed, {in_bytes(found.live)} with right lifetimes"
+    )
+    print_line(
+        f"{allocator} needs {in_bytes(found.peak_believed or 0)} as believed, {in_bytes(found.peak or 0)} with right lifetimes"
+    )
+    rows = [
+        (row.name, in_bytes(row.nbytes), "[{}, {})".format(*row.believed), "[{}, {})".format(*row.derived), row.wasted)
+        for row in found.buffers[:LISTED]
+    ]
+    print_table(("buffer", "size", "believed", "is", "wasted"), rows, right=("size", "wasted"))
+    if count > LISTED:
+        print_line(f"and {count - LISTED} more")
     return 0
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class Kernel:
     """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes the kernel cannot run."""
     in_place: Pairs = ()
     """Declared alias pairs (operand position, result position): what the author promises."""
+    overlap: Literal["declared", "any", "unknown"] = "declared"
+    """`declared`: no overlap but those pairs; `any`: every overlap of results and operands is right; `unknown`: the author says nothing."""
     note: str = ""
     """One line for people: where the contract or the formula comes from."""
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from reports.figures.audit import audit_matrix
     from reports.figures.gantt import lifetimes
     from reports.figures.gradients import gradient_ratio
     from reports.figures.live import live_bytes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIGURES",
     "RECORD_FIGURES",
+    "audit_matrix",
     "gradient_ratio",
     "lifetimes",
     "live_bytes",
@@ -43,6 +45,7 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     "gradients": ("gradients", "gradient_ratio"),
     "modes": ("modes", "mode_errors"),
     "planners": ("planners", "planner_ratios"),
+    "audit": ("audit", "audit_matrix"),
 }
 
 

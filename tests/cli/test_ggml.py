@@ -117,6 +117,77 @@ def test_without_the_wheels_a_named_scenario_is_one_line_and_all_skips_with_the_
     assert all("not installed" in entry["skipped"] for entry in printed["skipped"])
 
 
+FUNCTIONS = """
+import os, time
+import numpy as np
+
+def clear_then_add(out, x, y):
+    out[...] = 0
+    out += x
+    out += y
+
+def dies(x, out):
+    if np.may_share_memory(x, out):
+        os.abort()
+    out[...] = x
+
+def hangs(x, out):
+    while np.may_share_memory(x, out):
+        time.sleep(1)
+    out[...] = x
+
+def refuses(x, out):
+    raise ValueError("not today")
+
+ROW = {"dtypes": "f32", "shapes": [[(5,), (5,)]]}
+KERNELS = {
+    "ufunc": {"call": np.add, "dtypes": "f32", "signature": "(n),(n)->(n)"},
+    "plus": {"call": clear_then_add, "in_place": [[0, 0]], "dtypes": "f32", "shapes": [[(5,), (5,), (5,)]]},
+    "add": {"call": clear_then_add, "dtypes": "f32", "shapes": [[(5,), (5,), (5,)]]},
+    "dies": {"call": dies, **ROW},
+    "hangs": {"call": hangs, **ROW},
+    "refuses": {"call": refuses, **ROW},
+}
+WRONG_KEY = {"plus": {"call": clear_then_add, "inplace": []}}
+WRONG_SHAPE = {"plus": {"call": clear_then_add, "signature": "(n)->(n)"}}
+"""
+
+
+def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
+    """Each is a finding in its own cell, and what comes after it is measured all the same."""
+    (tmp_path / "plain.py").write_text(FUNCTIONS)
+    arguments = (
+        "audit",
+        "plain:KERNELS",
+        "--layouts",
+        "apart,over",
+        "--timeout",
+        "20",
+        "--json",
+        "--picture",
+        tmp_path / "k.png",
+    )
+    done = allocsim(*arguments, cwd=tmp_path)
+    rows = {(row["op"], row["layout"], row["source"]): row for row in json.loads(done.stdout)["rows"]}
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (tmp_path / "k.png").stat().st_size > 1000
+    assert {key: row["verdict"] for key, row in rows.items() if key[1] == "over"} == {
+        ("ufunc", "over", 0): "kept", ("ufunc", "over", 1): "kept",
+        ("plus", "over", 0): "broken", ("plus", "over", 1): "unsafe",
+        ("add", "over", 0): "assumed", ("add", "over", 1): "assumed",  # ggml's list has an op of this name
+        ("dies", "over", 0): "unsafe", ("hangs", "over", 0): "unsafe", ("refuses", "over", 0): "unsafe",
+    }  # fmt: skip
+    assert [rows[name, "over", 0]["measured"] for name in ("dies", "hangs", "refuses")] == ["crashed", "hung", "crashed"]
+    assert "SIGABRT" in rows["dies", "over", 0]["words"]
+    assert "not today" in rows["refuses", "over", 0]["words"]
+    assert [rows[name, "apart", 0]["verdict"] for name in ("dies", "hangs", "refuses")] == ["kept", "kept", "broken"]
+    for name, said in (("WRONG_KEY", "key 'inplace' is not known"), ("WRONG_SHAPE", "is not of 2 operands")):
+        refused = allocsim("audit", f"plain:{name}", cwd=tmp_path)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert said in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -150,7 +221,7 @@ def test_list_and_show_say_what_runs_on_ggml(capsys):
 
 def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_graphs(tmp_path):
     live("before")
-    done = allocsim("audit", "--ggml", "before", "--json", "-o", tmp_path)
+    done = allocsim("audit", "--ggml", "before", "--layouts", "over", "--json", "-o", tmp_path)
     printed = json.loads(done.stdout)
     unsafe = {(row["op"], row["source"]) for row in printed["rows"] if row["measured"] == "unsafe"}
 
@@ -162,9 +233,9 @@ def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_g
 
 
 def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, capsys):
-    assert main(["audit", "--json"]) == 0
+    assert main(["audit", "--layouts", "over", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agree"]
-    assert main(["audit", "--variants", "-o", str(tmp_path)]) == 1
+    assert main(["audit", "--variants", "--layouts", "over", "-o", str(tmp_path)]) == 1
     assert "rms_norm_back (two_pass)" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"rms_norm_back-two_pass-0.json", "soft_max_back-two_pass-1.json"}
 
@@ -190,10 +261,11 @@ EMPTY = {}
 def test_a_table_of_ones_own_is_measured(tmp_path):
     (tmp_path / "mine.py").write_text(TABLE)
     done = allocsim("audit", "mine:KERNELS", "--json", cwd=tmp_path)
-    rows = {row["source"]: row for row in json.loads(done.stdout)["rows"]}
+    rows = {(row["layout"], row["source"]): row for row in json.loads(done.stdout)["rows"]}
 
     assert done.returncode == 1
-    assert (rows[0]["measured"], rows[1]["measured"]) == ("safe", "unsafe")
+    assert (rows["over", 0]["measured"], rows["over", 1]["measured"]) == ("safe", "unsafe")
+    assert (rows["over", 0]["verdict"], rows["over", 1]["verdict"]) == ("kept", "broken")
     for name, said in (("EMPTY", "is no table of kernels"), ("KERNEL", "did you mean KERNELS")):
         refused = allocsim("audit", f"mine:{name}", cwd=tmp_path)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)

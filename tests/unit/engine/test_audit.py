@@ -5,11 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-import engine.audit as detector
 from allocsim.errors import EngineError, UnknownNameError
-from engine.audit import Case, Layout, Row, audit, audit_ops, default_cases
-from engine.audit_cases import CASES
+from engine.audit import LAYOUTS, Case, Layout, Row, audit_ops, default_cases, measuring, memory
+from engine.audit import audit as measured
+from engine.audit.standing import CASES
 from engine.kernels import KERNELS, Kernel
+
+
+def audit(**options) -> tuple[Row, ...]:
+    return tuple(measured(**options))
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +87,18 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_the_same_findings(ro
     assert [r.measured for r in other] == [r.measured for r in first]
 
 
-def test_partly_over_is_measured_on_request():
-    """No contract allows it; a kernel that goes row by row fails, and scalars cannot lie partly over."""
-    rows = audit(kernels={"silu": KERNELS["silu"], "sum": KERNELS["sum"]}, placements=("over", "partly over"))
+def test_every_layout_is_measured_on_request():
+    """What no contract permits is told for information; scalars cannot lie partly over each other."""
+    rows = audit(kernels={kind: KERNELS[kind] for kind in ("silu", "soft_max_back", "sum")}, layouts=tuple(LAYOUTS))
 
-    assert only(rows, kind="silu", placement="partly over").measured == "unsafe"
-    assert not only(rows, kind="silu", placement="partly over").broken
-    assert only(rows, kind="sum", placement="partly over").measured == "not applicable"
+    assert only(rows, kind="silu", layout="shifted").measured == "unsafe"
+    assert not any(r.broken for r in rows if r.layout in {"shifted", "partial", "views"})
+    assert only(rows, kind="sum", layout="shifted").measured == "not applicable"
+    assert only(rows, kind="sum", layout="partial").measured == "safe"  # all is read before the one number is written
+    assert all(r.measured == "safe" and r.declared for r in rows if r.layout == "apart")
+    assert {(r.variant, r.operand) for r in rows if r.broken} == {("two_pass", 0), ("two_pass", 1)}
+    assert only(rows, kind="soft_max_back", variant="two_pass", operand=0, layout="over").measured == "safe"
+    assert only(rows, kind="soft_max_back", variant="two_pass", operand=0, layout="duplicate over").broken
 
 
 def bind_copy_then_add(params, operands, results):
@@ -113,24 +122,112 @@ def test_a_stranger_s_kernel_is_measured_like_our_own():
         audit(kernels=table)
 
 
-def test_equal_operands_would_hide_what_independent_ones_show(monkeypatch):
+def test_equal_operands_would_hide_what_independent_ones_show():
     """Every operand is drawn for itself: copy-then-add over its second operand looks right while both are equal."""
     table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}
     case = Case(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
-    with monkeypatch.context() as equal:
-        equal.setattr(detector, "_draw", lambda *_: np.arange(5, dtype="f4"))
-        assert [r.measured for r in audit_ops([case], kernels=table)] == ["safe", "safe"]
+
+    def equal(*_):
+        return np.arange(5, dtype="f4")
+
+    rows = measured(kernels=table, cases=[case], draws={"plus": equal})
+    assert [r.measured for r in rows] == ["not reached", "not reached"]  # it says that these data could show nothing
 
     assert [r.measured for r in audit_ops([case], kernels=table)] == ["safe", "unsafe"]
 
 
 def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
     """`safe` may only be said of memory that was really shared."""
-    real = detector._at
-    monkeypatch.setattr(detector, "_at", lambda *args: real(*args).copy())
+    real = memory.as_strided
+    monkeypatch.setattr(memory, "as_strided", lambda *args: real(*args).copy())
     case = Case(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
     with pytest.raises(EngineError, match="did not happen"):
         audit_ops([case])
+
+
+def test_a_canary_that_is_not_caught_is_an_error(monkeypatch):
+    """Data in which a cleared operand looks as it did before can show nothing."""
+    case = Case(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
+    table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0),))}}
+    with pytest.raises(EngineError, match="is not caught"):
+        list(measured(kernels=table, cases=[case], draws={"plus": lambda *_: np.full(5, 1234.5, "f4")}))
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout not in {"apart", "duplicate"}])
+@pytest.mark.parametrize("shape", [(7,), (3, 33)])
+def test_the_canary_is_found_out_in_every_layout(layout, shape):
+    """A kernel that clears its result before it reads is unsafe wherever the result lies on an operand."""
+    case = Case(kind="bird", operands=(dense("f32", *shape),) * 2, results=(dense("f32", *shape),))
+    for operand in (0, 1):
+        table = {"bird": {"": dataclasses.replace(memory.canary(operand), in_place=((0, 0), (1, 0)))}}
+        row = only(measured(kernels=table, cases=[case], layouts=(layout,)), operand=operand)
+        assert (row.measured, row.unsafe) == ("unsafe", row.runs)
+        assert row.broken is (layout in {"over", "duplicate over"})
+
+
+def writes_its_operand(params, operands, results):
+    def run(x, out):
+        out[...] = x
+        x += 1
+
+    return run, (*operands, *results)
+
+
+def leaves_the_last(params, operands, results):
+    return (lambda x, out: np.copyto(out[:-1], x[:-1])), (*operands, *results)
+
+
+@pytest.mark.parametrize(
+    ("bind", "words"), [(writes_its_operand, "writes operand 0"), (leaves_the_last, "depends on what was in its memory before")]
+)
+def test_apart_every_kernel_keeps_its_operands_and_writes_all_of_its_result(bind, words):
+    case = Case(kind="k", operands=(dense("f32", 5),), results=(dense("f32", 5),))
+    (row,) = measured(kernels={"k": {"": Kernel(bind=bind)}}, cases=[case], layouts=("apart",))
+
+    assert row.broken
+    assert words in row.words
+
+
+def test_a_kernel_that_ignores_its_operand_was_lucky():
+    """Nothing could go wrong, and nothing was shown."""
+    copy = Kernel(
+        bind=lambda _, operands, results: ((lambda x, y, out: np.copyto(out, x)), (*operands, *results)), in_place=((1, 0),)
+    )
+    case = Case(kind="k", operands=(dense("f32", 1), dense("f32", 1)), results=(dense("f32", 1),))
+    row = only(measured(kernels={"k": {"": copy}}, cases=[case]), operand=1)
+
+    assert (row.measured, row.broken) == ("not reached", False)
+
+
+def from_nine_on(params, operands, results):
+    """Right in its scalar loop, wrong in its body: eight elements at a time, of which the first is read again."""
+
+    def run(x, out):
+        if x.size < 9:
+            out[...] = x + 1
+            return
+        out[...] = x + 1
+        out[-1] = x[0]
+
+    return run, (*operands, *results)
+
+
+def test_sizes_and_data_are_told_apart():
+    """A fault that begins with the ninth element is told so."""
+    cases = [Case(kind="k", operands=(dense("f32", n),), results=(dense("f32", n),)) for n in (1, 7, 33)]
+    (row,) = measured(kernels={"k": {"": Kernel(bind=from_nine_on, in_place=((0, 0),))}}, cases=cases)
+
+    assert row.by_size == ((1, 2, 0), (7, 2, 0), (33, 2, 2))
+    assert row.by_data == (("distinct", 3, 1), ("special", 3, 1))
+    assert row.smallest is not None
+    assert row.smallest.results[0].shape == (33,)
+
+
+def test_rounding_otherwise_with_one_operand_twice_is_no_fault():
+    """numpy multiplies `x @ x.T` by another routine than `x @ y`."""
+    assert measuring.ROUNDING < 1000
+    rows = audit(kernels={"mul_mat": KERNELS["mul_mat"]}, layouts=("duplicate",))
+    assert {r.measured for r in rows} == {"safe"}
 
 
 def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():

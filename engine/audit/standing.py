@@ -1,7 +1,7 @@
 """The standing cases of detector K: for each kind of kernel, shapes in which every operand that can be laid out as the result is.
 
-Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a real row), in 1 and 3 rows. Shapes are
-numpy's. What this module does not see: dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
+Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a real row), in 1 and 3 rows; kernels that take
+operands of the result's shape also a row longer than numpy's buffer, for those that go block by block. Shapes are numpy's. What this module does not see: dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +14,8 @@ SIZES: Final = (1, 7, 33, 576)
 """Elements of a row."""
 COUNTS: Final = (1, 3)
 """Rows."""
+LONG: Final = 16411
+"""Elements of a long row: a prime beyond two of numpy's buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,8 @@ def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str
 
 def _rows(count: int, **params: Any) -> Callable[[], tuple[Shapes, ...]]:
     """`count` operands of the result's shape."""
-    return _each(lambda r, n: [_call(*[(r, n)] * count, to=(r, n), **params)])
+    each = _each(lambda r, n: [_call(*[(r, n)] * count, to=(r, n), **params)])
+    return lambda: (*each(), _call(*[(1, LONG)] * count, to=(1, LONG), **params))
 
 
 def _broadcasts(r: int, n: int) -> list[Shapes]:

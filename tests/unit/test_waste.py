@@ -1,0 +1,69 @@
+"""What lifetimes that are too long cost: counted by hand on a chain, and by every planner's own belief."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allocsim import ProgramBuilder
+from allocsim import document as native
+from allocsim.allocators import find
+from allocsim.cli import main
+from allocsim.model import Document
+from allocsim.waste import waste
+
+
+@pytest.fixture
+def chain():
+    """x -> a -> b -> c, 64 bytes each; as it is, two of them live at a time."""
+    b = ProgramBuilder("chain")
+    x, *rest = (b.tensor(name, "f32", (16,)) for name in "xabc")
+    b.op("host.write", (), (x,))
+    for operand, result in zip((x, *rest), rest, strict=False):
+        b.op("exp", (operand,), (result,))
+    b.op("host.read", (rest[-1],), ())
+    return b.build()
+
+
+def test_a_belief_that_is_right_wastes_nothing(chain):
+    found = waste(find("greedy_by_size").believe(chain), find("greedy_by_size"))
+
+    assert (found.buffers, found.wasted) == ((), 0)
+    assert found.live == found.live_believed == 128
+    assert found.peak == found.peak_believed == 128
+
+
+def test_what_is_kept_too_long_is_counted_in_bytes_and_steps(chain):
+    """x and a kept to the end: 3 and 2 steps of 64 bytes too many, four buffers at once instead of two."""
+    right = find("greedy_by_size").believe(chain)
+    late = right.stop.copy()
+    late[[0, 1]] = len(chain.ops)
+    found = waste(replace(right, stop=late), find("greedy_by_size"))
+
+    assert [(row.name, row.believed, row.derived, row.wasted) for row in found.buffers] == [
+        ("x", (0, 5), (0, 2), 3 * 64), ("a", (1, 5), (1, 3), 2 * 64),
+    ]  # fmt: skip
+    assert (found.wasted, found.live_believed, found.live) == (5 * 64, 256, 128)
+    assert (found.allocator, found.peak_believed, found.peak) == ("greedy_by_size", 256, 128)
+
+
+def test_pins_and_lifetimes_that_are_too_short_are_no_waste(chain):
+    right = find("greedy_by_size").believe(chain)
+    short = replace(right, stop=np.maximum(np.minimum(right.stop, 2), right.start))
+    pinned = replace(right, stop=np.full_like(right.stop, len(chain.ops)), pinned=np.ones_like(right.pinned))
+
+    assert waste(short).wasted == waste(pinned).wasted == 0
+    assert waste(short).peak is None
+
+
+def test_explain_without_a_buffer_tells_what_is_wasted(chain, tmp_path, capsys):
+    right = find("greedy_by_size").believe(chain)
+    late = right.stop.copy()
+    late[0] = len(chain.ops)
+    native.write(Document.of(find("greedy_by_size").place(replace(right, stop=late))), tmp_path / "plan.json")
+
+    assert main(["explain", str(tmp_path / "plan.json")]) == 0
+    assert "1 buffer is believed to live too long: 192 bytes times steps wasted" in capsys.readouterr().out
+    assert main(["explain", str(tmp_path / "plan.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["buffers"][0]["wasted"] == 192
