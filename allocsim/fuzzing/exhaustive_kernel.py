@@ -28,7 +28,7 @@ def choose(ways: int, digits: Int64s, radix: Int64s, cursor: Int64s) -> int:
         cursor[DEPTH] = place + 1
     radix[place] = ways
     cursor[PLACE] = place + 1
-    return digits[place]
+    return int(digits[place])
 
 
 @compiled()
