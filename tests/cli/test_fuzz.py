@@ -33,13 +33,13 @@ def test_every_program_of_a_scope_is_a_proof_with_its_number(capsys):
 def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(capsys, tmp_path):
     out = tmp_path / "found"
     status, text = said(
-        capsys, "bad_planners:overlaps", "--exhaustive", "3", "--out", str(out), "--json", "--corpus", str(tmp_path / "corpus")
+        capsys, "bad_planners:overlaps", "--exhaustive", "2", "--out", str(out), "--json", "--corpus", str(tmp_path / "corpus")
     )
     findings = json.loads(text)["findings"]
 
     assert status == 1
     assert {found["property"] for found in findings} >= {"sound"}
-    assert all(found["minimal"] and found["ops"] <= 3 for found in findings)
+    assert all(found["minimal"] and found["ops"] <= 2 for found in findings)
     folder = out / next(found["key"] for found in findings if found["property"] == "sound")
     assert main(["check", str(folder / "smallest.json")]) == 1
     assert (folder / "smallest.png").stat().st_size > 1000
