@@ -5,24 +5,20 @@ from collections.abc import Iterator
 import pytest
 
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing import Asked, Result, Target, campaign
+from allocsim.fuzzing import Asked, Explorer, Result, Tally, Target, chunks
 from allocsim.fuzzing.target import Asker
 
 
 @pytest.fixture(scope="session")
-def target(request: pytest.FixtureRequest) -> Target:
-    """The planner under test."""
-    name = request.config.getoption("--allocator")
-    if not name:
+def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
+    """The planner under test, in a process of its own."""
+    options = request.config.option
+    if not options.allocator:
         pytest.exit("allocsim.conformance needs --allocator package.module:function", returncode=2)
-    return Target(name=name, seconds=request.config.getoption("--allocator-seconds"))
-
-
-@pytest.fixture(scope="session")
-def asker(target: Target) -> Iterator[Asker]:
-    """The planner in a process of its own."""
+    target = Target(name=options.allocator, seconds=options.allocator_seconds)
+    asked = Asked(target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples)
     try:
-        opened = target.open()
+        opened = Explorer(asked)
     except AllocsimError as error:
         pytest.exit(str(error), returncode=2)
     with opened:
@@ -30,7 +26,15 @@ def asker(target: Target) -> Iterator[Asker]:
 
 
 @pytest.fixture(scope="session")
-def result(request: pytest.FixtureRequest, target: Target, asker: Asker) -> Result:  # noqa: ARG001 - a bad target is told once
+def asker(explorer: Explorer) -> Asker:
+    """What takes questions to the planner."""
+    return explorer.asker
+
+
+@pytest.fixture(scope="session")
+def result(explorer: Explorer) -> Result:
     """What a campaign against the planner came to."""
-    options = request.config.option
-    return campaign(Asked(target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples))
+    asked, tally = explorer.asked, Tally()
+    for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples):
+        tally += explorer.explore(chunk, lambda _: None)[0]
+    return Result(findings=tuple(explorer.known.values()), tally=tally, complete=True)

@@ -52,7 +52,7 @@ def on_cluster(
         lanes = sum(client.nthreads().values())
         if not lanes:
             raise ClusterError(f"the scheduler {scheduler!r} has no workers")
-        results: Any = as_completed(loop=client.loop)
+        results: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
         under_way: dict[str, tuple[Chunk, int]] = {}
 
         def submit(chunk: Chunk, deaths: int) -> None:
@@ -116,9 +116,10 @@ def _connected(scheduler: str) -> Any:
 
     import distributed  # noqa: PLC0415 - an optional package
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters comes back as an error
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters comes back as an error
     try:
-        return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
+        return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         words = " ".join(str(error).split())[:160]
         raise ClusterError(f"the scheduler {scheduler!r} cannot be reached: {words or type(error).__name__}") from None

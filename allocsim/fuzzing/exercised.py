@@ -112,7 +112,8 @@ def killed_by(asked: Asked, name: str, *, cases: int = CASES) -> Finding | None:
 
 def first_finding(asked: Asked, allocator: Allocator, *, cases: int = CASES) -> Finding | None:
     """Return the first finding of a planner of ours, asked in this process, under the properties of its kind."""
-    examiner = Examiner(Within(allocator), properties=asked_of(("at_most_reference",)))
+    asker: Any = Within(allocator)  # all that an examiner asks of an `Asker`
+    examiner = Examiner(asker, properties=asked_of(("at_most_reference",)))
     for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
         try:
             SOURCES[asked.source].explore(chunk, _Until(examiner))

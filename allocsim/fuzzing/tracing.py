@@ -87,7 +87,8 @@ def branches(arcs: Iterable[str]) -> list[Branches]:
 def own_files(planner: Any) -> list[str]:
     """Return the Python files a planner is made of."""
     functions = [getattr(planner, name, None) for name in ("belief", "placement", "function")]
-    files: set[str] = set()
+    ours: set[str] = set()
+    theirs: set[str] = set()
     for given in functions:
         function = given
         while isinstance(function, functools.partial):
@@ -97,11 +98,13 @@ def own_files(planner: Any) -> list[str]:
         if module is None or path is None:
             continue
         package = sys.modules[module.__name__.partition(".")[0]]
-        if package.__name__ == "allocsim" or not hasattr(package, "__path__"):
-            files.add(path)
+        if package.__name__ == "allocsim":
+            ours.add(path)
+        elif not hasattr(package, "__path__"):
+            theirs.add(path)
         else:
-            files |= {str(file) for home in package.__path__ for file in Path(home).rglob("*.py")}
-    return sorted(files)
+            theirs |= {str(file) for home in package.__path__ for file in Path(home).rglob("*.py")}
+    return sorted(theirs or ours)  # a stranger's placement has a belief of ours
 
 
 def _measure(files: list[str]) -> Any:

@@ -56,6 +56,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_good_planner_passes(folder):
     done = conformance(folder, "--allocator", "strange:apart", "--allocator-examples", "20")
 
@@ -63,6 +64,7 @@ def test_a_good_planner_passes(folder):
     assert "failed" not in done.stdout
 
 
+@pytest.mark.slow
 def test_an_unsound_one_fails_with_the_smallest_case_and_a_test_to_paste(folder):
     done = conformance(folder, "--allocator", "strange:zero", "--allocator-examples", "10")
 

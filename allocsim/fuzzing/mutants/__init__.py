@@ -18,7 +18,8 @@ from typing import Any, Final
 from allocsim.allocators import ALLOCATORS, Allocator, exact
 from allocsim.allocators.online import drive
 from allocsim.fuzzing.mutants import beliefs, books, placements
-from allocsim.model import Plan, Problem
+from allocsim.layout import Int64s
+from allocsim.model import Plan, Problem, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def believing(belief: Callable[..., Problem]) -> Callable[[str, Allocator], Allo
     return lambda name, sound: Allocator(name=name, belief=belief, placement=sound.placement, source=sound.source)
 
 
-def mistaking(seen: Callable[..., Any]) -> Callable[[str, Allocator], Allocator]:
+def mistaking(seen: Callable[[Program], tuple[Int64s, Int64s]]) -> Callable[[str, Allocator], Allocator]:
     """Plant a wrong idea of first and last accesses in the exact belief."""
     return believing(partial(exact.believe, seen=seen))
 
