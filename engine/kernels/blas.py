@@ -70,7 +70,7 @@ def product(left: Array, right: Array, out: Array) -> Product | None:
     if function is None or leads[0] is None or leads[1] is None or leads[2] is None or leads[2][0] != PLAIN:
         return None
     sizes = (*out.shape, left.shape[1])
-    return Product(function, (leads[0][0], leads[1][0]), sizes, (leads[0][1], leads[1][1], leads[2][1]))  # type: ignore[arg-type] # a matrix has two lengths
+    return Product(function, (leads[0][0], leads[1][0]), sizes, (leads[0][1], leads[1][1], leads[2][1]))
 
 
 def add_product(left: Array, right: Array, out: Array, how: Product) -> None:
