@@ -58,6 +58,14 @@ TABLE: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
 }
 """Result file -> its rows."""
 
+KEYS: dict[str, set[str]] = {
+    "step": {"ratio", "sides", "outside_products"},
+    "step_256": {"ratio", "sides", "outside_products"},
+    "scalars": {"us_per_node", "ratio"},
+    "first_use": {"first_kernels_s", "later_kernels_s"},
+}
+"""Result file -> what it must hold to be read."""
+
 
 def text(results: Path) -> str:
     """Return the table in Markdown."""
@@ -67,7 +75,11 @@ def text(results: Path) -> str:
         if not path.exists():
             lines.append(f"| {name} | not measured | | |")
             continue
-        for what, figure, most, unit in rows(json.loads(path.read_text(encoding="utf-8"))):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not KEYS[name] <= set(found):
+            lines.append(f"| {name} | measured in another form; measure again | | |")
+            continue
+        for what, figure, most, unit in rows(found):
             target, met = ("", "") if most is None else (f"<= {most:g} {unit}", "yes" if figure <= most else "no")
             lines.append(f"| {what} | {figure:.3g} {unit} | {target} | {met} |")
     return "\n".join(lines) + "\n"
