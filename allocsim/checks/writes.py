@@ -25,6 +25,7 @@ from allocsim.checks.in_place import PAIR_CAP, addresses
 from allocsim.checks.intervals import Ranges, join
 from allocsim.checks.segments import Range, shared
 from allocsim.checks.violations import Violation
+from allocsim.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,10 @@ def _results(_: Case, trial: Trial) -> list[_Defect]:
         op, a, b = int(accesses.write_op[first]), int(value[first]), int(value[second])
         if op not in found and _shared_bytes(trial, a, b):
             found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)
+    if pairs.total > len(pairs.left) and not found:
+        raise ModelError(
+            "ops", f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"
+        )
     return list(found.values())
 
 

@@ -126,7 +126,7 @@ def test_more_pairs_than_can_be_told_apart_are_no_clean_verdict(monkeypatch):
     made = program([16 * side * 9], np.zeros(2 * side), reads, writes, offset=offset, count=count, stride=stride)
     assert check(document(made, 0)).clean
 
-    monkeypatch.setattr(in_place, "PAIR_CAP", -150)
+    monkeypatch.setattr(in_place, "PAIR_CAP", -100)
     with pytest.raises(ModelError, match="ops: 64 pairs of operand and result come near each other; at most"):
         check(document(made, 0))
 
