@@ -295,7 +295,7 @@ class _Bench:
                 kind=row.kind,
                 operand=row.operand,
                 result=row.result,
-                declared=row.declared,
+                declared=bool(row.declared),
                 measured="unsafe" if row.measured == "unsafe" else "safe",
                 max_error=row.max_error if np.isfinite(row.max_error) else None,
                 cases=row.cases,

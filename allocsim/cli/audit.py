@@ -72,7 +72,8 @@ def audit(
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
-        for path in [*(out / name for name in found.documents if out is not None), *([picture] if picture is not None else [])]:
+        written: list[Path | str] = [out / name for name in found.documents] if out is not None else []
+        for path in [*written, *([picture] if picture is not None else [])]:
             print_line(f"wrote {show_path(path)}")
     return int(bool(wrong))
 

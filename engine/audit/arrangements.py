@@ -63,7 +63,7 @@ def _apart(case: Case, operand: int, result: int) -> Iterator[Arrangement]:  # n
 
 
 def _over(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
-    if case.operands[operand].alike(case.results[result]) and prod(case.results[result].shape):
+    if case.operands[operand].alike(case.results[result]) and 0 not in case.results[result].shape:
         yield _moved(case, operand, result, 0, f"result over operand {operand}")
 
 
@@ -83,7 +83,7 @@ def _shifted(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
 
 def _partial(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
     a, b = case.operands[operand], case.results[result]
-    if a.dtype != b.dtype or not prod(a.shape) or not prod(b.shape):
+    if a.dtype != b.dtype or 0 in a.shape or 0 in b.shape:
         return
     (low, high), (start, stop) = a.hull, b.hull
     size, length = high - low, stop - start
@@ -170,7 +170,7 @@ def _moved(case: Case, operand: int, result: int, shift: int, words: str) -> Arr
 
 def _same(case: Case, operand: int, base: Arrangement, words: str) -> Iterator[Arrangement]:
     likes = _likes(case, operand)
-    if len(likes) < 2 or not prod(case.operands[operand].shape):
+    if len(likes) < 2 or 0 in case.operands[operand].shape:
         return
     blocks, at = list(base.blocks), list(base.at)
     for other in likes[1:]:

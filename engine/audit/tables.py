@@ -162,10 +162,10 @@ def _order(call: Any, told: Any) -> tuple[tuple[int, ...], int]:
     if isinstance(call, np.ufunc):
         return tuple(range(call.nin + call.nout)), call.nin
     try:
-        parameters = inspect.signature(getattr(call, "py_func", call)).parameters.values()
+        parameters = list(inspect.signature(getattr(call, "py_func", call)).parameters.values())
     except (TypeError, ValueError):
-        parameters = None  # type: ignore[assignment]
-    names = [p.name for p in parameters or () if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} and p.default is p.empty]
+        parameters = []
+    names = [p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} and p.default is p.empty]
     if not names:
         if not isinstance(told, int) or told < 1:
             raise EngineError("its parameters cannot be seen; say how many are operands (the one after them is the result)")
@@ -217,8 +217,8 @@ def _dtypes(row: Mapping[str, Any], call: Any, count: int) -> tuple[tuple[str, .
             found.append(tuple(names))
         return tuple(found)
     if isinstance(call, np.ufunc):
-        for names in FIRST:
-            taken = tuple((name,) * count for name in names if _takes(call, name, count))
+        for group in FIRST:
+            taken = tuple((name,) * count for name in group if _takes(call, name, count))
             if taken:
                 return taken
         raise EngineError("the ufunc takes neither f32, f64, i32, u8 nor bool; give its dtypes")
