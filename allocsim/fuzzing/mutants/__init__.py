@@ -13,7 +13,7 @@ What this module does not see: which property finds a mutant (`coverage`).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final
+from typing import Final
 
 from allocsim.allocators import ALLOCATORS, Allocator, exact
 from allocsim.allocators.online import drive
