@@ -20,7 +20,7 @@ from allocsim.fuzzing import Asked, Explorer, Finding, Target, chunks  # noqa: E
 from allocsim.fuzzing.mutants import MUTANTS  # noqa: E402 - as above
 
 
-class Enough(Exception):  # noqa: N818 - no error: the end of the search
+class Enough(BaseException):
     """A finding is there, and reduced."""
 
 
