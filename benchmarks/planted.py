@@ -20,7 +20,7 @@ from allocsim.fuzzing import Asked, Explorer, Finding, Target, chunks  # noqa: E
 from allocsim.fuzzing.mutants import MUTANTS  # noqa: E402 - as above
 
 
-class Enough(Exception):  # noqa: N818 - no error: the end of the search
+class Enough(BaseException):
     """A finding is there, and reduced."""
 
 
@@ -32,10 +32,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "planted.json")
     parser.add_argument("names", nargs="*", default=list(MUTANTS))
     options = parser.parse_args()
-    results = {name: found(name, options.seed, options.examples) for name in options.names}
-    for name, row in results.items():
-        print(f"{name:34} {row}")
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    results: dict[str, Any] = {}
+    for name in options.names:
+        results[name] = found(name, options.seed, options.examples)
+        print(f"{name:34} {results[name]}", flush=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def found(name: str, seed: int, examples: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def first_finding(asked: Asked, allocator: Allocator, *, cases: int = CASES) -> 
     for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
         try:
             SOURCES[asked.source].explore(chunk, _Until(examiner))
-        except _FoundError as found:
+        except _Found as found:
             return found.finding
     return None
 
@@ -148,8 +148,8 @@ class Within:
             return Answer(failure=Failure(kind="raises", words=str(error), where=type(error.__cause__ or error).__name__))
 
 
-class _FoundError(Exception):
-    """The first finding, on its way out of a source."""
+class _Found(BaseException):
+    """The first finding, on its way out of a source; no error, and nothing that a source may catch."""
 
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
@@ -166,7 +166,7 @@ class _Until:
         """Examine cases."""
         examined = self.examiner.examine(cases)
         for finding in islice(examined.findings, 1):
-            raise _FoundError(finding)
+            raise _Found(finding)
         return examined.answers
 
     def batch(self, batch: Batch) -> None:
