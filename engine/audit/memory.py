@@ -106,7 +106,7 @@ def draw(case: Case, position: int, rng: np.random.Generator, how: str) -> Array
         return rng.integers(0, rows.get(case.kind, 100), spec.shape).astype(dtype)
     values = (rng.standard_normal(spec.shape) * rng.uniform(0.5, 2.0)).astype(dtype)
     if how == "special" and values.size:
-        about = ml_dtypes.finfo(dtype)
+        about: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         strewn = np.array([*SPECIAL, float(about.smallest_subnormal), float(about.max) / 2], dtype)
         where = rng.random(spec.shape) < 1 / 3
         where.flat[rng.integers(values.size)] = True
