@@ -7,7 +7,7 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 |---|---|
 | (default) | drawn by Hypothesis |
 | `--bulk` | drawn in batches, much faster |
-| `--exhaustive N` | every program of up to N ops of a small scope; nothing found is a proof for it |
+| `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves plans sound and no worse than no reuse in it |
 
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
 
@@ -195,7 +195,9 @@ def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
     if result.findings:
         print_line(f"{len(result.findings)} finding{'s'[: len(result.findings) != 1]} in {many} programs")
     elif asked.source == "exhaustive" and result.complete:
-        print_line(f"nothing found in {what}: {many} of them, which is a proof for that scope")
+        print_line(
+            f"nothing found in {what}: {many} of them; that they are sound and no worse than no reuse is proven for that scope"
+        )
     else:
         print_line(f"nothing found in {many} programs")
     if not result.complete:

@@ -122,18 +122,6 @@ def mutation_forgotten(program: Program) -> tuple[Int64s, Int64s]:
     return without(reads, mutated[reads.value] & ~ops.is_kind(HOST_READ)[reads.step])
 
 
-def host_reads_forgotten(program: Program) -> tuple[Int64s, Int64s]:
-    """Reads by the host are missed."""
-    reads = Reads.of(program)
-    return without(reads, reads.of_host)
-
-
-def host_read_of_a_view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
-    """Reads of views by the host are missed."""
-    reads = Reads.of(program)
-    return without(reads, reads.of_host & (_views(program)[reads.value] > 0))
-
-
 def input_recycled(program: Program) -> tuple[Int64s, Int64s]:
     """Of an input, only the first reader is seen."""
     reads = Reads.of(program)
@@ -159,6 +147,25 @@ def _views(program: Program) -> Int64s:
 
 
 # beliefs ----------------------------------------------------------------------------------------------------------------
+
+
+def host_reads_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """Reads by the host are missed, and so are the pins that stand for them."""
+    reads = Reads.of(program)
+    return _unpinned(reads, constraints, reads.of_host)
+
+
+def host_reads_of_views_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """Reads of views by the host are missed, and so are the pins that stand for them."""
+    reads = Reads.of(program)
+    return _unpinned(reads, constraints, reads.of_host & (_views(program)[reads.value] > 0))
+
+
+def _unpinned(reads: Reads, constraints: Constraints, missed: Bools) -> Problem:
+    pinned = constraints.pinned.copy()
+    pinned[reads.buffer[missed]] = False
+    return exact.believe(reads.program, replace(constraints, pinned=pinned), seen=lambda _: without(reads, missed))
+
 
 Pair = Callable[[Problem, int, int, int], bool]
 """(problem, step, donor, recipient) -> whether a mistaken planner takes the pair."""
