@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from allocsim.allocators.exact import accesses
+from allocsim.errors import AllocsimError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.model import VIEW, Plan, Program
@@ -78,6 +79,8 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
 
     from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - as above
 
+    ended: list[AllocsimError] = []  # Hypothesis would try an error again and call it flaky
+
     @seed(hash((chunk.seed, chunk.number)))
     @settings(
         max_examples=chunk.count,
@@ -88,7 +91,13 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
     )
     @given(runnable_programs() if chunk.options.get("runnable") else programs())
     def one(program: Program) -> None:
-        (answer,) = asking.cases([Case(program=program)])
+        if ended:
+            return
+        try:
+            (answer,) = asking.cases([Case(program=program)])
+        except AllocsimError as error:
+            ended.append(error)
+            return
         if chunk.number % 2 == 0:
             return
         target(float(alias_depth(program)), label="length of the longest chain of aliases")
@@ -96,6 +105,8 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
             target(waste(answer.plan), label="peak over live bytes")
 
     one()
+    if ended:
+        raise ended[0]
 
 
 def in_bulk(chunk: Chunk, asking: Asking) -> None:

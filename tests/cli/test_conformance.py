@@ -40,7 +40,8 @@ def zero(problem):
 
 def crash(problem):
     """Dies of an empty program."""
-    return [max(problem.nbytes.tolist()) * buffer for buffer, _ in enumerate(problem.nbytes)]
+    largest = max(problem.nbytes.tolist())
+    return [largest * buffer for buffer, _ in enumerate(problem.nbytes)]
 '''
 
 
