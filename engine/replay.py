@@ -25,7 +25,7 @@ from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan
 from engine.differential import relative_error, same_bits
 from engine.kernels import kernel
-from engine.runtime import BLOCK_ALIGNMENT, NUMPY_DTYPES
+from engine.runtime import NUMPY_DTYPES, block
 
 Array = NDArray[Any]
 LIMIT = 1 << 32
@@ -101,11 +101,11 @@ def _bound(plan: Plan, *, apart: bool) -> list[Array]:
     ends = plan.offset + np.maximum(plan.nbytes, program.buffers.nbytes)
     if int(program.buffers.nbytes.sum()) > LIMIT or int(ends.max(initial=0)) > LIMIT or int(plan.offset.min(initial=0)) < 0:
         raise EngineError(f"the plan reaches beyond [0, {LIMIT}) bytes")
-    arenas = [_block(int(ends[plan.arena == index].max(initial=0))) for index in range(len(program.arenas))]
+    arenas = [block(int(ends[plan.arena == index].max(initial=0))) for index in range(len(program.arenas))]
     bases: list[tuple[NDArray[np.uint8], int]] = []
     for buffer, nbytes in enumerate(program.buffers.nbytes.tolist()):
         arena = int(plan.arena[buffer])
-        bases.append((_block(nbytes), 0) if apart or arena < 0 else (arenas[arena], int(plan.offset[buffer])))
+        bases.append((block(nbytes), 0) if apart or arena < 0 else (arenas[arena], int(plan.offset[buffer])))
     found = []
     for value, (low, high) in zip(program.values, program.values.hulls.tolist(), strict=True):
         if value.dtype not in NUMPY_DTYPES:
@@ -116,12 +116,6 @@ def _bound(plan: Plan, *, apart: bool) -> list[Array]:
             raise EngineError(f"value {value.name!r} at byte {start} does not fit its memory of {len(memory)} bytes")
         found.append(np.ndarray(value.shape, NUMPY_DTYPES[value.dtype], memory.data, start, value.strides))
     return found
-
-
-def _block(nbytes: int) -> NDArray[np.uint8]:
-    raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % BLOCK_ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 __all__ = ["Divergence", "Step", "diverging"]

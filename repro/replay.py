@@ -28,9 +28,8 @@ import numpy as np
 from allocsim.allocators import find
 from allocsim.errors import EngineError, ModelError
 from allocsim.evidence import Origin
-from allocsim.fingerprints import fingerprint
 from allocsim.model import Plan, Run
-from allocsim.replay import GROUPS, Case, Static, judged, session_cases
+from allocsim.replay import GROUPS, Case, Static, judged, row_of, session_cases
 from allocsim.replay.pins import Pairs, pin_cases
 from allocsim.replay.programs import program_cases
 from engine.differential import HostRun
@@ -86,7 +85,7 @@ def replay(
     """
     for case, stage in _cases(bench, groups):
         if case.name not in done:
-            yield _row(case, judged(case), _executed([case], stage, bench)[0])
+            yield row_of(case, judged(case), _executed([case], stage, bench)[0])
             bench.progress(case.group, 1, 1)
     if "pins" in groups:
         yield from _pins(bench, limit, every, done)
@@ -211,20 +210,6 @@ def _first(origins: Iterable[Origin] | None, lowered: Lowered) -> Row | None:
     }
 
 
-def _row(case: Case, static: Static, numbers: Row) -> Row:
-    problem = case.plan.problem
-    return {
-        "case": case.name,
-        "group": case.group,
-        "promised": case.promised,
-        "fits": case.fits,
-        "fingerprint": fingerprint(case.program, None if problem is None or case.group != "pins" else problem.pinned),
-        "peak_bytes": case.plan.peak_bytes,
-        "S": static.as_json(),
-        "D": numbers,
-    }
-
-
 # pins ------------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +230,7 @@ def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) ->
         if static.count or new or (every and number % every == 0):
             waiting.append((case, static))
         else:
-            yield _row(case, static, {"status": "covered", "why": "in place only as executed before", "first": None})
+            yield row_of(case, static, {"status": "covered", "why": "in place only as executed before", "first": None})
         if len(waiting) == AT_ONCE:
             yield from _flushed(waiting, stage, bench)
             waiting = []
@@ -256,7 +241,7 @@ def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) ->
 def _flushed(waiting: Sequence[tuple[Case, Static]], stage: Stage, bench: Bench) -> Iterator[Row]:
     numbers = _executed([case for case, _ in waiting], stage, bench)
     for (case, static), row in zip(waiting, numbers, strict=True):
-        yield _row(case, static, row)
+        yield row_of(case, static, row)
 
 
 __all__ = ["SHAPES", "bench_of", "failed", "replay"]

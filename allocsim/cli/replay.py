@@ -26,10 +26,10 @@ from allocsim.allocators import Planner, find
 from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.fingerprints import fingerprint, fingerprint_of
+from allocsim.fingerprints import fingerprint_of
 from allocsim.formats import load
 from allocsim.model import Plan
-from allocsim.replay import GROUPS, Case, judged, session_cases
+from allocsim.replay import GROUPS, Case, judged, row_of, session_cases
 from allocsim.replay.pins import pin_cases
 from allocsim.replay.programs import program_cases
 
@@ -41,6 +41,9 @@ SHOWN: Final = 20
 """Pin cases with a finding that are printed."""
 
 Row = dict[str, Any]
+
+ON_A_FILE: Final[Row] = {"status": "not run", "why": "a file has no kernels", "first": None}
+"""What D says of a case that nothing can execute."""
 
 
 class Group(StrEnum):
@@ -132,7 +135,7 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
             cases.append(program_cases(plan))
         if "pins" in groups and planner is not None:
             cases.append(islice(pin_cases(plan.program, planner), limit))
-        return (_static_row(case) for some in cases for case in some if case.name not in done)
+        return (row_of(case, judged(case), ON_A_FILE) for some in cases for case in some if case.name not in done)
 
     yield head, rows
 
@@ -144,20 +147,6 @@ def _planner(plan: Plan, name: str | None) -> Planner | None:
         return find(plan.source) if plan.source else None
     except UnknownNameError:
         return None
-
-
-def _static_row(case: Case) -> Row:
-    problem = case.plan.problem
-    return {
-        "case": case.name,
-        "group": case.group,
-        "promised": case.promised,
-        "fits": case.fits,
-        "fingerprint": fingerprint(case.program, None if problem is None or case.group != "pins" else problem.pinned),
-        "peak_bytes": case.plan.peak_bytes,
-        "S": judged(case).as_json(),
-        "D": {"status": "not run", "why": "a file has no kernels", "first": None},
-    }
 
 
 def _failed(row: Row) -> bool:

@@ -30,7 +30,7 @@ import numpy as np
 
 from allocsim.attribution import leading
 from allocsim.checks import check
-from allocsim.fingerprints import same_program
+from allocsim.fingerprints import fingerprint, same_program
 from allocsim.model import HOST_WRITE, Document, Plan, Program, Role, Run
 
 GROUPS: Final = ("session", "program", "shape", "pins")
@@ -130,4 +130,19 @@ def uploads(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(inputs), tuple(resets)
 
 
-__all__ = ["GROUPS", "Case", "Static", "judged", "session_cases", "uploads"]
+def row_of(case: Case, static: Static, numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return the line of a log for one case: what S says of it, and beside it the `numbers` of an execution."""
+    problem = case.plan.problem
+    return {
+        "case": case.name,
+        "group": case.group,
+        "promised": case.promised,
+        "fits": case.fits,
+        "fingerprint": fingerprint(case.program, None if problem is None or case.group != "pins" else problem.pinned),
+        "peak_bytes": case.plan.peak_bytes,
+        "S": static.as_json(),
+        "D": numbers,
+    }
+
+
+__all__ = ["GROUPS", "Case", "Static", "judged", "row_of", "session_cases", "uploads"]

@@ -25,10 +25,11 @@ from allocsim.errors import EngineError
 from engine.audit.arrangements import Arrangement, sizes
 from engine.audit.cases import DTYPES, Case
 from engine.kernels import Kernel
+from engine.runtime import BLOCK_ALIGNMENT, block
 
 Array = NDArray[Any]
 Draw = Callable[[Case, int, np.random.Generator, str], Array]
-LINE: Final = 64
+LINE: Final = BLOCK_ALIGNMENT
 SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
 REDS: Final = 2
@@ -37,14 +38,14 @@ REDS: Final = 2
 
 def lay(arrangement: Arrangement) -> tuple[Array, ...]:
     """Return the arrays, operands first; raise EngineError unless they lie as arranged."""
-    blocks = {block: _block(size) for block, size in sizes(arrangement).items()}
+    blocks = {number: block(size) for number, size in sizes(arrangement).items()}
     arrays = []
-    for spec, block, at in zip(arrangement.specs, arrangement.blocks, arrangement.at, strict=True):
+    for spec, number, at in zip(arrangement.specs, arrangement.blocks, arrangement.at, strict=True):
         dtype = DTYPES[spec.dtype]
         if 0 in spec.shape:
             arrays.append(np.empty(spec.shape, dtype))
             continue
-        arrays.append(as_strided(blocks[block][at : at + dtype.itemsize].view(dtype), spec.shape, spec.strides))
+        arrays.append(as_strided(blocks[number][at : at + dtype.itemsize].view(dtype), spec.shape, spec.strides))
     prove(arrangement, arrays)
     return tuple(arrays)
 
@@ -134,12 +135,6 @@ def tell(result: Array, operand: Array) -> None:
     """Fill a result with a number made of all bytes of an operand."""
     told = zlib.crc32(operand.tobytes())
     result.fill(told / 2**32 if floats(result.dtype) else told % 127 if result.dtype.kind != "b" else told % 2)
-
-
-def _block(nbytes: int) -> NDArray[np.uint8]:
-    raw = np.zeros(nbytes + LINE, np.uint8)
-    start = -_address(raw) % LINE
-    return raw[start : start + nbytes]
 
 
 def _address(array: Array) -> int:

@@ -31,7 +31,7 @@ from allocsim.model import Document, Plan, Role
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
-from engine.runtime import BLOCK_ALIGNMENT, EXECUTORS, NUMPY_DTYPES, Allocate, Runtime
+from engine.runtime import EXECUTORS, NUMPY_DTYPES, Allocate, Runtime, block
 from engine.training.dataset import LABELS, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes
@@ -288,10 +288,10 @@ class Trainer:
         def allocate(nbytes: int) -> Array:
             nonlocal taken
             if taken:
-                return _aligned((nbytes,), np.uint8)
+                return block(nbytes)
             taken = True
             if len(self._memory) < nbytes:
-                self._memory = _aligned((nbytes,), np.uint8)
+                self._memory = block(nbytes)
             return self._memory[:nbytes]
 
         return allocate
@@ -323,8 +323,5 @@ class Trainer:
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return zeros that begin where a block of the runtime does, so that results do not depend on where memory happens to lie."""
     wanted = np.dtype(dtype)
-    nbytes = int(np.prod(shape)) * wanted.itemsize
-    raw = np.zeros(nbytes + BLOCK_ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % BLOCK_ALIGNMENT
-    made: Array = raw[start : start + nbytes].view(wanted).reshape(shape)
+    made: Array = block(int(np.prod(shape)) * wanted.itemsize).view(wanted).reshape(shape)
     return made
