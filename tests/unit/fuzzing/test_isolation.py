@@ -76,9 +76,8 @@ def test_a_target_that_is_none_is_misuse(name):
 
 
 def test_when_the_time_is_over_the_last_cases_have_no_answer_and_the_next_list_is_asked_from_its_start(monkeypatch):
-    over = iter(
-        [True, False, False, True]
-    )  # before the first list; before the second, after its first answer and after its second
+    # before the first list; before the second, after its first answer, after its second, and before what is left
+    over = iter([True, False, False, True, True])
     with Target(name="bad_planners:by_name").open() as asker:
         monkeypatch.setattr(targets, "_over", lambda until: until is not None and next(over))
 
