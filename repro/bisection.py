@@ -12,8 +12,6 @@ What this module does not see: the terminal and files.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -28,10 +26,11 @@ from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.search import OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
 from allocsim.verdict import Verdict, judge
+from engine.executing import median_seconds
 from engine.lower import Lowered
 from engine.replay import Divergence, Step, diverging
-from repro.run import Options, Progress
-from repro.run import _Bench as Bench
+from repro.bench import Bench, Options, Progress
+from repro.detectors import ask
 from repro.scenario import Scenario, repaired
 
 AT: Final = "step"
@@ -80,7 +79,8 @@ def bisect_scenario(
     report = progress or (lambda _what, _done, _total: None)
     bench = Bench(repaired(scenario) if options.fixed else scenario, options, report)
     reference = bench.train("reference")
-    evidence = bench.evidence(bench.train("default", against=reference))
+    asked = ask(bench, bench.train("default", against=reference))
+    evidence = asked.evidence
     verdict = judge(evidence)
     report("reduce", 0, 1)
     reduced: Reduction | Smallest | None = None
@@ -89,19 +89,15 @@ def bisect_scenario(
     else:
         reduced = _by_executing(bench.lowered, bench.plans["default"], evidence, seconds)
     report("reduce", 1, 1)
-    plans = {"default": bench.plans["default"], "cured": bench.cured, "pinned": bench.plans["pinned"]}
+    plans = {"default": bench.plans["default"], "cured": asked.cured, "pinned": bench.plans["pinned"]}
     timed = {name: _seconds(bench, plan) for name, plan in plans.items() if plan is not None and not verdict.sound}
     return Bisection(scenario=bench.scenario, evidence=evidence, verdict=verdict, reduced=reduced, seconds=timed)
 
 
 def _seconds(bench: Bench, plan: Plan) -> float:
-    times = []
+    hosts = bench.host(TIMED_STEPS)
     with bench.runtime(plan) as runtime:
-        for host in bench.host(TIMED_STEPS):
-            begin = perf_counter()
-            runtime.run(host.inputs, skip=host.skip)
-            times.append(perf_counter() - begin)
-    return median(times)
+        return median_seconds(lambda number: runtime.run(hosts[number].inputs, skip=hosts[number].skip), TIMED_STEPS)
 
 
 def kernel_test(found: Smallest, *, title: str) -> str:

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from allocsim.cli.output import bytes_of, print_json, print_line, print_table, show_path
+from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
+from allocsim.sizes import bytes_of
 
 if TYPE_CHECKING:
     from allocsim.fuzzing import Asked, Finding, Result, Tally

@@ -1,7 +1,7 @@
 """From violations, kernel rows and origins to findings.
 
-Three sources: the table of `allocsim.verdict.rows` for what S and L say; K joined with D for kernels that break their own
-declaration; and what D saw that nothing accounts for, which is said plainly and never guessed at.
+Four sources: the table of `allocsim.verdict.rows` for what S and L say; K joined with D for kernels that break their own
+declaration; K alone for kernels that do not bear one buffer given twice; and what D saw that nothing accounts for, which is said plainly and never guessed at.
 
 What this module does not see: how the findings are ordered, joined and worded as one verdict.
 """
@@ -13,14 +13,15 @@ from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
 from allocsim.model import Program
 from allocsim.verdict.case import BELIEF_KINDS, Case
-from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, writer_born_late
+from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, read_twice, writer_born_late
 from allocsim.verdict.kernels import accounts_for
 from allocsim.verdict.records import Finding, Witness
-from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
+from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, TWICE_UNSAFE, UNEXPLAINED, Row
 
 TELLING: Final = ("StaleRead", "UnsafeInPlace", "ResultsOverlap")
 """Kinds that tell more of two buffers than that they overlap: who suffers, and how it came about."""
 
+TWICE: Final = " (no differential run can show it: the reference gives the buffer twice as well)"
 MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
 
 
@@ -140,7 +141,7 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
     A pair known not to be declared is none of K's business: S calls its use unsafe without running anything.
     """
     evidence = case.evidence
-    unsafe = {(row.kind, row.operand, row.result): row for row in evidence.audit or () if row.measured == "unsafe"}
+    unsafe = {(row.kind, row.operand, row.result): row for row in _unsafe(case, "over")}
     if not unsafe:
         return
     wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
@@ -160,6 +161,40 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
                 yield _kernel_finding(case, run, step, row, meaning, doubt=doubt)
 
 
+def twice_findings(case: Case) -> Iterator[Finding]:
+    """A kernel measured wrong where its operands are one buffer, at each op that gives it one twice. O(ops) where there is such a kernel."""
+    unsafe: dict[str, list[KernelRow]] = {}
+    for known in _unsafe(case, "duplicate"):
+        unsafe.setdefault(known.kind, []).append(known)
+    if not unsafe:
+        return
+    for number, run in enumerate(case.runs):
+        for op in run.program.ops:
+            given = read_twice(run.program, op.step) if op.kind in unsafe else frozenset()
+            row = next((row for row in unsafe.get(op.kind, ()) if row.operand in given), None)
+            if row is None:
+                continue
+            buffer = int(run.program.values.buffer[op.operands[row.operand]])
+            yield Finding(
+                class_=TWICE_UNSAFE.class_,
+                fault=TWICE_UNSAFE.fault,
+                text=f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
+                f" as every kernel must bear, and op {op.step} gives it {run.program.buffers.names[buffer]} twice{TWICE}",
+                run=number,
+                step=op.step,
+                victim=case.witness(number, op.step, value=op.operands[row.operand], buffer=buffer, program=run.program),
+            )
+
+
+def _unsafe(case: Case, layout: str) -> Iterator[KernelRow]:
+    return (row for row in case.evidence.audit or () if row.measured == "unsafe" and row.layout == layout)
+
+
+def _error(row: KernelRow) -> str:
+    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
+    return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]})"
+
+
 def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
     op, buffer = program.ops[step], program.values.buffer
     return bool(buffer[op.operands[operand]] == buffer[op.results[result]])
@@ -169,7 +204,6 @@ def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Ro
     program = case.runs[run].program
     op = program.ops[step]
     operand, result = op.operands[row.operand], op.results[row.result]
-    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
     promise, relied = (
         ("as it declares to be", f"what {row.kind} declares")
         if meaning is KERNEL_UNSAFE
@@ -179,8 +213,7 @@ def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Ro
     return Finding(
         class_=meaning.class_,
         fault=meaning.fault,
-        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}"
-        f" (error {error} in {row.cases} case{'s'[: row.cases != 1]}), {promise}{doubt}",
+        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}{_error(row)}, {promise}{doubt}",
         run=run,
         step=step,
         victim=victim,

@@ -154,7 +154,7 @@ def training_graph(
         graph.expand(logits)
         seed = graph.input(SEED, (1,), config.dtype)
         graph.expand(seed)
-    labels = graph.input("labels", (config.seq, config.vocab), config.dtype)
+    labels = graph.input("labels", (config.batch * config.seq, config.vocab), config.dtype)
     loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
     graph.expand(loss)
     kept = crossing(graph) if checkpoints else None
@@ -235,16 +235,14 @@ def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, fl
 
 
 def batch(config: LlamaConfig, *, seed: int) -> dict[str, Array]:
-    """Return the inputs of one run: a seeded sequence, its next tokens as one-hot labels, a causal mask, the loss seed 1."""
+    """Return the inputs of one run: seeded sequences, their next tokens as one-hot labels, a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
-    if config.batch != 1:
-        raise EngineError(f"batch is {config.batch}; the one seeded sequence is for a batch of 1")
-    steps = config.seq
-    sequence = np.random.default_rng(seed).integers(0, config.vocab, steps + 1, dtype=np.int32)
-    labels = np.zeros((steps, config.vocab), dtype=dtype)
-    labels[np.arange(steps), sequence[1:]] = 1
+    rows = config.batch * config.seq
+    sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
+    labels = np.zeros((rows, config.vocab), dtype=dtype)
+    labels[np.arange(rows), sequences[:, 1:].ravel()] = 1
     return {
-        "tokens": sequence[:-1].copy(),
+        "tokens": sequences[:, :-1].ravel(),
         **constants(config),
         "labels": labels,
         SEED: np.ones(1, dtype=dtype),
