@@ -185,7 +185,10 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
     print_table(
         ("kernel", "operand", *layouts), [_cells(place, cells, layouts) for place, cells in lines.items()], right=("operand",)
     )
-    print_line("+ safe, ! unsafe, ? never depended on it; in brackets: declared [+], believed by a planner (+), by nobody +")
+    print_line(f"columns: kernel, operand, {', '.join(layouts)}")
+    print_line(
+        "+ safe, ! unsafe, ? never depended on it, - cannot lie so; in brackets: declared [+], believed by a planner (+), by nobody +"
+    )
     for row in wrong:
         print_line(
             f"{row['verdict']}: {_name(row)} {row['layout']} operand {row['source']}: {row['measured']}{_size(row)}; {row['words']}"
@@ -210,7 +213,7 @@ def _cells(place: tuple[Any, ...], cells: Mapping[str, Mapping[str, Any]], layou
     for layout in layouts:
         row = cells.get(layout)
         if row is None:
-            words.append("")
+            words.append("-")
             continue
         mark = MARKS[row["measured"]]
         words.append(f"[{mark}]" if row["declared"] else f"({mark})" if row["believed"] else mark)
