@@ -180,8 +180,8 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
 def twice_findings(case: Case) -> Iterator[Finding]:
     """A kernel measured wrong where its operands are one buffer, at each op that gives it one twice. O(ops) where there is such a kernel."""
     unsafe: dict[str, list[KernelRow]] = {}
-    for measured in _unsafe(case, "duplicate"):
-        unsafe.setdefault(measured.kind, []).append(measured)
+    for known in _unsafe(case, "duplicate"):
+        unsafe.setdefault(known.kind, []).append(known)
     if not unsafe:
         return
     for number, run in enumerate(case.runs):
