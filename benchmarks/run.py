@@ -22,6 +22,7 @@ BENCHMARKS = {
     "first_use": "compiling and loading all kernels",
     "checks": "the judge at full size, against the validators of others",
     "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
+    "attention": "attention as one op against its parts",
     "order": "happens-before on many ops and streams",
     "planted": "known bugs planted into the shelf, found and made small by the fuzzer",
     "fuzzing": "programs a second through the fuzzer, by source",
