@@ -19,10 +19,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks import Report
+from allocsim.checks import Report, check
+from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
-from allocsim.model import Arena, Buffers, Ops, Plan, Problem, Program, Values
+from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 
 T = TypeVar("T")
 
@@ -113,6 +114,12 @@ class Batch:
     def blamed(self, report: Report) -> list[int]:
         """Return, in order, the programs in which a report on this batch lists a violation."""
         return sorted({self._home(violation) for violation in report.violations})
+
+    def unsound(self, laid: Plan) -> list[int]:
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any."""
+        if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
+            return []
+        return self.blamed(check(Document.of(laid)))
 
     def _home(self, violation: Any) -> int:
         for row, starts in ((violation.op, self.op_starts), (violation.buffer, self.buffer_starts)):

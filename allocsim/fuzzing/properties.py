@@ -84,8 +84,7 @@ def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the sea
 def unsound_among(batch: Batch, plan: Plan) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    report = check(Document.of(laid))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(laid)})
 
 
 def worse(case: Case, answer: Answer) -> Why | None:
