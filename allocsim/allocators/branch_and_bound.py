@@ -279,8 +279,8 @@ class _Tables:
         if self.scratch is None:
             self.scratch = kernel.scratch(count)
             self.loads = np.empty((2, len(self.load) + 1), dtype=np.int64)
-        items, offs, bases, voids, _ = self.scratch
-        items[0, :count] = np.arange(count)
+        items, offs, bases, voids, sorteds = self.scratch
+        items[0, :count] = sorteds[0, :count] = np.arange(count)
         voids[0] = -1
         offs[0, :count] = bases[0, :count] = list(self._floors())
         control = np.array([0, nodes, focus, height], dtype=np.int64)

@@ -47,7 +47,7 @@ NODES, MOST, FOCUS, LIMIT = range(4)
 INFINITE = 1 << 62
 
 
-@compiled()
+@compiled(allocates=False)
 def _settled(item: int, low: int, size: Int64s, alignment: Int64s, walls: Int64s, wall_starts: Int64s) -> int:  # noqa: PLR0917 - compiled
     """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the item meets."""
     step: int = alignment[item]
@@ -62,7 +62,7 @@ TABLE, COLUMN = "i8[:,::1],", "i8[::1],"
 SIGNATURE = f"i8(i8,i8,{5 * TABLE}{2 * COLUMN}{TABLE}{COLUMN}b1[:,::1],{2 * COLUMN}{TABLE}{2 * COLUMN}{TABLE}i8[::1],i8[::1])"
 
 
-@compiled(SIGNATURE)
+@compiled(SIGNATURE, allocates=False)
 def search(  # noqa: PLR0917 - compiled
     depth: int, count: int, items: Int64s, offs: Int64s, bases: Int64s, voids: Int64s, sorteds: Int64s, first: Int64s, last: Int64s,
     pieces: Int64s, piece_starts: Int64s, meet: Bools, size: Int64s, alignment: Int64s, walls: Int64s, wall_starts: Int64s,
@@ -77,6 +77,7 @@ def search(  # noqa: PLR0917 - compiled
         return FOUND
     here, off, base, void, down = items[depth], offs[depth], bases[depth], voids[depth], sorteds[depth]
     later, later_off, later_base, later_void = items[depth + 1], offs[depth + 1], bases[depth + 1], voids[depth + 1]
+    later_down = sorteds[depth + 1]
 
     # independence
     reach, part = last[here[0]], 1
@@ -94,6 +95,11 @@ def search(  # noqa: PLR0917 - compiled
                 item = here[place]
                 later[place - begin] = item
                 later_off[item], later_base[item], later_void[item] = off[item], base[item], void[item]
+            left = 0
+            for item in down[:count]:
+                if first[here[begin]] <= first[item] < reach:
+                    later_down[left] = item
+                    left += 1
             found = search(
                 depth + 1, part - begin, items, offs, bases, voids, sorteds, first, last, pieces, piece_starts, meet, size, alignment,
                 walls, wall_starts, rank, loads, control, answer,
@@ -110,13 +116,13 @@ def search(  # noqa: PLR0917 - compiled
         if control[NODES] > control[MOST]:
             return STOPPED
 
-        # sections: items by falling bound
+        # sections: items by falling bound; few moved since they were sorted last
         for place in range(count):
-            item = here[place]
+            item = down[place]
             low, at = off[item], place
             if low > limit - size[item]:
                 return FAILED
-            while at > 0 and off[down[at - 1]] < low:
+            while at > 0 and (off[down[at - 1]] < low or (off[down[at - 1]] == low and down[at - 1] > item)):
                 down[at] = down[at - 1]
                 at -= 1
             down[at] = item
@@ -125,14 +131,14 @@ def search(  # noqa: PLR0917 - compiled
         for place in range(count):
             item = down[place]
             low, nbytes = off[item], size[item]
+            highest = np.int64(0)
             for piece in range(piece_starts[item], piece_starts[item + 1]):
                 for section in range(pieces[piece, 0], pieces[piece, 1]):
                     load[section] += nbytes
-                    top = load[section] + low
-                    if top > tall[section]:
-                        if top > limit:
-                            return FAILED
-                        tall[section] = top
+                    tall[section] = max(tall[section], load[section] + low)
+                    highest = max(highest, tall[section])
+            if highest > limit:
+                return FAILED
 
         # dominance
         for place in range(count):
@@ -183,6 +189,11 @@ def search(  # noqa: PLR0917 - compiled
             continue
 
         bottom = off[chosen]
+        left = 0
+        for item in down[:count]:
+            if item != chosen:
+                later_down[left] = item
+                left += 1
         top, left, hat = bottom + size[chosen], 0, False
         for item in here[:count]:
             if item == chosen:
