@@ -25,7 +25,7 @@ search through randomization", AAAI 1998.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -104,6 +104,12 @@ def place(
         proved &= solved.peak <= solved.floor
     meta = {NAME: {"proved": bool(proved), "lower_bound": floors, "nodes": budget.spent}}
     return plan(name, placed, offsets, meta=meta)
+
+
+def proof(plan: Plan) -> Mapping[str, Any]:
+    """Return what a search said of its plan: `proved`, `lower_bound` and `nodes`; nothing for a plan that none made."""
+    said = plan.meta.get(NAME)
+    return said if isinstance(said, Mapping) else {}
 
 
 class _Solver:
@@ -210,7 +216,7 @@ class _Solver:
         arena = self.placed.problem.program.arenas[self.arena]
         why = f"at least {self.floor} are needed" if self.floor > self.capacity else "no plan fits"
         verdict = f"{why}, proved" if proved else f"none found within {self.budget.spent} nodes"
-        return CapacityError(f"allocator {self.name!r}: arena {arena.name!r} has {arena.capacity} bytes; {verdict}")
+        return CapacityError(f"allocator {self.name!r}: arena {arena.name!r} has {self.capacity} bytes; {verdict}")
 
 
 class _Tables:

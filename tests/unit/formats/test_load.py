@@ -23,6 +23,7 @@ DUMP = json.dumps({"meta": {}, "leafs": [], "nodes": []}).encode()
         (b' {"nodes" : [', "ggml"),
         (b"", "native"),
         (b"lower,upper\n", "native"),
+        (b"id,start,size\n", "minimalloc"),
         (b'["leafs"]', "native"),
     ],
 )
