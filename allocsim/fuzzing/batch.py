@@ -65,13 +65,13 @@ class Batch:
             )
         }
         kinds, kind = np.unique(whole.ops.kind[ops], return_inverse=True)
-        return _trusted(
+        return trusted(
             Program,
             name=f"{whole.name}[{index}]",
             arenas=whole.arenas[: self.arenas],
             streams=whole.streams,
             meta={},
-            buffers=_trusted(
+            buffers=trusted(
                 Buffers,
                 names=whole.buffers.names[buffers],
                 nbytes=whole.buffers.nbytes[buffers],
@@ -81,7 +81,7 @@ class Batch:
                 read_only=whole.buffers.read_only[buffers],
                 meta={},
             ),
-            values=_trusted(
+            values=trusted(
                 Values,
                 names=whole.values.names[values],
                 buffer=whole.values.buffer[values] - np.int32(buffers.start),
@@ -92,7 +92,7 @@ class Batch:
                 strides=whole.values.strides[dims],
                 meta={},
             ),
-            ops=_trusted(
+            ops=trusted(
                 Ops,
                 names=whole.ops.names[ops],
                 kinds=tuple(whole.ops.kinds[code] for code in kinds.tolist()),
@@ -217,9 +217,9 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     high = np.zeros(len(batch), dtype=np.int64)
     np.maximum.at(high, owner[inside], (plan.offset + size)[inside])
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
-    program = _trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
-    vars(program)["buffers"] = _trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
-    problem = None if plan.problem is None else _trusted(Problem, **{**_fields(plan.problem), "program": program})
+    program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
+    vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
+    problem = None if plan.problem is None else trusted(Problem, **{**_fields(plan.problem), "program": program})
     laid = Plan(
         program=program,
         problem=problem,
@@ -278,8 +278,8 @@ def starts(counts: Iterable[int]) -> Int64s:
     return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
 
 
-def _trusted(table: type[T], /, **columns: Any) -> T:
-    """Return a table without checking it: what is cut out of a well-formed batch is well-formed, and checking costs more than planning."""
+def trusted(table: type[T], /, **columns: Any) -> T:
+    """Return a table without checking it: for what is well-formed by the way it was made, where checking costs more than making."""
     made = object.__new__(table)
     for column in columns.values():
         if isinstance(column, np.ndarray):
