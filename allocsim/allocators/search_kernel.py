@@ -172,13 +172,13 @@ def search(  # noqa: PLR0917 - compiled
                 item = down[place]
                 if off[item] > off[chosen]:
                     break
-                if meet[item, chosen] and (off[item] < off[chosen] or rank[item] < rank[chosen]):
+                if meet[chosen, item] and (off[item] < off[chosen] or rank[item] < rank[chosen]):
                     chosen, moved = item, True
                     break
 
         least = INFINITE
         for item in here[:count]:
-            if meet[item, chosen]:
+            if meet[chosen, item]:
                 least = min(least, off[item] + size[item])
         if least < INFINITE:
             least = _settled(chosen, least, size, alignment, walls, wall_starts)
@@ -201,7 +201,7 @@ def search(  # noqa: PLR0917 - compiled
             later[left] = item
             left += 1
             later_off[item], later_base[item], later_void[item] = off[item], base[item], void[item]
-            if meet[item, chosen]:
+            if meet[chosen, item]:
                 hat = True
                 raised = _settled(item, top, size, alignment, walls, wall_starts)
                 later_off[item], later_base[item] = max(off[item], raised), max(base[item], raised)
