@@ -92,8 +92,8 @@ def enumerated(scale: float) -> dict[str, Any]:
         assert batch is not None
         plan = planner.plan(batch.program)
         began = time.process_time()
-        assert not unsound_among(batch, plan)
-        assert not worse_among(batch, plan)
+        assert not unsound_among(batch, plan, None)
+        assert not worse_among(batch, plan, None)
         spent += (time.process_time() - began) * (turn > 0)
         judged += len(batch) * (turn > 0)
     return {

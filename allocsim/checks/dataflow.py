@@ -43,6 +43,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.intervals import distinct
 from allocsim.checks.screen import pays, reads_to_look_at
 from allocsim.checks.script import Runs, Script, Step
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
@@ -107,7 +108,7 @@ class _Memory:
         self.mixed: dict[int, Segments] = {}
         self.spaces: dict[int, Segments] = {}
         for script in runs.scripts:
-            for space in np.unique(script.places[0]).tolist():
+            for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, Segments())
         self.left = PIECES
         """Pieces that may still be looked at."""

@@ -7,7 +7,7 @@ The programs stand one after another in one program, as `allocsim.fuzzing.batch`
 of them, and no two have slots that share a byte.
 
 It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `events`, `order`) are run as they are. The kernels that `dataflow`
-and `placement` have for large documents, `stray_apart`, `stray_planned` and `disjoint`, are given all programs in one call. What `writes` and `beliefs` ask of each
+and `placement` have for large documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What `writes` and `beliefs` ask of each
 op is asked by a compiled pass (`many_kernel`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
 of the programs pointed at.
 
@@ -22,7 +22,7 @@ import numpy as np
 from allocsim.checks.case import Case, Findings
 from allocsim.checks.events import check_events
 from allocsim.checks.in_place import addresses
-from allocsim.checks.intervals import end_of
+from allocsim.checks.intervals import among, end_of
 from allocsim.checks.order import check_order
 from allocsim.checks.slots import check_slots
 from allocsim.layout import Int64s
@@ -101,13 +101,16 @@ class _Many:
             bad = accesses.touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
             self.pointed[self.of_buffer[bad | (problem.nbytes < buffers.nbytes)]] = True
             pairs = problem.may_share
-            doubt = self.passes.doubtful(pairs, self.ops, self.values, self.layouts, accesses.first, accesses.last)
+            doubt = np.empty(len(pairs), dtype=np.bool_)
+            self.passes.doubtful(pairs, self.ops, self.values, self.layouts, accesses.first, accesses.last, doubt)
             self.pointed[self.of_buffer[pairs[doubt]]] = True
 
     def _reads(self) -> None:
         """Point at reads that may find what they must not, as `dataflow` does for a large document."""
         kernels, accesses, extents, buffers = self.kernels, self.accesses, self.extents, self.program.buffers
-        write, value = self.passes.in_turn(accesses.read_op, accesses.read_value, accesses.write_op, accesses.write_value)
+        count = len(accesses.read_op) + len(accesses.write_op)
+        write, value = np.empty(count, dtype=np.bool_), np.empty(count, dtype=np.int64)
+        self.passes.in_turn(accesses.read_op, accesses.read_value, accesses.write_op, accesses.write_value, write, value)
         rows = np.flatnonzero((extents.low < extents.high)[value] & ~self.pointed[self.of_buffer[extents.buffer[value]]])
         write, value = write[rows], value[rows]
         buffer, low, high = extents.buffer[value], extents.low[value], extents.high[value]
@@ -127,22 +130,25 @@ class _Many:
 
     def _placement(self) -> None:
         """Point at buffers that meet in time and space, as `placement` does for a large document."""
+        from allocsim.checks.rectangles import met  # noqa: PLC0415 - imports numba
+
         accesses, buffers = self.accesses, self.program.buffers
-        pairs = self.passes.handed_over(self.ops, accesses.active, self.extents.buffer, accesses.first, accesses.last)
-        allowed = np.sort(pairs.min(axis=1, initial=len(buffers)) * len(buffers) + pairs.max(axis=1, initial=0))
+        pairs = np.empty((len(self.program.ops.in_place), 2), dtype=np.int64)
+        edges = accesses.first, accesses.last
+        found = self.passes.handed_over(self.ops, accesses.active, self.extents.buffer, *edges, pairs)
+        allowed = self._unordered(*pairs[:found].T)
         lives = np.flatnonzero(accesses.touched & self.plan.placed & (buffers.nbytes > 0) & ~self.pointed[self.of_buffer])
-        lives = lives[np.argsort(accesses.first[lives], kind="stable")]
         for arena in range(len(self.program.arenas)):
             rows = lives[self.plan.arena[lives] == arena]
             low = self.plan.offset[rows]
-            columns = rows, accesses.first[rows], accesses.last[rows] + 1, low, end_of(low, buffers.nbytes[rows])
-            axis = self.kernels.axis_for(2 * len(rows))
-            ends = np.searchsorted(self.of_buffer[rows], np.arange(len(self.pointed))).tolist()
-            begin = 0
-            while (row := self.kernels.disjoint(axis, *(column[begin:] for column in columns), len(buffers), allowed)) >= 0:
-                program = int(self.of_buffer[rows[begin + row]])
-                self.pointed[program] = True
-                begin = ends[program + 1]
+            columns = accesses.first[rows], accesses.last[rows] + 1, low, end_of(low, buffers.nbytes[rows])
+            left, right, more = met(*columns, cap=len(pairs) + 8 * len(rows))
+            wrong = ~among(self._unordered(rows[left], rows[right]), allowed)
+            self.pointed[self.of_buffer[rows[left[wrong]]]] = True
+            self.pointed |= more
+
+    def _unordered(self, a: Int64s, b: Int64s) -> Int64s:
+        return np.minimum(a, b) * len(self.program.buffers) + np.maximum(a, b)
 
     def _chains(self, key: Int64s, keys: int) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
         """Return the rows by key, those below 0 left out, as the kernels take them."""

@@ -10,19 +10,18 @@ What this module does not see: which programs it is about (`many`).
 
 from typing import Any
 
-import numpy as np
-
-from allocsim.checks.kernels import allocating, compiled
+from allocsim.checks.compiling import compiled
 from allocsim.layout import Int64s
 
 Columns = tuple[Any, ...]
 
 
-@allocating
-def in_turn(read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s) -> Columns:
-    """Return the accesses in order, of each op its reads first: write? (bool), value."""
+@compiled
+def in_turn(  # noqa: PLR0917 - compiled
+    read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s, write: Any, value: Int64s
+) -> None:
+    """Fill `write` (bool) and `value` with the accesses in order, of each op its reads first."""
     reads, writes = len(read_op), len(write_op)
-    write, value = np.empty(reads + writes, dtype=np.bool_), np.empty(reads + writes, dtype=np.int64)
     at = done = 0
     for row in range(writes):
         while at < reads and read_op[at] <= write_op[row]:
@@ -33,7 +32,6 @@ def in_turn(read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: 
     while at < reads:
         write[done], value[done] = False, read_value[at]
         at, done = at + 1, done + 1
-    return write, value
 
 
 @compiled
@@ -104,11 +102,10 @@ def one_sided(ops: Columns, op: int, of_value: Int64s, donor: int, recipient: in
     return not found
 
 
-@allocating
-def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Return the pairs of buffers that some op hands over and declares, (n, 2): donor, recipient; a pair may be there twice."""
+@compiled
+def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last: Int64s, found: Int64s) -> int:  # noqa: PLR0917 - compiled
+    """Note the pairs of buffers that some op hands over and declares, (n, 2): donor, recipient; return how many. A pair may be there twice."""
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops
-    found = np.empty((len(pairs), 2), dtype=np.int64)
     count = 0
     for op in range(len(active)):
         if not active[op]:
@@ -119,18 +116,18 @@ def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last
             if last[donor] == op and first[recipient] == op and one_sided(ops, op, of_value, donor, recipient):
                 found[count] = donor, recipient
                 count += 1
-    return found[:count]
+    return count
 
 
-@allocating
+@compiled
 def doubtful(  # noqa: PLR0917 - compiled
-    believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s
-) -> Any:
-    """Return which of the pairs (n, 2) that a problem believes in cannot be seen to be permissible (bool)."""
+    believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any
+) -> None:
+    """Mark in `doubt` (bool) which of the pairs (n, 2) that a problem believes in cannot be seen to be permissible."""
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops
     buffer, low, high, offset = values
-    doubt = np.ones(len(believed), dtype=np.bool_)
     for row in range(len(believed)):
+        doubt[row] = True
         donor, recipient = believed[row, 0], believed[row, 1]
         op = last[donor]
         if op < 0 or first[recipient] != op or not one_sided(ops, op, buffer, donor, recipient):
@@ -147,4 +144,3 @@ def doubtful(  # noqa: PLR0917 - compiled
                 exact = offset[a] == offset[b] and same_layout(layouts, a, b)
                 joined &= exact and declared(ops, op, i - operand_starts[op], j - result_starts[op])
         doubt[row] = not joined
-    return doubt

@@ -16,13 +16,14 @@ import typer
 
 from allocsim.allocators import PINS, Constraints, Planner, bounds, find, limited, pin_values, plan_program
 from allocsim.allocators.branch_and_bound import proof
-from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line
+from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
 from allocsim.fingerprints import fingerprint_of, stamped
 from allocsim.formats import load
 from allocsim.liveness import lower_bound
 from allocsim.model import Bools, Document, Plan, Problem, Program, Run
+from allocsim.sizes import bytes_of
 
 
 def plan(

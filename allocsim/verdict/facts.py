@@ -54,6 +54,21 @@ def _crosses(case: Case, v: Violation, op: Op) -> bool:
     return bool(read and written and read != written)
 
 
+def read_twice(program: Program, step: int) -> frozenset[int]:
+    """Return the positions of the operands of an op that share a byte with another of its operands, as far as their hulls tell."""
+    values, operands = program.values, program.ops[step].operands
+    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
+        return frozenset()
+    hulls = [(int(values.buffer[v]), *values.hulls[v].tolist()) for v in operands]
+    return frozenset(
+        position
+        for position, (buffer, low, high) in enumerate(hulls)
+        if any(
+            other != position and home == buffer and low < end and start < high for other, (home, start, end) in enumerate(hulls)
+        )
+    )
+
+
 def one_buffer(_case: Case, v: Violation) -> bool:
     """Both values lie in one buffer: the program did it, no plan."""
     return v.other_buffer is None or v.buffer == v.other_buffer

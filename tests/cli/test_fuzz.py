@@ -25,12 +25,24 @@ def said(capsys, *arguments):
 
 def test_every_program_of_a_scope_is_a_proof_with_its_number(capsys):
     status, out = said(capsys, "greedy_by_size", "--exhaustive", "2")
+    what = "nothing found in every program of up to 2 ops: 19 of them; proven for that scope: "
 
     assert status == 0
-    assert (
-        "nothing found in every program of up to 2 ops: 19 of them; that they are sound and no worse than no reuse is proven for that scope"
-        in out
-    )
+    assert what + "answers, sound, no_worse, deterministic, pins, kept\n" in out
+
+
+@pytest.mark.parametrize(
+    ("target", "proven"),
+    [
+        ("buddy", ["answers", "deterministic", "kept", "pins", "sound"]),
+        ("bad_planners:good", ["answers", "deterministic", "no_worse", "sound"]),
+        ("bad_planners:overlaps", []),
+    ],
+)
+def test_what_is_proven_is_what_every_program_was_asked(capsys, target, proven):
+    _, out = said(capsys, target, "--exhaustive", "2", "--json", "--no-shrink")
+
+    assert sorted(json.loads(out)["proven"]) == proven
 
 
 def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(capsys, tmp_path):
@@ -60,6 +72,16 @@ def test_what_was_done_is_not_done_again(capsys, tmp_path):
     assert once["exercised"]["programs"] == 100
 
 
+def test_training_graphs_are_planned_and_run(capsys):
+    status, out = said(capsys, "reference", "--training", "--execute", "--examples", "3", "--json")
+    shown = json.loads(out)
+
+    assert status == 0
+    assert shown["options"] == {"strategy": "engine.strategies:training_programs"}
+    assert shown["exercised"]["executed"] == 6  # as they are, and with everything pinned
+    assert shown["exercised"]["features"]["persistent"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -67,6 +89,8 @@ def test_what_was_done_is_not_done_again(capsys, tmp_path):
         (("no_such_module:plan",), "module 'no_such_module' does not exist"),
         (("bad_planners:nobody",), "function of bad_planners 'nobody' does not exist"),
         (("reference", "--bulk", "--exhaustive", "2"), "two sources"),
+        (("reference", "--bulk", "--training"), "two sources"),
+        (("ggml", "--training"), "not for the target ggml"),
         (("reference", "--exhaustive", "2", "--examples", "5"), "--examples has no say"),
         (("reference", "--exhaustive", "9"), "--exhaustive"),
         (("reference", "--examples", "0"), "--examples"),

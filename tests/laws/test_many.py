@@ -6,13 +6,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from allocsim.allocators import ALLOCATORS, find
+from allocsim.allocators import ALLOCATORS, find, pin_all
 from allocsim.checks import check
 from allocsim.checks.many import to_look_at
 from allocsim.fuzzing.batch import flat, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.exhaustive import Odometer, total
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, faulty, mistaken
+from allocsim.fuzzing.properties import with_pins_read
 from allocsim.model import VIEW, Document
 
 
@@ -49,6 +50,21 @@ def test_of_every_program_of_a_scope_it_points_at_those_that_are_unsound_and_at_
 
     assert len(wrong) > 60
     assert pointed_at(batch, join_plans(batch, [first, *plans])) == wrong | {0}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_read_behind_all_programs_is_looked_at_as_one_behind_each(seed):
+    random = Random(seed)
+    batch = Odometer(3).batch(total(3))
+    plans = [ALLOCATORS["reference"].plan(batch[0])]
+    plans += [planned(random, batch[k], faults=random.randrange(3)) for k in range(1, len(batch))]
+    laid, strange = flat(batch, join_plans(batch, plans))
+    read = with_pins_read(laid, pin_all(batch.program))
+    found = {*strange, *to_look_at(read, op_starts=batch.op_starts, buffer_starts=batch.buffer_starts).tolist()}
+    wrong = judged_alone([with_pins_read(plan, pin_all(plan.program)) for plan in plans])
+
+    assert len(wrong) > len(judged_alone([replace(plan, problem=None) for plan in plans]))
+    assert found == wrong | {0}
 
 
 @pytest.mark.parametrize("seed", range(6))

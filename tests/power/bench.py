@@ -17,9 +17,9 @@ from tiny import belief, plan, program
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from allocsim.evidence import Evidence, KernelRow
+from allocsim.evidence import Evidence
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Event, Plan, Program, Role, Run
-from engine.audit import Case, Layout, audit_ops
+from engine.audit.programs import measured as audited
 from engine.differential import HostRun, origins, same_bits
 from engine.graph import Graph, Tensor
 from engine.kernels import Kernel
@@ -252,7 +252,7 @@ def run_on_engine(
         differs = tuple(type(o)(**{**{f: getattr(o, f) for f in o.__struct_fields__}, "run": first}) for o in differs)
         incidents = tuple(replace(i, run=first, held_run=first, want_run=first) for i in incidents)
     return {
-        "audit": _audit(lowered, table),
+        "audit": audited(lowered, kernels=table),
         "origins": differs,
         "sanitizer": incidents,
         "diverges": any(diverges),
@@ -297,39 +297,6 @@ def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None =
 
 def _tensor(graph: Graph, name: str, shape: tuple[int, ...], role: Role) -> Tensor:
     return Tensor(graph=graph, index=0, name=name, dtype="f32", shape=shape, strides=(4,), role=role)
-
-
-def _audit(lowered: Lowered, table: Mapping[str, Mapping[str, Kernel]]) -> tuple[KernelRow, ...]:
-    made = lowered.program
-    cases = [
-        Case(
-            kind=op.kind,
-            variant=lowered.variants[op.kind],
-            params=tensor.params,
-            operands=tuple(_layout(made, v) for v in op.operands),
-            results=tuple(_layout(made, v) for v in op.results),
-        )
-        for op, tensor in zip(made.ops, lowered.tensors, strict=True)
-        if op.kind not in SILENT and op.results
-    ]
-    return tuple(
-        KernelRow(
-            kind=row.kind,
-            operand=row.operand,
-            result=row.result,
-            declared=row.declared,
-            measured="unsafe" if row.measured == "unsafe" else "safe",
-            max_error=row.max_error if np.isfinite(row.max_error) else None,
-            cases=row.cases,
-        )
-        for row in audit_ops(cases, kernels=table)
-        if row.measured != "not applicable"
-    )
-
-
-def _layout(made: Program, value: int) -> Layout:
-    row = made.values[value]
-    return Layout(dtype=row.dtype, shape=row.shape, strides=row.strides)
 
 
 # --- what was said --------------------------------------------------------------------------------------------------------
