@@ -107,7 +107,9 @@ class Runtime:
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
         self._bound: dict[int, Call] = {}
-        self._watched: list[tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]] = []  # made by the first run that is observed
+        self._watched: list[
+            tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]
+        ] = []  # made by the first run that is observed
         self._writes = tuple((step, lowered.tensors[step].name) for step in np.flatnonzero(ops.is_kind(HOST_WRITE)).tolist())
         self._reads = tuple((lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist())
         self._names = {name for _, name in self._writes}

@@ -47,11 +47,7 @@ def pays(runs: Runs) -> bool:
         whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
         buffers = int(script.buffer.max(initial=0)) + 1
         pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
-        work += count * (
-            len(script)
-            + script.runs
-            + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
-        )
+        work += count * (len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers)))
     return work >= COMPILE_FROM
 
 
