@@ -30,6 +30,7 @@ import numpy as np
 
 from allocsim.attribution import leading
 from allocsim.checks import check
+from allocsim.errors import ModelError
 from allocsim.evidence import Origin
 from allocsim.fingerprints import fingerprint, same_program
 from allocsim.model import HOST_WRITE, Document, Plan, Program, Role, Run
@@ -77,6 +78,8 @@ class Case:
         plan, program = self.plan, self.program
         if plan.program is program:
             return plan
+        if len(program.buffers) != len(plan.arena):
+            raise ModelError("slots", f"{len(program.buffers)} buffers; the plan has {len(plan.arena)} slots")
         return replace(plan, program=program, problem=None, nbytes=np.maximum(plan.nbytes, program.buffers.nbytes))
 
 

@@ -28,8 +28,10 @@ MUTATION: Final = " (a mutation: wrong under every plan, so that no differential
 def plan_findings(case: Case) -> Iterator[Finding]:
     """Yield a finding for each violation of the plan; an overlap is not told beside the harm that came of it.
 
-    That is: a record of `TELLING` about the same two buffers, or a stale read of one of them for the same cause.
+    That is: a record of `TELLING` about the same two buffers, a stale read of one of them for the same cause, or another pair that the same op is run
+    in place with unsafely (of which there is one record).
     """
+    unsafe: set[tuple[int | None, int | None]] = set()
     told: set[tuple[int | None, frozenset[int | None]]] = set()
     harmed: set[tuple[int | None, int | None, tuple[str, str]]] = set()
     for v in sorted((*case.static, *case.history), key=lambda v: v.kind == "Overlap"):
@@ -39,11 +41,25 @@ def plan_findings(case: Case) -> Iterator[Finding]:
         pair, cause = frozenset((v.buffer, v.other_buffer)), (row.class_, row.fault)
         if v.kind == "Overlap" and ((v.run, pair) in told or any((v.run, buffer, cause) in harmed for buffer in pair)):
             continue
+        if v.kind == "UnsafeInPlace":
+            unsafe.add((v.run, v.op))
+        if v.kind == "Overlap" and (v.run, v.op) in unsafe and _in_place(case, v):
+            continue
         if v.kind in TELLING:
             told.add((v.run, pair))
         if v.kind == "StaleRead":
             harmed.add((v.run, v.buffer, cause))
         yield _finding(case, v, row)
+
+
+def _in_place(case: Case, v: Violation) -> bool:
+    """Whether the two buffers are an operand's and a result's of the op at which they meet."""
+    op = case.op(v.run, v.op)
+    if op is None:
+        return False
+    buffer = case.program(v).values.buffer
+    read, written = ({int(buffer[value]) for value in values} for values in (op.operands, op.results))
+    return any(one in read and other in written for one, other in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)))
 
 
 def belief_findings(case: Case) -> Iterator[Finding]:

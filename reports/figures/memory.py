@@ -51,6 +51,9 @@ LINE: Final = 145
 NAMED_BUFFERS: Final = 40
 """Up to this many rectangles carry their buffer's name, where it fits."""
 
+PLACES: Final = (0.5, 0.25, 0.75, 0.1, 0.9)
+"""Where along a rectangle its name goes: the first place where no other stands."""
+
 
 @styled
 def memory_map(
@@ -172,10 +175,11 @@ def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
 
 
 def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
-    """Write the names into the rectangles of a small map that are large enough for them."""
+    """Write the names into the rectangles of a small map that are large enough for them; where rectangles overlap, beside each other."""
     assert shown.plan is not None
     if len(buffers) > NAMED_BUFFERS:
         return
+    written: list[tuple[float, float, float]] = []
     height = float((shown.plan.offset[buffers] + (shown.nbytes[buffers] - 1)).max()) + 1.0 or 1.0
     for buffer in buffers.tolist():
         name = shown.program.buffers.names[buffer]
@@ -183,11 +187,25 @@ def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Fam
         if shown.nbytes[buffer] / height < 0.04 or wide < 4 or not name:
             continue
         luminance = float(np.dot(mpl.colors.to_rgb(colours.colours[buffer]), (0.299, 0.587, 0.114)))
+        label, y = short(name, int(wide)), float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2)
+        half = (len(label) + 1) / 118 * max(shown.steps, 1) / 2
+        places = [shown.start[buffer] + part * (stop[buffer] - shown.start[buffer]) for part in PLACES]
+        free = (x for x in places if all(abs(x - a) >= half + b or abs(y - c) >= 0.035 * height for a, b, c in written))
+        x = next(free, None)
+        if x is None:
+            continue
+        written.append((float(x), half, y))
         axes.text(
-            (shown.start[buffer] + stop[buffer]) / 2, float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2),
-            short(name, int(wide)), ha="center", va="center", fontsize=9, clip_on=True, zorder=6,
+            x,
+            y,
+            label,
+            ha="center",
+            va="center",
+            fontsize=9,
+            clip_on=True,
+            zorder=6,
             color=INK if faded or luminance > 0.5 else "white",
-        )  # fmt: skip
+        )
 
 
 def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int, window: Window) -> None:
