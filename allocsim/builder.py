@@ -13,6 +13,7 @@ Rows are checked together in `build` (`allocsim.wellformed`), with places that n
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import prod
 from typing import Any
@@ -25,11 +26,13 @@ from allocsim.model import (
     DEFAULT_ARENAS,
     DTYPE_CODES,
     DTYPES,
+    HOST_READ,
     OWN,
     UNPLACED,
     VIEW,
     Arena,
     Buffers,
+    Int32s,
     Meta,
     Ops,
     Plan,
@@ -225,6 +228,33 @@ def plan_of(program: Program, slots: Mapping[int, int] | Sequence[int | str | No
         nbytes=np.where(np.array(arena) >= 0, program.buffers.nbytes, 0).astype(np.int64),
         **keywords,
     )
+
+
+def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
+    """Return the program with one more op: the host reads `values`, after everything else on every stream. O(columns)."""
+    ops, count = program.ops, len(program.ops)
+    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
+    last_of_stream = np.full(len(program.streams), -1, dtype=np.int64)
+    np.maximum.at(last_of_stream, ops.stream, np.arange(count))
+    here = int(ops.stream[-1]) if count else 0
+    waits = np.sort(np.delete(last_of_stream, here))
+    waits = waits[waits >= 0]
+    read = np.asarray(values, dtype=np.int32)
+    grown = replace(
+        ops,
+        names=(*ops.names, HOST_READ),
+        kinds=kinds,
+        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
+        operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
+        operands=np.append(ops.operands, read).astype(np.int32),
+        result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
+        in_place_starts=np.append(ops.in_place_starts, ops.in_place_starts[-1]),
+        in_place_known=np.append(ops.in_place_known, True),
+        stream=np.append(ops.stream, here).astype(np.int32),
+        after_starts=np.append(ops.after_starts, ops.after_starts[-1] + len(waits)),
+        after=np.append(ops.after, waits).astype(np.int32),
+    )
+    return replace(program, ops=grown)
 
 
 def _whole(place: str, number: Any) -> int:

@@ -1,10 +1,10 @@
 """Gradient checkpointing at full size: a SmolLM2-135M-shaped step with rank-8 LoRA, kept whole and with the outputs of layers alone.
 
-    python benchmarks/checkpoint.py [--seq 256] [--pairs 5] [--loss-apart] [--out FILE]
+    python benchmarks/checkpoint.py [--seq 256] [--pairs 5] [--one-hot] [--out FILE]
 
 Both programs are planned by the same allocator and run in turns, one step each, in one process at one thread. The figures are the arenas (all
-temporaries and inputs, one-hot labels among them; parameters lie outside), and the median over pairs of the ratio of CPU times. Both let the
-gradient of the loss take the place of the logits, unless `--loss-apart`. First both take one step from the same weights: if a bit of the loss or of an updated weight differs, the benchmark stops, since it would compare different computations.
+temporaries and inputs; parameters lie outside), and the median over pairs of the ratio of CPU times. Labels are class numbers; with `--one-hot` they are rows of as many
+numbers as there are classes, which lie in the arena too. First both take one step from the same weights: if a bit of the loss or of an updated weight differs, the benchmark stops, since it would compare different computations.
 """
 
 import argparse
@@ -36,28 +36,26 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--allocators", nargs="+", default=["ggml", "greedy_by_size"])
-    parser.add_argument(
-        "--loss-apart", action="store_true", help="the gradient of the logits beside the logits, as ggml's list has it"
-    )
+    parser.add_argument("--one-hot", action="store_true", help="labels as ggml has them")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     config = replace(SMOLLM2_135M, seq=options.seq, layers=options.layers)
-    kernels = {} if options.loss_apart else {"cross_entropy_loss_back": "in_place"}
+    classes = not options.one_hot
     whole, kept = (
-        _Step(config, checkpoints=checkpoints, allocators=options.allocators, kernels=kernels) for checkpoints in (False, True)
+        _Step(config, checkpoints=checkpoints, allocators=options.allocators, classes=classes) for checkpoints in (False, True)
     )
     for name in options.allocators:
         a, b = whole.nbytes[name], kept.nbytes[name]
         print(f"{name:16} arena {a / MIB:8.1f} MiB whole {b / MIB:8.1f} MiB checkpointed   ratio {b / a:.3f}", flush=True)
     found: dict[str, Any] = {
-        "kernels": kernels,
+        "labels": "class numbers" if classes else "one-hot",
         "config": {"layers": options.layers, "seq": options.seq, "rank": config.rank},
         "ops": {"whole": whole.ops, "checkpointed": kept.ops},
         "arena_nbytes": {name: {"whole": whole.nbytes[name], "checkpointed": kept.nbytes[name]} for name in options.allocators},
         "arena_ratio": {name: kept.nbytes[name] / whole.nbytes[name] for name in options.allocators},
     }
     if options.pairs:
-        parameters, inputs = init_parameters(config, seed=1), batch(config, seed=1)
+        parameters, inputs = init_parameters(config, seed=1), batch(config, seed=1, classes=classes)
         with whole.runtime(parameters) as one, kept.runtime(parameters) as two:
             first, second = one.run(inputs), two.run(inputs)
             if any(not np.array_equal(first[name], second[name]) for name in first):
@@ -75,9 +73,9 @@ def main() -> int:
 
 
 class _Step:
-    def __init__(self, config: Any, *, checkpoints: bool, allocators: list[str], kernels: dict[str, str]) -> None:
-        training = training_graph(config, checkpoints=checkpoints)
-        self.lowered = lower(training.graph, [training.loss, *training.updates.values()], kernels=kernels)
+    def __init__(self, config: Any, *, checkpoints: bool, allocators: list[str], classes: bool) -> None:
+        training = training_graph(config, checkpoints=checkpoints, classes=classes)
+        self.lowered = lower(training.graph, [training.loss, *training.updates.values()])
         self.plans = {name: find(name).plan(self.lowered.program) for name in allocators}
         self.nbytes = {name: arena_nbytes(plan) for name, plan in self.plans.items()}
         self.ops = sum(kernel is not None for kernel in self.lowered.kernels)

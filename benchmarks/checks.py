@@ -223,7 +223,7 @@ def replay(options: Any) -> Iterator[Row]:
         document = combed(size)
         return {"seconds": timed(lambda: nothing_found(check_dataflow, document), options.repeat)}
 
-    yield from growing("byte runs", scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+    yield from growing("byte runs", scaled(options, 250_000, 500_000, 1_000_000, 2_000_000), measure)
 
 
 def ops(options: Any) -> Iterator[Row]:

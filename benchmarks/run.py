@@ -27,6 +27,7 @@ BENCHMARKS = {
     "replay": "what a plan of 30 layers allows: every case judged, those that tell more executed",
     "sound": "a hundred thousand sound programs, and what is said against them",
     "waste": "what lifetimes that are too long cost in bytes",
+    "attention": "attention as one op against its parts",
     "order": "happens-before on many ops and streams",
     "planted": "known bugs planted into the shelf, found and made small by the fuzzer",
     "fuzzing": "programs a second through the fuzzer, by source",

@@ -1,17 +1,8 @@
-"""One side of the step benchmark: the engine's training step, timed on request over a pipe.
+"""One side of the step benchmark: the engine's training step, timed on request over a pipe (`step_serving`), and its time by kind of op."""
 
-Started by `benchmarks/step.py`: `python step_engine.py CONFIG.json`; prints one JSON line when ready (losses of the first steps, peak memory,
-time by kind of op), then one for each line it is sent: {"cpu": seconds, "wall": seconds, "loss": x}. CPU time is the process's, all
-threads together.
-"""
-
-import json
 import os
-import resource
-import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from engine import processor
@@ -19,6 +10,7 @@ from engine import processor
 processor.prefer(os.environ)  # before numpy loads its BLAS
 
 import numpy as np  # noqa: E402
+import step_serving  # noqa: E402 - beside this file
 from threadpoolctl import threadpool_info  # noqa: E402
 
 from allocsim.allocators import find  # noqa: E402
@@ -29,32 +21,26 @@ from engine.runtime import Runtime  # noqa: E402
 
 def main() -> None:
     """Serve steps until standard input ends."""
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    job = step_serving.job()
     config = LlamaConfig(**{**job["config"], "targets": ("q", "v")})
-    training = training_graph(config)
+    training = training_graph(config, classes=True)  # as the peers have them
     lowered = lower(training.graph, reads=(training.loss,))
     plan = find(job["allocator"]).plan(lowered.program)
     parameters = init_parameters(config, seed=job["seed"], learning_rate=job["learning_rate"])
-    inputs = batch(config, seed=job["seed"])
+    inputs = batch(config, seed=job["seed"], classes=True)
     if job.get("weights"):
-        np.savez(job["weights"], **parameters, tokens=inputs["tokens"], labels=inputs["labels"].argmax(-1))
+        np.savez(job["weights"], **parameters, tokens=inputs["tokens"], labels=inputs["labels"])
     with Runtime(lowered, plan, parameters=parameters, threads=job["threads"], executor=job["executor"]) as runtime:
-        losses = [float(runtime.run(inputs)["loss"][0]) for _ in range(job["warmup"])]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        say(
-            {
-                "losses": losses,
-                "peak_kib": peak,
+
+        def about() -> dict[str, Any]:
+            return {
                 "kinds": by_kind(runtime, inputs, job["profiled"]),
                 "versions": {"numpy": np.__version__},
                 "blas": [library.get("architecture") for library in threadpool_info() if library["user_api"] == "blas"],
                 "arena_mib": plan.peak_bytes / 2**20,
             }
-        )
-        for _ in sys.stdin:
-            cpu, wall = time.process_time(), time.perf_counter()
-            loss = runtime.run(inputs)["loss"]
-            say({"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "loss": float(loss[0])})
+
+        step_serving.serve(job["warmup"], lambda: float(runtime.run(inputs)["loss"][0]), about)
 
 
 def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, dict[str, float]]:
@@ -77,11 +63,6 @@ def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, d
         for name in counts
         if not name.startswith("host.") and name != "view"
     }
-
-
-def say(message: dict[str, Any]) -> None:
-    """Print one line of JSON at once."""
-    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,16 @@
 """A third side of the step benchmark: the same model and the same step in JAX, one jit of loss, gradients and update.
 
-Needs jax and numpy, nothing of this project. Same protocol, weights and order of pairs as `step_torch.py`. One thread is asked of XLA by flags,
+Needs jax and numpy, nothing of this project. One thread is asked of XLA by flags,
 which it reads when it is loaded; the CPU time is that of the process either way.
 """
 
-import json
 import math
 import os
-import resource
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
-JOB = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+import step_serving
+
+JOB = step_serving.job()
 if JOB["threads"] == 1:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -73,7 +70,6 @@ def weights_of(job: dict[str, Any]) -> Weights:
     """Return the weights as numpy arrays: given ones, rows of q and k in this code's order of pairs, or random ones."""
     c = job["config"]
     size = c["hidden"] // c["heads"]
-    pairs = [*range(0, size, 2), *range(1, size, 2)]
     generator = np.random.default_rng(job["seed"])
     given = np.load(job["weights"]) if job.get("weights") else None
     found: Weights = {}
@@ -84,9 +80,7 @@ def weights_of(job: dict[str, Any]) -> Weights:
             data = np.ones(shape, np.float32)
         else:
             data = generator.standard_normal(shape, np.float32) / np.float32(math.sqrt(shape[-1]))
-        if given is not None and (("attn_q" in name and "lora_a" not in name) or "attn_k" in name):
-            data = data.reshape(-1, size, data.shape[-1])[:, pairs].reshape(data.shape)
-        found[name] = data
+        found[name] = data if given is None else step_serving.halves(name, data, size)
     return found
 
 
@@ -117,14 +111,7 @@ def main() -> None:
         adapters, loss = update(adapters, frozen, tables, batch)
         return float(loss)
 
-    losses = [step() for _ in range(JOB["warmup"])]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"losses": losses, "peak_kib": peak, "versions": {"jax": jax.__version__}}), flush=True)
-    for _ in sys.stdin:
-        cpu, wall = time.process_time(), time.perf_counter()
-        loss = step()
-        message = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "loss": loss}
-        print(json.dumps(message), flush=True)
+    step_serving.serve(JOB["warmup"], step, lambda: {"versions": {"jax": jax.__version__}})
 
 
 if __name__ == "__main__":

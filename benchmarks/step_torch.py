@@ -1,19 +1,14 @@
 """The other side of the step benchmark: the same model and the same step in PyTorch, written as one writes it.
 
 RMSNorm, rotary positions, grouped-query attention, SwiGLU, frozen weights, rank-r LoRA on q and v, cross entropy, SGD on the adapters. Needs
-torch and numpy, nothing of this project. Same protocol as `step_engine.py`. With `weights` (an .npz) it starts from those, so that losses
-can be compared; the engine pairs elements (2i, 2i + 1) of a head and this code (i, i + half), so rows of q and k are reordered.
+torch and numpy, nothing of this project. With `weights` (an .npz) it starts from those, so that losses can be compared.
 """
 
-import json
 import math
-import resource
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import step_serving
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -108,22 +103,18 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def load(model: Model, arrays: Any, c: dict[str, Any]) -> None:
     """Copy the engine's parameters into the model, rows of q and k in this code's order of pairs."""
     size = c["hidden"] // c["heads"]
-    pairs = [*range(0, size, 2), *range(1, size, 2)]
     names = {"base.weight": "weight", "a": "lora_a", "b": "lora_b"}
     for name, parameter in model.named_parameters():
         theirs = name.replace("layers.", "layer.").replace("norm.weight", "norm")
         for ours, key in names.items():
             if theirs.endswith((f"attn_q.{ours}", f"attn_v.{ours}")):
                 theirs = theirs.removesuffix(ours) + key
-        data = np.array(arrays[theirs])
-        if ("attn_q" in theirs and "lora_a" not in theirs) or "attn_k" in theirs:
-            data = data.reshape(-1, size, data.shape[-1])[:, pairs].reshape(data.shape)
-        parameter.data.copy_(torch.from_numpy(data))
+        parameter.data.copy_(torch.from_numpy(step_serving.halves(theirs, np.array(arrays[theirs]), size)))
 
 
 def main() -> None:
     """Serve steps until standard input ends."""
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    job = step_serving.job()
     torch.manual_seed(job["seed"])
     torch.set_num_threads(job["threads"])
     model = Model(job["config"])
@@ -142,14 +133,7 @@ def main() -> None:
         optimizer.step()
         return float(loss.detach())
 
-    losses = [step() for _ in range(job["warmup"])]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"losses": losses, "peak_kib": peak, "versions": {"torch": torch.__version__}}), flush=True)
-    for _ in sys.stdin:
-        cpu, wall = time.process_time(), time.perf_counter()
-        loss = step()
-        message = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "loss": loss}
-        print(json.dumps(message), flush=True)
+    step_serving.serve(job["warmup"], step, lambda: {"versions": {"torch": torch.__version__}})
 
 
 if __name__ == "__main__":

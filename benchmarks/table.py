@@ -50,11 +50,28 @@ def first_use(found: dict[str, Any]) -> Iterator[Row]:
     yield "later use: kernels loaded", found["later_kernels_s"], 1, "s"
 
 
+def checkpoint(found: dict[str, Any]) -> Iterator[Row]:
+    """Return the rows of gradient checkpointing."""
+    for planner, ratio in found["arena_ratio"].items():
+        best = min(found["arena_ratio"].values())
+        yield f"checkpointing, {found['config']['layers']} layers, T = {found['config']['seq']}: arena by {planner}, with / without", ratio, 0.35 if ratio == best else None, "x"  # fmt: skip
+    yield "the same: CPU time of a step, with / without", found["time_ratio"]["median"], 1.4, "x"
+
+
+def attention(found: dict[str, Any]) -> Iterator[Row]:
+    """Return the rows of the fused op."""
+    for length, row in found["lengths"].items():
+        yield f"attention as one op, T = {length}, time / that of its parts", row["time_ratio"], None, "x"
+        yield f"attention as one op, T = {length}, arena / that of its parts", row["arena_ratio"], None, "x"
+
+
 TABLE: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "step": steps("T = 64", {"torch": 0.78, "jax": 0.90, "torch peak": 0.75}, 8),
     "step_256": steps("T = 256", {"torch": 0.72, "torch peak": 0.65}, None),
     "scalars": scalars,
     "first_use": first_use,
+    "checkpoint": checkpoint,
+    "attention": attention,
 }
 """Result file -> its rows."""
 
@@ -63,6 +80,8 @@ KEYS: dict[str, set[str]] = {
     "step_256": {"ratio", "sides", "outside_products"},
     "scalars": {"us_per_node", "ratio"},
     "first_use": {"first_kernels_s", "later_kernels_s"},
+    "checkpoint": {"arena_ratio", "time_ratio"},
+    "attention": {"lengths"},
 }
 """Result file -> what it must hold to be read."""
 

@@ -67,6 +67,11 @@ class Tensor:
         return self if self.root is None else self.root
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Bytes from the start of its storage to element 0, and the bytes of that storage: what a view of it may reach."""
+        return self.offset, self.storage.nbytes
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return ITEMSIZES[self.dtype]
@@ -78,9 +83,9 @@ class Tensor:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie densely in row-major order."""
+        """Whether the elements lie densely in row-major order; if there are none, they do."""
         dense = contiguous_strides(self.shape, self.itemsize)
-        return same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
+        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
 
     @property
     def is_leaf(self) -> bool:
@@ -198,6 +203,15 @@ class Graph:
             if tensor.graph is not self:
                 raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
             self._visit(tensor)
+
+    def unused(self, stem: str) -> str:
+        """Return `stem`, with a number behind it where the scope has that name already: for what is made once in each of several passes."""
+        prefix = f"{self._scope[0]}." if self._scope[0] else ""
+        name, count = stem, 1
+        while prefix + name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        return name
 
     def find(self, name: str) -> Tensor:
         """Return the tensor of that name. O(tensors)."""

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from allocsim.builder import read_at_end
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.evidence import Evidence
@@ -195,25 +196,10 @@ def _read_at_end(document: Document, op: int) -> Document:
     if upto is None:
         raise EngineError(f"op {op} is no op of {program!r}")
     (shorter,) = upto.programs
-    ops = shorter.ops
-    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
     # values keep their order, so the results of the last op are found by it
-    read = np.array(shorter.ops[len(ops) - 1].results, dtype=np.int32)
+    read = shorter.ops[len(shorter.ops) - 1].results
     assert len(read) == len(results)
-    grown = replace(
-        ops,
-        names=(*ops.names, HOST_READ),
-        kinds=kinds,
-        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
-        operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
-        operands=np.append(ops.operands, read).astype(np.int32),
-        result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
-        in_place_starts=np.append(ops.in_place_starts, ops.in_place_starts[-1]),
-        in_place_known=np.append(ops.in_place_known, True),
-        stream=np.append(ops.stream, ops.stream[-1]).astype(np.int32),
-        after_starts=np.append(ops.after_starts, ops.after_starts[-1]),
-    )
-    return rebuilt(upto, programs=[replace(shorter, ops=grown)])
+    return rebuilt(upto, programs=[read_at_end(shorter, read)])
 
 
 def _computing(document: Document) -> Sequence[int]:

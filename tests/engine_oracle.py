@@ -192,6 +192,11 @@ def cross_entropy(logits, labels):
     return np.reshape(-np.sum(labels * log_soft_max(logits)) / len(logits), (1,))
 
 
+def hot(classes, logits):
+    """One row for each class number, 1 in its place; a class out of range is not looked at here."""
+    return (classes[:, None] == plain.arange(logits.shape[-1])) * 1.0
+
+
 def transpose_of(forward, shape_of):
     """Return the adjoint of a linear function: the vector-Jacobian product HIPS autograd finds at zero, linear in `dy` itself."""
 
@@ -283,6 +288,8 @@ MEANING = {
     "dropout": dropout,
     "all_finite": lambda x: plain.array([plain.isfinite(x).all() * 1.0]),
     "unscale": lambda g, scale: plain.where(plain.isfinite(g / scale), g / scale, 0.0),
+    "cross_entropy_classes": lambda logits, classes: cross_entropy(logits, hot(classes, logits)),
+    "cross_entropy_classes_back": lambda g, logits, classes: (soft_max(logits) - hot(classes, logits)) * g / len(logits),
     "mean_squared_error": lambda prediction, target: np.reshape(np.mean((prediction - target) ** 2), (1,)),
     "add_out_prod": lambda acc, a, b: acc + np.swapaxes(b, -1, -2) @ a,
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,

@@ -30,7 +30,7 @@ from allocsim.layout import Int64s
 from allocsim.model import Bools
 
 COMPILE_FROM: Final = 200_000
-"""Accesses, and pieces of buffers to read, from which the screen pays."""
+"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays."""
 
 ROOM: Final = 1 << 22
 """Reads the screen notes; where there are more, all are looked at."""
@@ -47,11 +47,7 @@ def pays(runs: Runs) -> bool:
         whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
         buffers = int(script.buffer.max(initial=0)) + 1
         pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
-        work += count * (
-            len(script)
-            + len(script.extents.holes.low)
-            + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
-        )
+        work += count * (len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers)))
     return work >= COMPILE_FROM
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from allocsim.cli.output import in_bytes, print_json, print_line
@@ -42,11 +43,7 @@ def train(
     from engine.training import fit  # noqa: PLC0415 - only this command trains
 
     said = configs.read(config)
-    settings = configs.settings(said)
-    if planner is not None:
-        from dataclasses import replace  # noqa: PLC0415 - rarely needed
-
-        settings = replace(settings, planner=planner)
+    settings = said.training if planner is None else msgspec.structs.replace(said.training, planner=planner)
     folder = _folder(out or Path("out") / config.stem, resume=resume)
     model, dataset = said.model.made(config.parent), said.data.made(config.parent)
     quiet = as_json
@@ -64,7 +61,7 @@ def train(
             on_batch=on_batch,
             on_epoch=told,
             save=folder / CHECKPOINT,
-            save_every=said.training.save_every,
+            save_every=settings.save_every,
             resume=resume,
             stop_after=steps,
         )

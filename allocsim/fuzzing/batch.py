@@ -67,7 +67,7 @@ class Batch:
         return _trusted(
             Program,
             name=f"{whole.name}[{index}]",
-            arenas=whole.arenas[: self.arenas],
+            arenas=whole.arenas[index * self.arenas : (index + 1) * self.arenas],
             streams=whole.streams,
             meta={},
             buffers=_trusted(
@@ -115,7 +115,7 @@ class Batch:
         return sorted({self._home(violation) for violation in report.violations})
 
     def _home(self, violation: Any) -> int:
-        for row, starts in ((violation.op, self.op_starts), (violation.buffer, self.buffer_starts)):
+        for row, starts in ((violation.buffer, self.buffer_starts), (violation.op, self.op_starts)):
             if row is not None:
                 return int(np.searchsorted(starts, row, side="right")) - 1
         raise ModelError("", f"a violation names neither op nor buffer: {violation.message}")
@@ -129,9 +129,10 @@ def alone(program: Program) -> Batch:
 
 
 def join(programs: Sequence[Program]) -> Batch:
-    """Return the batch of programs that have equal arenas and streams; raise ModelError where they have not or there is none.
+    """Return the batch of programs that have as many arenas and equal streams; raise ModelError where they have not or there is none.
 
-    Persistent buffers get the number of their program before their name, so that no two are one. `meta` is left out.
+    Persistent buffers get the number of their program before their name, so that no two are one. Of `meta` only that of ops is there, where an
+    engine finds the parameters of kernels.
     """
     if not programs:
         raise ModelError("programs", "there is none to join")
@@ -139,8 +140,10 @@ def join(programs: Sequence[Program]) -> Batch:
     if len(programs) == 1:
         return alone(first)
     for index, program in enumerate(programs):
-        if program.arenas != first.arenas or program.streams != first.streams:
-            raise ModelError(f"programs[{index}]", "has other arenas or streams than the first; they cannot be joined")
+        if len(program.arenas) != len(first.arenas) or program.streams != first.streams:
+            raise ModelError(
+                f"programs[{index}]", "has more or fewer arenas or other streams than the first; they cannot be joined"
+            )
     op, buffer, value = (starts(len(getattr(p, table)) for p in programs) for table in ("ops", "buffers", "values"))
     kinds: dict[str, int] = {}
     for program in programs:
@@ -150,7 +153,7 @@ def join(programs: Sequence[Program]) -> Batch:
     arenas = len(first.arenas)
     joined = Program(
         name=SEVERAL,
-        arenas=first.arenas * len(programs),
+        arenas=tuple(chain.from_iterable(p.arenas for p in programs)),
         streams=first.streams,
         buffers=Buffers(
             names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
@@ -183,6 +186,7 @@ def join(programs: Sequence[Program]) -> Batch:
             result_starts=_joined_starts([p.ops.result_starts for p in programs]),
             in_place_starts=_joined_starts([p.ops.in_place_starts for p in programs]),
             after_starts=_joined_starts([p.ops.after_starts for p in programs]),
+            meta={int(op[k]) + step: meta for k, p in enumerate(programs) for step, meta in p.ops.meta.items()},
         ),
     )
     return Batch(program=joined, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=arenas)

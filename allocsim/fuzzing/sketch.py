@@ -1,7 +1,10 @@
 """Programs from recipes: what the strategies draw is small numbers, what comes out is always a program.
 
-A program is a list of *recipes*, (action, i, j, k) with small numbers, carried out one after the other by a `Sketch`; numbers
-choose by remainder, so every list of recipes is a program: nothing is filtered, and a failing list shrinks by dropping recipes.
+A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after the other by a `Sketch`. Values are kept by
+register: `into` is the register of what a recipe makes (a second value goes into the next one), and i and j are the registers it reads, or the
+next ones that hold something that can be read. So every list of recipes is a program: nothing is filtered. And what a recipe reads stays the same when
+others are taken out, but for those that made it: a failing list shrinks by dropping recipes.
+
 A sketch knows who wrote each byte, and as long as no recipe of `DEFECTS` is carried out the program has no defect of its own:
 what it reads is initialised and current, and what it writes within one buffer obeys the in-place rule. Buffers are at most a
 few dozen bytes.
@@ -17,7 +20,9 @@ from allocsim.builder import ProgramBuilder
 from allocsim.layout import contiguous_strides
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Program, Role
 
-Recipe = tuple[str, int, int, int]
+Recipe = tuple[str, int, int, int, int]
+
+REGISTERS = 8
 
 DTYPES = (("f32", 4), ("u8", 1), ("f16", 2))
 SHAPES: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (), (1,), (4,), (1, 2), (2, 3), (0,), (3,), (2, 0))
@@ -61,6 +66,7 @@ class Sketch:
     arenas: int = 1
     streams: int = 1
     rows: list[Row] = field(default_factory=list)
+    registers: dict[int, Row] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     writer: dict[tuple[int, int], int] = field(default_factory=dict)
     """(buffer, byte) -> value that wrote it last, -1 for content."""
@@ -129,24 +135,26 @@ class Sketch:
         if kind != VIEW:
             self.writer.update({(row.buffer, byte): row.index for row in results for byte in row.places})
 
-    def current(self) -> list[Row]:
-        """Return the values that can be read without a defect, newest first."""
-        return [
-            row
-            for row in reversed(self.rows)
-            if all(
-                (row.buffer, byte) in self.writer and (not row.made or self.writer[row.buffer, byte] == row.index)
-                for byte in row.places
-            )
-        ]
+    def readable(self, row: Row) -> bool:
+        """Return whether a value can be read without a defect: its bytes are written, and by no other op since its own."""
+        found = [self.writer.get((row.buffer, byte)) for byte in row.places]
+        return all(writer == row.index for writer in found) if row.made else None not in found
 
     def pick(self, *choices: int) -> list[Row]:
-        """Return current values, 0 being the newest; makes an input where there is none."""
-        readable = self.current()
-        if not readable:
+        """Return a readable value for each register, the next one's where it holds none; makes an input where no register does."""
+        kept = {place: row for place, row in self.registers.items() if self.readable(row)}
+        if not kept:
             upload(self, 0, 0, 0)
-            readable = self.current()
-        return [readable[choice % len(readable)] for choice in choices]
+            kept[0] = self.registers[0] = self.rows[-1]
+        return [kept[min(kept, key=lambda place: (place - choice) % REGISTERS)] for choice in choices]
+
+    def carry_out(self, recipe: Recipe) -> None:
+        """Carry out a recipe and keep what it makes, the newest value in its own register, those before in the next ones."""
+        action, i, j, k, into = recipe
+        before = len(self.rows)
+        (ACTIONS.get(action) or DEFECTS[action])(self, i, j, k)
+        for place, row in enumerate(reversed(self.rows[before:]), into):
+            self.registers[place % REGISTERS] = row
 
 
 def clear_of(results: Sequence[Row], operands: Iterable[Row]) -> list[Row]:
@@ -402,17 +410,24 @@ DEFECTS: Mapping[str, Action] = {
 
 
 def assemble(
-    recipes: Sequence[Recipe], *, name: str = "p", arenas: Sequence[Arena] = (), streams: int = 1, pad: int = 0
+    recipes: Sequence[Recipe],
+    *,
+    name: str = "p",
+    arenas: Sequence[Arena] = (),
+    streams: int = 1,
+    pad: int = 0,
+    after: Callable[[Sketch], object] = lambda _: None,
 ) -> Program:
-    """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end."""
+    """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end. `after` is shown the sketch after each recipe."""
     spaces = tuple(arenas) or (Arena(name="cpu"),)
     sketch = Sketch(
         builder=ProgramBuilder(name, arenas=spaces, streams=[f"stream{n}" for n in range(streams)]),
         arenas=len(spaces),
         streams=streams,
     )
-    for action, i, j, k in recipes:
-        (ACTIONS.get(action) or DEFECTS[action])(sketch, i, j, k)
+    for recipe in recipes:
+        sketch.carry_out(recipe)
+        after(sketch)
     for _ in range(pad):
         sketch.buffer(4)
     return sketch.builder.build()

@@ -167,6 +167,12 @@ CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
     "swiglu": _rows(2),
     "cross_entropy_loss": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
     "cross_entropy_loss_back": _each(lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]),
+    "cross_entropy_classes": _each(
+        lambda r, n: [_call((r, n), (r,), to=(1,), indices=(1,)), _call((1, 1), (1,), to=(1,), indices=(1,))]
+    ),
+    "cross_entropy_classes_back": _each(
+        lambda r, n: [_call((1,), (r, n), (r,), to=(r, n), indices=(2,)), _call((1,), (1, 1), (1,), to=(1, 1), indices=(2,))]
+    ),
     "opt_step_sgd": _each(lambda r, n: [_call((r, n), (r, n), (2,), to=(r, n)), _call((2,), (2,), (2,), to=(2,))]),
     **{
         kind: _each(lambda r, n: [_call((r, n), (r, n), (1,), to=(r, n)), _call((1,), (1,), (1,), to=(1,))])

@@ -1,7 +1,7 @@
 """The derivative of a recorded history as a program: what `engine.autodiff.backward` adds to a graph, stamped from templates.
 
-A *template* is what the rule of an op adds for one of its arguments: found by calling the rule on a graph that holds this op alone, so there is
-one set of rules. Histories repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
+A *template* is what the rules of an op add for those of its arguments that need a gradient: found by calling the rules on a graph that holds this op
+alone, so there is one set of rules. Histories repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
 
 The walk is that of `engine.autodiff`: nodes from last to first, arguments from left to right; the first contribution to a gradient *is* the gradient,
 further ones are `add(gradient, contribution)`. A test compares the two op by op.
@@ -24,11 +24,12 @@ from allocsim.errors import EngineError
 from allocsim.layout import Int64s, contiguous_strides
 from allocsim.model import DTYPE_CODES, HOST_READ, VIEW, Buffers, Ops, Program, Role, Values
 from engine.front.record import Laid, Node, Recipe
-from engine.graph import Graph, Tensor
+from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.kernels import KERNELS
 from engine.kernels.binding import Kernel
 from engine.lower import ARENA
 from engine.ops.pullback import contribution
+from engine.ops.rule import FLOATS, STORED
 
 Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 """dtype, shape and strides (bytes) of a value."""
@@ -64,11 +65,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class Part:
     """What is added for one argument, and which of it (or of what there was) is the contribution."""
 
+    argument: int
     steps: tuple[Step, ...]
     contribution: int
+
+
+Template = tuple[Part, ...]
+"""What is added for an op, argument by argument; positions in it count the ops of all parts."""
 
 
 @dataclass(slots=True)
@@ -113,8 +119,7 @@ class _Walk:
         self.views: dict[int, tuple[int, int]] = {}
         """View -> (value it lies in, which is none; offset in that)."""
         self.readers: dict[int, str] = {}
-        end = order[-1].laid
-        self.seed: Laying = (end.name, end.shape, contiguous_strides(end.shape, end.dtype.itemsize))
+        self.seed = _dense(order[-1].laid.name, order[-1].laid.shape)
 
     def extension(self) -> Extension:
         """Walk the history backward."""
@@ -128,16 +133,14 @@ class _Walk:
             if recipe is None or upstream is None:
                 continue
             laying = self.layings[upstream - base] if upstream >= base else self.seed
-            for argument, source in enumerate(node.sources):
-                if not (source.needs_grad and recipe.flows[argument]):
-                    continue
-                template = recipe.derivatives.get((argument, laying))
-                if template is None:
-                    template = recipe.derivatives[argument, laying] = _template(recipe, argument, laying)
-                found = self.stamp(template, upstream, position, [index[s] for s in node.sources], recipe.kind)
-                at = index[source]
+            flows = recipe.flows
+            needed = tuple([k for k, source in enumerate(node.sources) if source.needs_grad and flows[k]])
+            sources, made = [index[s] for s in node.sources], list[int]()
+            for part in template(recipe, needed, laying):
+                found = self.stamp(part, made, upstream, position, sources, recipe.kind)
+                at = sources[part.argument]
                 before = gradient[at]
-                gradient[at] = found if before is None else self.add(before, found, source.laid)
+                gradient[at] = found if before is None else self.add(before, found, order[at].laid)
         wanted = [
             (p, g)
             for p, (node, g) in enumerate(zip(order, gradient, strict=True))
@@ -145,37 +148,42 @@ class _Walk:
         ]
         return self.program(wanted)
 
-    def stamp(self, template: Template, upstream: int, node: int, sources: list[int], kind: str) -> int:
-        """Append the ops of a template; return the value of its contribution."""
-        first = self.base + len(self.ops)
+    def stamp(self, part: Part, made: list[int], upstream: int, node: int, sources: list[int], kind: str) -> int:  # noqa: PLR0917
+        """Append the ops of a part, and their values to `made`, which has those of the parts before; return its contribution."""
 
         def resolved(reference: int) -> int:
             if reference >= 0:
-                return first + reference
+                return made[reference]
             if reference == GRAD:
                 return upstream
             value = node if reference == NODE else sources[SOURCE - reference]
             self.readers.setdefault(value, kind)
             return value
 
-        for step in template.steps:
+        for step in part.steps:
             if step.seen is not None:
                 lies_in = resolved(step.seen)
                 root, offset = self.views.get(lies_in, (lies_in, 0))
                 self.views[self.base + len(self.ops)] = root, offset + step.offset
-            self.ops.append(step.action)
-            self.operands += [resolved(reference) for reference in step.operands]
-            self.counts.append(len(step.operands))
-            self.layings.append(step.laying)
-        return resolved(template.contribution)
+            operands = [resolved(reference) for reference in step.operands]
+            made.append(self.append(step.action, operands, step.laying))
+        return resolved(part.contribution)
+
+    def append(self, action: Action, operands: Sequence[int], laying: Laying) -> int:
+        """Append an op; return its value."""
+        self.ops.append(action)
+        self.operands += operands
+        self.counts.append(len(operands))
+        self.layings.append(laying)
+        return self.base + len(self.ops) - 1
 
     def add(self, before: int, found: int, laid: Laid) -> int:
-        """Append the sum of two gradients of a node."""
-        self.ops.append(_action("add", {}))
-        self.operands += (before, found)
-        self.counts.append(2)
-        self.layings.append((laid.name, laid.shape, contiguous_strides(laid.shape, laid.dtype.itemsize)))
-        return self.base + len(self.ops) - 1
+        """Append the sum of two gradients of a node, in f32 where theirs is a dtype of storage; as `engine.ops.pullback` has it."""
+        stored, wide = _dense(laid.name, laid.shape), _dense("f32", laid.shape)
+        if laid.name in FLOATS:
+            return self.append(_action("add", {}), (before, found), stored)
+        widened = [self.append(_CAST["f32"], (value,), wide) for value in (before, found)]
+        return self.append(_CAST[laid.name], (self.append(_action("add", {}), widened, wide),), stored)
 
     def program(self, wanted: list[tuple[int, int]]) -> Extension:
         """Turn what was appended into columns."""
@@ -283,6 +291,10 @@ def _pairs(actions: list[Action], action: Int64s, steps: int) -> dict[str, Any]:
     return {"in_place_starts": starts, "in_place": pairs}
 
 
+def _dense(dtype: str, shape: tuple[int, ...]) -> Laying:
+    return dtype, shape, contiguous_strides(shape, ITEMSIZES[dtype])
+
+
 def _numbered(rows: list[Any]) -> tuple[list[Any], Int64s]:
     """Return the distinct rows, and for each row the number of its like."""
     known: dict[Any, int] = {}
@@ -297,7 +309,7 @@ def _starts(counts: Any) -> Int64s:
 def _hull(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     if 0 in shape:
         return 0
-    return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + (8 if dtype == "f64" else 4)
+    return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + ITEMSIZES[dtype]
 
 
 def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) -> Action:
@@ -312,24 +324,40 @@ def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) 
     return made
 
 
-def _template(recipe: Recipe, argument: int, upstream: Laying) -> Template:
-    """Ask the rule of an op for what it adds for one argument, given how its gradient lies."""
+_CAST: Final = {dtype: _action("cast", {"dtype": dtype}) for dtype in ("f32", *STORED)}
+
+
+def template(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Template:
+    """Return what the rules of an op add for some of its arguments, given how its gradient lies; kept with the recipe."""
+    known: Template | None = recipe.derivatives.get((needed, upstream))
+    if known is None:
+        known = recipe.derivatives[needed, upstream] = _asked(recipe, needed, upstream)
+    return known
+
+
+def _asked(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Template:
+    """Ask the rules."""
     graph = Graph("derivative")
     sources = [_leaf(graph, f"{name}", (laid.name, laid.shape, laid.strides))
                for name, laid in zip(recipe.rule.arguments, recipe.sources, strict=False)]  # fmt: skip
     node = graph.op(recipe.kind, *sources, name=recipe.kind, **recipe.params)
     grad = _leaf(graph, "grad", upstream)
-    prepared = grad if recipe.rule.prepare is None else recipe.rule.prepare(node, grad)
-    found = contribution(node, recipe.rule.arguments[argument], sources[argument], prepared)
-    graph.expand(found)
     references = {grad: GRAD, node: NODE, **{source: SOURCE - k for k, source in enumerate(sources)}}
-    steps: list[Any] = []
-    for tensor in graph.nodes:
-        if tensor is node:
-            continue
-        references[tensor] = len(steps)
-        steps.append(_step(tensor, references))
-    return Template(tuple(steps), references[found])
+    prepared = grad if recipe.rule.prepare is None else recipe.rule.prepare(node, grad)
+    parts: list[Part] = []
+    made = known = 0
+    for argument in needed:
+        found = contribution(node, recipe.rule.arguments[argument], sources[argument], prepared)
+        graph.expand(found)
+        steps: list[Step] = []
+        for tensor in graph.nodes[known:]:
+            if tensor is not node:
+                references[tensor] = made
+                steps.append(_step(tensor, references))
+                made += 1
+        known = len(graph.nodes)
+        parts.append(Part(argument, tuple(steps), references[found]))
+    return tuple(parts)
 
 
 def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> Step:
@@ -340,9 +368,8 @@ def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> Step:
     laying = (tensor.dtype, tensor.shape, tensor.strides)
     if tensor.rule.view:
         seen = tensor.sources[0]
-        action = Action(str(tensor.kind), None, {}, ())
-        known = _plain.setdefault(f"view {tensor.kind}", action)
-        return Step(known, operands, laying, references[seen], tensor.offset - seen.offset)
+        action = Action(str(tensor.kind), None, tensor.params, ())
+        return Step(action, operands, laying, references[seen], tensor.offset - seen.offset)
     action = _action(str(tensor.kind), tensor.params)
     pairs = tuple(pair for pair in action.in_place if pair[0] < len(operands))
     if pairs != action.in_place:

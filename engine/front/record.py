@@ -14,23 +14,30 @@ What this module does not see: tensors people hold, gradients, plans.
 """
 
 from collections.abc import Callable, Mapping
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import count
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from allocsim.errors import EngineError
+from allocsim.layout import contiguous_strides
 from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
-from engine.ops import OPS, Layout, Rule
+from engine.kernels.moving import window
+from engine.ops import OPS, REQUIRED, Layout, Rule
+from engine.runtime import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from engine.graph import Tensor as GraphTensor
 
-DTYPES: Final[Mapping[Any, str]] = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
+
+tracking: Final[ContextVar[bool]] = ContextVar("tracking", default=True)
+"""Whether what is computed now is recorded."""
 
 
 class Laid:
@@ -48,8 +55,9 @@ class Laid:
 
     @classmethod
     def of(cls, array: Array) -> "Laid":
-        """Return the one of an array."""
-        key = (array.dtype, array.shape, array.strides)
+        """Return the one of an array; where it has no elements, numpy's strides say nothing and the engine's are taken."""
+        strides = array.strides if array.size else contiguous_strides(array.shape, array.itemsize)
+        key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
         if laid is None:
             laid = _laid[key] = cls(*key, dense=array.flags.c_contiguous)
@@ -60,7 +68,7 @@ _laid: Final[dict[Any, Laid]] = {}
 
 
 class Storage:
-    """The history of some bytes."""
+    """The history of some bytes; made when they are first shared or changed, since most never are."""
 
     __slots__ = ("changed_by", "rebased", "version")
 
@@ -119,22 +127,23 @@ _serials: Final = count()
 class Node:
     """One value, immutable as far as gradients are concerned; compared by identity."""
 
-    __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "sources", "storage", "version")
+    __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "shared", "sources", "version")
 
     def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
         array: Array,
         laid: Laid,
-        storage: Storage,
+        shared: Storage | None = None,
         recipe: Recipe | None = None,
         sources: "tuple[Node, ...]" = (),
         needs_grad: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         self.array = array
         self.laid = laid
-        self.storage = storage
-        self.version = storage.version
-        self.rebased: int | None = storage.rebased
+        self.shared = shared
+        """The history of the bytes, None while they have none."""
+        self.version = 0 if shared is None else shared.version
+        self.rebased: int | None = 0 if shared is None else shared.rebased
         """Changes that gradients flow through when it was made; None of what is detached and wants to know of none."""
         self.recipe = recipe
         self.sources = sources
@@ -146,6 +155,13 @@ class Node:
         """Order of creation: sources have lower ones."""
 
     @property
+    def storage(self) -> Storage:
+        """The history of the bytes."""
+        if self.shared is None:
+            self.shared = Storage()
+        return self.shared
+
+    @property
     def kind(self) -> str | None:
         """The op that made it; None for a leaf."""
         return self.recipe.kind if self.recipe is not None else None
@@ -153,9 +169,14 @@ class Node:
     @property
     def stale(self) -> bool:
         """Whether the bytes hold another version by now."""
-        return self.version != self.storage.version
+        return self.shared is not None and self.version != self.shared.version
 
-    # what a shape rule asks of a source
+    # what a shape rule and `engine.compose` ask of a tensor
+    @property
+    def graph(self) -> "type[Eager]":
+        """Where ops are added: computing one now is all that adding is."""
+        return Eager
+
     @property
     def dtype(self) -> str:
         """The engine's name of it."""
@@ -176,6 +197,18 @@ class Node:
         """Whether the elements lie densely in row-major order."""
         return self.laid.dense
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.laid.dtype.itemsize
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What a view of it may reach: its own elements, where these lie densely."""
+        if not self.contiguous:
+            raise EngineError(f"{self} is not contiguous; take cont of it first")
+        return 0, self.array.nbytes
+
     def __repr__(self) -> str:
         return f"{self.name or self.kind or 'constant'} {self.dtype}[{', '.join(map(str, self.shape))}]"
 
@@ -184,6 +217,9 @@ _VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]]
     "reshape": lambda x, layout, _: x.reshape(layout.shape, copy=False),
     "permute": lambda x, _, params: x.transpose(params["axes"]),
     "transpose": lambda x, *_: x.swapaxes(-1, -2),
+    "slice": lambda x, _, params: window(x, params["starts"], params["lengths"]),
+    "straight_through": lambda x, *_: x.view(),
+    "view": lambda x, layout, params: as_strided(x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides),
 }
 """View op -> the same view by numpy."""
 
@@ -221,18 +257,18 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
     if params:
-        zeros = [repr(value) for value in params.values() if value == 0]  # -0.0 equals 0.0
+        zeros = [repr(value) for value in params.values()] if 0 in params.values() else ()  # -0.0 equals 0.0
         key: Any = (kind, *[source.laid for source in sources], *params.items(), *zeros)
     else:
         key = (kind, *[source.laid for source in sources])
     known = _recipes.get(key)
     recipe, layout = known if known is not None else _learn(key, kind, sources, dict(params or {}))
-    laid = recipe.result
+    laid, shared = recipe.result, None
     if laid is None:
-        array, storage = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
+        array, shared = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
         laid = Laid.of(array)
     else:
-        array, storage = np.empty(laid.shape, laid.dtype), Storage()
+        array = np.empty(laid.shape, laid.dtype)
         function = recipe.function
         if function is not None:
             _quiet.run(function, *[source.array for source in sources], *recipe.constants, array)
@@ -243,8 +279,8 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     if track:
         for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
-                return Node(array, laid, storage, recipe, sources, True)
-    node = Node(array, laid, storage)
+                return Node(array, laid, shared, recipe, sources, True)
+    node = Node(array, laid, shared)
     if recipe.result is None and sources[0].rebased is None:
         node.rebased = None
     return node
@@ -256,7 +292,7 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
         layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
     except EngineError as error:
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
-    result = None if kernel is None else Laid.of(np.empty(layout.shape, sources[0].array.dtype))
+    result = None if kernel is None else Laid.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
     recipe = Recipe(kind, params, tuple(source.laid for source in sources), result)
     if len(_recipes) >= KNOWN:
         _recipes.clear()
@@ -264,9 +300,26 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
     return recipe, layout
 
 
-def constant(array: Array, storage: Storage | None = None) -> Node:
+class Eager:
+    """A graph whose ops are computed when they are added: what `engine.compose` builds its ops with, at the front."""
+
+    @staticmethod
+    def op(kind: str, *sources: Node, **params: Any) -> Node:
+        """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them in; EngineError if one is missing."""
+        filled = {**OPS[kind].params, **params}
+        if missing := [name for name, value in filled.items() if value is REQUIRED]:
+            raise EngineError(f"{kind}({', '.join(map(str, sources))}): parameter {', '.join(missing)} is missing")
+        return apply(kind, sources, filled, track=tracking.get())
+
+
+def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:
+    """Return what a function of `engine.compose` or of a rule makes of nodes, which are to it what tensors of a graph are."""
+    return function(*arguments, **params)
+
+
+def constant(array: Array, shared: Storage | None = None) -> Node:
     """Return a leaf without a gradient over an array of at least one dimension."""
-    return Node(array, Laid.of(array), storage or Storage())
+    return Node(array, Laid.of(array), shared)
 
 
 def alias(node: Node) -> Node:

@@ -8,7 +8,8 @@ The program is planned by any allocator and bound to an `engine.tape.Tape`. What
 gradients, allocator), for the `KEPT` latest structures of at most `KEPT_NODES` nodes: a training loop plans once, and only tells the
 tape where the forward values lie this time. What is kept keeps its arena. Not safe to call from several threads at once.
 
-Gradients of gradients are not taken here: what comes back is data.
+What comes back is data. Where gradients are to be differentiated again, `recorded_gradients` computes the same ops one by one, as the front computes
+everything; they are then history like any other, and nothing is planned.
 """
 
 import gc
@@ -22,6 +23,7 @@ import numpy as np
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
+from engine.front.eager import changed, contributions, summed
 from engine.front.extension import Extension, extend
 from engine.front.record import Node, history
 from engine.kernels.binding import Array, Call
@@ -110,9 +112,9 @@ class _Program:
             return np.empty(value.shape, dtype)
         data = int(self._address[index]), False
         holder.__array_interface__ = {
-            "shape": value.shape, "strides": value.strides, "typestr": dtype.str, "data": data, "version": 3
+            "shape": value.shape, "strides": value.strides, "typestr": f"|V{dtype.itemsize}", "data": data, "version": 3
         }  # fmt: skip
-        return np.asarray(holder)
+        return np.asarray(holder).view(dtype)  # not every dtype has a name in this protocol
 
 
 class _Interface:
@@ -143,14 +145,28 @@ def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> lis
         extension = program.extension
         saved = [order[position] for position in extension.saved if position < len(order)]
         for node, op in zip(saved, extension.readers, strict=False):
-            if node.version != node.storage.version:
-                raise EngineError(
-                    f"the derivative of {op} needs {node} as it was at version {node.version}; "
-                    f"{node.storage.changed_by} changed it in place (version {node.storage.version} now)"
-                )
+            if node.stale:
+                raise EngineError(changed(op, node))
         arrays = [node.array for node in saved] + ([seed] if len(saved) < len(extension.saved) else [])
         found = program.run(arrays)
         return [(order[position], array.copy()) for (position, _), array in zip(extension.gradients, found, strict=True)]
+
+
+def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
+    """Return what `gradients` returns, as nodes with a history; the same ops in the same order.
+
+    Raises EngineError as `gradients` does.
+    """
+    if end.recipe is None:
+        return [(end, seed)]
+    order = history(end)
+    found: dict[Node, Node] = {end: seed}
+    for node in reversed(order):
+        if node.recipe is None or node not in found:
+            continue
+        for source, more in contributions(node, found[node]):
+            found[source] = more if source not in found else summed(found[source], more)
+    return [(node, found[node]) for node in order if node.recipe is None and node.needs_grad and node in found]
 
 
 def _find(order: list[Node], allocator: str) -> _Program:

@@ -10,9 +10,10 @@
 Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward` builds the engine's graph out of what was
 recorded, extends, plans and runs it (`engine.front.reverse`). There is one engine.
 
-Shapes are numpy's, and so is broadcasting; a scalar has shape (). dtypes are float32 and float64: arrays of these keep theirs, Python
-numbers and all else become float64, a number beside a tensor takes the tensor's. `x ** p` takes a constant; where p is a tensor it is
-exp(p log x), for positive x. Infinities and NaN are results like any other, without a warning.
+Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has shape (). float32 and float64 are computed with; float16 and
+bfloat16 are storage (`astype`), int32 is for indices. Arrays of these keep their dtype, Python numbers and all else become float64, a number beside a tensor
+takes the tensor's. `x ** p` takes a constant; where p is a tensor it is exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without
+history. Infinities and NaN are results like any other, without a warning. What is no method is in `engine.front.functions`.
 
 Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each leaf, which is a tensor of its own without a
 gradient, or None. What is computed under `no_grad()`, and what is detached, has no history.
@@ -24,9 +25,8 @@ that was overwritten since, and naming it costs nothing otherwise. Changing a vi
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from math import log, prod
 from typing import Any, Self
 
@@ -34,13 +34,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
-from engine.front.record import DTYPES, Laid, Node, Storage, alias, apply, constant
-from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
+from engine.compose import largest
+from engine.front import indexing
+from engine.front.record import DTYPES, Laid, Node, alias, apply, composed, constant, tracking
+from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
 from engine.kernels.binding import Array
+from engine.ops import OPS
 
 Shape = tuple[int, ...]
-
-_tracking: ContextVar[bool] = ContextVar("tracking", default=True)
 
 
 class Tensor:
@@ -81,7 +82,7 @@ class Tensor:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
+        """float32 or float64; float16, bfloat16 or int32 where that was asked for."""
         return self._node.array.dtype
 
     @property
@@ -132,12 +133,20 @@ class Tensor:
 
     # gradients
 
-    def backward(self, gradient: "ArrayLike | Tensor | None" = None, *, allocator: str = DEFAULT_ALLOCATOR) -> None:
+    def backward(
+        self,
+        gradient: "ArrayLike | Tensor | None" = None,
+        *,
+        allocator: str = DEFAULT_ALLOCATOR,
+        create_graph: bool = False,
+    ) -> None:
         """Add the gradient of sum(self * gradient) into `.grad` of every leaf it depends on.
 
         Args:
             gradient: shaped like this tensor; may be left out for one element, and is 1 then.
             allocator: who plans the memory: a name of `allocsim.allocators` or `package.module:function`.
+            create_graph: record the gradients, so that they can be differentiated again; they are then computed op by op, as the front computes
+                everything, and no plan is made.
 
         Raises:
             EngineError: there is nothing to differentiate, a derivative is missing, or a value it needs was changed in place.
@@ -150,9 +159,15 @@ class Tensor:
         seed = np.asarray(1.0 if gradient is None else gradient, self.dtype)
         if seed.size != self.size or (seed.ndim and seed.shape != self.shape):
             raise EngineError(f"the gradient has shape {seed.shape}; {node} has {self.shape}")
-        for leaf, found in gradients(node, np.ascontiguousarray(seed.reshape(node.shape)), allocator):
+        given = np.ascontiguousarray(seed.reshape(node.shape))
+        if create_graph:
+            for leaf, found in recorded_gradients(node, constant(given)):
+                more = Tensor(found, leaf.leaf_of.shape)
+                leaf.leaf_of.grad = more if leaf.leaf_of.grad is None else leaf.leaf_of.grad + more
+            return
+        for leaf, data in gradients(node, given, allocator):
             owner: Tensor = leaf.leaf_of
-            total = found if owner.grad is None else found + owner.grad._node.array  # noqa: SLF001 - of this class
+            total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of this class
             owner.grad = Tensor(constant(total), owner.shape)
 
     def zero_grad(self) -> None:
@@ -168,7 +183,7 @@ class Tensor:
     def _present(self) -> Node:
         """Return the node of what the bytes hold now."""
         node = self._node
-        if node.version == node.storage.version:
+        if not node.stale:
             return node
         if node.rebased is not None and node.rebased != node.storage.rebased:
             raise EngineError(
@@ -186,29 +201,29 @@ class Tensor:
     # operators
 
     def __add__(self, other: Any) -> "Tensor":
-        return _binary("add", self, other)
+        return binary("add", self, other)
 
     def __sub__(self, other: Any) -> "Tensor":
-        return _binary("sub", self, other)
+        return binary("sub", self, other)
 
     def __mul__(self, other: Any) -> "Tensor":
         if isinstance(other, (int, float)):
             return _unary("scale", self, s=float(other))
-        return _binary("mul", self, other)
+        return binary("mul", self, other)
 
     def __truediv__(self, other: Any) -> "Tensor":
-        return _binary("div", self, other)
+        return binary("div", self, other)
 
     def __radd__(self, other: Any) -> "Tensor":
-        return _binary("add", self, other)
+        return binary("add", self, other)
 
     def __rsub__(self, other: Any) -> "Tensor":
-        return _binary("add", _unary("neg", self), other)
+        return binary("add", _unary("neg", self), other)
 
     __rmul__ = __mul__
 
     def __rtruediv__(self, other: Any) -> "Tensor":
-        return _binary("div", _operand(other, self), self)
+        return binary("div", operand(other, self), self)
 
     def __neg__(self) -> "Tensor":
         return _unary("neg", self)
@@ -219,18 +234,36 @@ class Tensor:
     def __pow__(self, exponent: Any) -> "Tensor":
         if isinstance(exponent, (int, float)):
             return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=float(exponent))
-        return _binary("mul", self.log(), exponent).exp()
+        return binary("mul", self.log(), exponent).exp()
 
     def __rpow__(self, base: Any) -> "Tensor":
         if isinstance(base, (int, float)) and base > 0:
             return (self * log(base)).exp()
-        return _operand(base, self).__pow__(self)
+        return operand(base, self).__pow__(self)
 
     def __matmul__(self, other: Any) -> "Tensor":
-        return _product(self, _operand(other, self))
+        return _product(self, operand(other, self))
 
     def __rmatmul__(self, other: Any) -> "Tensor":
-        return _product(_operand(other, self), self)
+        return _product(operand(other, self), self)
+
+    def __lt__(self, other: Any) -> "Tensor":
+        return _truth(np.less, self, other)
+
+    def __le__(self, other: Any) -> "Tensor":
+        return _truth(np.less_equal, self, other)
+
+    def __gt__(self, other: Any) -> "Tensor":
+        return _truth(np.greater, self, other)
+
+    def __ge__(self, other: Any) -> "Tensor":
+        return _truth(np.greater_equal, self, other)
+
+    def __getitem__(self, key: Any) -> "Tensor":
+        return Tensor(*indexing.at(self._present(), self.shape, key))
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[place] for place in range(len(self)))
 
     # functions
 
@@ -286,30 +319,47 @@ class Tensor:
         """Return min(max(x, low), high)."""
         return _unary("clamp", self, low=float(low), high=float(high))
 
-    def log_softmax(self) -> "Tensor":
-        """Return x - log(sum(exp(x))) over the last axis."""
-        return _unary("log_soft_max", self)
+    def softmax(self, axis: int = -1) -> "Tensor":
+        """Return exp(x) over its sum along `axis`."""
+        return self._along(axis, "soft_max")
+
+    def log_softmax(self, axis: int = -1) -> "Tensor":
+        """Return x - log(sum(exp(x))) along `axis`."""
+        return self._along(axis, "log_soft_max")
+
+    def astype(self, dtype: Any) -> "Tensor":
+        """Return the numbers in another dtype, rounded to nearest even; the gradient is cast back. float16 and bfloat16 are storage only."""
+        try:
+            wanted = DTYPES[_dtype(dtype)]
+        except (KeyError, TypeError):
+            raise EngineError(f"{dtype!r} is none of {', '.join(map(str, DTYPES))}") from None
+        return self if wanted == self._node.dtype else _unary("cast", self, dtype=wanted)
 
     # shapes and sums
 
     def sum(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "Tensor":
         """Return the sum over all axes, or over those named."""
-        axes = _axes(self, axis)
-        kept = tuple(1 if a in axes else n for a, n in enumerate(self.shape))
-        shape = kept if keepdims else tuple(n for a, n in enumerate(self.shape) if a not in axes)
-        node, track = self._present(), _tracking.get()
-        if len(axes) == self.ndim:
-            total = Tensor(apply("sum", (node,), {}, track=track), ())
-        else:
-            total = Tensor(apply("repeat_back", (node,), {"shape": kept}, track=track), kept)
-        return total.reshape(shape)
+        if axis is None and not keepdims:
+            return Tensor(apply("sum", (self._present(),), {}, track=tracking.get()), ())
+        return self._over("sum_axes", axis, keepdims=keepdims)
 
     def mean(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "Tensor":
         """Return the mean over all axes, or over those named; raise EngineError where that is no element."""
-        count = prod(self.shape[a] for a in _axes(self, axis))
-        if not count:
-            raise EngineError(f"{self._node} has no elements to take the mean of")
-        return self.sum(axis, keepdims=keepdims) * (1.0 / count)
+        return self._over("mean", axis, keepdims=keepdims)
+
+    def max(self, axis: int | None = None, *, keepdims: bool = False) -> "Tensor":
+        """Return the largest along an axis, or of all; the gradient goes to the first of equals."""
+        return _extremum(self, axis, keepdims=keepdims)
+
+    def min(self, axis: int | None = None, *, keepdims: bool = False) -> "Tensor":
+        """Return the smallest along an axis, or of all; the gradient goes to the first of equals."""
+        return -_extremum(-self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None) -> "Tensor":
+        """Return the place of the first largest along an axis, or of all in row-major order: int32, without a gradient."""
+        x, place = (self.reshape(-1), 0) if axis is None else (self, _axes(self, axis)[0])
+        node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
+        return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "Tensor":
         """Return the elements in another shape, one length of which may be -1; a view where they lie densely, else a copy."""
@@ -317,7 +367,7 @@ class Tensor:
         wanted = _lengths(self, tuple(int(n) for n in given))
         if wanted == self.shape:
             return self
-        node, track = self._present(), _tracking.get()
+        node, track = self._present(), tracking.get()
         if (wanted or (1,)) == node.shape:
             return Tensor(node, wanted)
         if not node.contiguous:
@@ -329,8 +379,13 @@ class Tensor:
         order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in axes) or tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
             return self
-        node = apply("permute", (self._present(),), {"axes": order}, track=_tracking.get())
+        node = apply("permute", (self._present(),), {"axes": order}, track=tracking.get())
         return Tensor(node, node.shape)
+
+    def broadcast_to(self, *shape: Any) -> "Tensor":
+        """Return the elements repeated into a shape, as numpy broadcasts."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        return Tensor(broadcast(self, wanted), wanted)
 
     @property
     def T(self) -> "Tensor":  # noqa: N802 - numpy's name
@@ -365,7 +420,7 @@ class Tensor:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        if _tracking.get() and (self.requires_grad or (isinstance(values, Tensor) and values.requires_grad)):
+        if tracking.get() and (self.requires_grad or (isinstance(values, Tensor) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
             self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, Tensor) else values
@@ -373,6 +428,22 @@ class Tensor:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)
         return self
+
+    def _along(self, axis: int, kind: str) -> "Tensor":
+        """Return an op over the last axis, over another one."""
+        (place,), last = _axes(self, axis), self.ndim - 1
+        if place == last:
+            return _unary(kind, self, **OPS[kind].params)
+        order = (*(a for a in range(self.ndim) if a != place), place)
+        back = (*range(place), last, *range(place, last))
+        return _unary(kind, self.transpose(*order), **OPS[kind].params).transpose(*back)
+
+    def _over(self, kind: str, axis: int | Shape | None, *, keepdims: bool) -> "Tensor":
+        axes = tuple(sorted(_axes(self, axis)))
+        if not axes:
+            return self
+        node = apply(kind, (self._present(),), {"axes": axes, "keepdims": keepdims}, track=tracking.get())
+        return Tensor(node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes))
 
     def _replace(self, op: str, result: "Tensor") -> Self:
         """Put the value of `result` into the own bytes, and its history behind them."""
@@ -390,7 +461,7 @@ class Tensor:
         name = shared.name
         self._changed(op, rebased=made.needs_grad)
         if made.needs_grad:
-            made.array, made.laid, made.storage = shared.array, shared.laid, shared.storage
+            made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
             made.version, made.rebased = shared.storage.version, shared.storage.rebased
             self._node = made
         else:
@@ -405,7 +476,7 @@ class Tensor:
         storage.rebased += rebased
 
 
-_VIEW_KINDS = ("reshape", "permute", "transpose")
+_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through")
 
 
 def tensor(
@@ -420,25 +491,27 @@ def tensor(
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; that of a floating array by default, else float64.
+        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of an array of one of these by default, else float64.
         name: for messages.
 
     Raises:
-        EngineError: no numbers, or another dtype.
+        EngineError: no numbers, another dtype, or a gradient is wanted of whole numbers.
     """
     try:
         given = np.asarray(data)
-        wanted = np.dtype(dtype) if dtype is not None else given.dtype if given.dtype in DTYPES else np.dtype(np.float64)
-        if given.dtype.kind not in "fiub":
+        wanted = _dtype(dtype) if dtype is not None else given.dtype if given.dtype in DTYPES else np.dtype(np.float64)
+        if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
         array = np.array(given, wanted, order="C")
     except (TypeError, ValueError) as error:
         raise EngineError(f"{name or 'tensor'}: {error}") from None
     if array.dtype not in DTYPES:
-        raise EngineError(f"{name or 'tensor'}: dtype {array.dtype} is none of float32, float64")
+        raise EngineError(f"{name or 'tensor'}: dtype {array.dtype} is none of {', '.join(map(str, DTYPES))}")
+    if requires_grad and array.dtype.kind == "i":
+        raise EngineError(f"{name or 'tensor'}: whole numbers have no gradient; give a floating dtype")
     shape = array.shape
     held = array if shape else np.full(1, array)
-    node = Node(held, Laid.of(held), Storage(), needs_grad=requires_grad)
+    node = Node(held, Laid.of(held), needs_grad=requires_grad)
     node.name = name
     made = Tensor(node, shape)
     if requires_grad:
@@ -449,14 +522,15 @@ def tensor(
 @contextmanager
 def no_grad() -> Iterator[None]:
     """Record nothing inside: results have no history, and leaves may be changed in place."""
-    token = _tracking.set(False)
+    token = tracking.set(False)
     try:
         yield
     finally:
-        _tracking.reset(token)
+        tracking.reset(token)
 
 
-def _operand(value: Any, beside: Tensor) -> Tensor:
+def operand(value: Any, beside: Tensor) -> Tensor:
+    """Return a value as a tensor: a number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):
@@ -466,29 +540,73 @@ def _operand(value: Any, beside: Tensor) -> Tensor:
 
 
 def _unary(kind: str, x: Tensor, **params: Any) -> Tensor:
-    return Tensor(apply(kind, (x._present(),), params, track=_tracking.get()), x.shape)  # noqa: SLF001
+    node = x._node  # noqa: SLF001
+    if node.shared is not None:
+        node = x._present()  # noqa: SLF001
+    return Tensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
 
 
 _SWAPS = frozenset({"add", "mul"})
 """Kinds whose operands may change places, to the bit."""
 
 
-def _binary(kind: str, a: Tensor, other: Any) -> Tensor:
-    b = other if isinstance(other, Tensor) else _operand(other, a)
-    track = _tracking.get()
-    left, right = a._present(), b._present()  # noqa: SLF001
+def binary(kind: str, a: Tensor, other: Any) -> Tensor:
+    """Return an op of two operands that broadcast."""
+    b = other if isinstance(other, Tensor) else operand(other, a)
+    left, right, track = a._node, b._node, tracking.get()  # noqa: SLF001
+    if left.shared is not None or right.shared is not None:
+        left, right = a._present(), b._present()  # noqa: SLF001
     if a.shape == b.shape:
         return Tensor(apply(kind, (left, right), track=track), a.shape)
-    try:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        raise EngineError(f"{kind}({left}, {right}): the shapes {a.shape} and {b.shape} do not broadcast") from None
+    shape = meet(kind, a, b)
     full = shape or (1,)
     if left.shape != full and right.shape == full and kind in _SWAPS:
         left, right = right, left
     if left.shape != full:
         left = apply("repeat", (left,), {"shape": full}, track=track)
     return Tensor(apply(kind, (left, right), track=track), shape)
+
+
+def meet(what: str, *tensors: Tensor) -> Shape:
+    """Return the shape they broadcast to."""
+    try:
+        return np.broadcast_shapes(*(t.shape for t in tensors))
+    except ValueError:
+        shapes = " and ".join(str(t.shape) for t in tensors)
+        raise EngineError(f"{what}({', '.join(str(t._node) for t in tensors)}): the shapes {shapes} do not broadcast") from None  # noqa: SLF001
+
+
+def broadcast(x: Tensor, shape: Shape) -> Node:
+    """Return the node of `x` repeated into `shape`."""
+    node, full = x._present(), shape or (1,)  # noqa: SLF001
+    if node.shape == full:
+        return node
+    if not _fits(x.shape, shape):
+        raise EngineError(f"{node} does not broadcast to {shape}")
+    return apply("repeat", (node,), {"shape": full}, track=tracking.get())
+
+
+def _fits(shape: Shape, wanted: Shape) -> bool:
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
+
+
+def _truth(function: Callable[[Array, Array], Any], a: Tensor, other: Any) -> Tensor:
+    b = other if isinstance(other, Tensor) else operand(other, a)
+    shape = meet(function.__name__, a, b)
+    return Tensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
+
+
+def _extremum(x: Tensor, axis: int | None, *, keepdims: bool) -> Tensor:
+    if axis is None:
+        found = _extremum(x.reshape(-1), 0, keepdims=False)
+        return found.reshape((1,) * x.ndim) if keepdims else found
+    (place,) = _axes(x, axis)
+    kept = tuple(1 if a == place else n for a, n in enumerate(x.shape))
+    found = Tensor(composed(largest, x._present(), axis=place), kept)  # noqa: SLF001
+    return found if keepdims else found.reshape(kept[:place] + kept[place + 1 :])
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -503,13 +621,19 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
         raise EngineError(f"matmul of {a._node} and {b._node}: the batches do not broadcast") from None  # noqa: SLF001
-    track = _tracking.get()
+    track = tracking.get()
     left, right = x._present(), y._present()  # noqa: SLF001
     if left.shape[:-2] != batch:
         left = apply("repeat", (left,), {"shape": (*batch, *left.shape[-2:])}, track=track)
     node = apply("mul_mat", (apply("transpose", (right,), track=track), left), track=track)
     shape = (*batch, *((x.shape[-2],) if a.ndim > 1 else ()), *((y.shape[-1],) if b.ndim > 1 else ()))
     return Tensor(node, node.shape).reshape(shape)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    """Return numpy's dtype, which knows bfloat16 by name too."""
+    named: list[np.dtype[Any]] = [d for d in DTYPES if dtype == d.name] if isinstance(dtype, str) else []
+    return named[0] if named else np.dtype(dtype)
 
 
 def _axes(x: Tensor, axis: int | Shape | None) -> Shape:

@@ -4,7 +4,7 @@
     function(*args)                                                              # each run
 
 Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the result over *every* source of the
-same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`, `add_out_prod`). All other ops declare nothing. A
+same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`, `add_out_prod`). Of ops that ggml lacks, some declare what their loops keep: the note says so. All other ops declare nothing. A
 declaration is a promise, not a finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
 
 Importing this package neither loads numba nor compiles anything.
@@ -129,6 +129,10 @@ def _table() -> dict[str, dict[str, Kernel]]:
             "in_place": Kernel(
                 bind=rowwise.bind_cross_entropy_loss_back, in_place=((1, 0), (2, 0)), note="the same code, its contract declared"
             ),
+        },
+        "cross_entropy_classes": {"rows": Kernel(bind=rowwise.bind_cross_entropy_classes)},
+        "cross_entropy_classes_back": {
+            "rows": Kernel(bind=rowwise.bind_cross_entropy_classes_back, in_place=((1, 0),), note="ggml has none")
         },
         "opt_step_sgd": {"one_pass": Kernel(bind=rowwise.bind_step("opt_step_sgd", 2), in_place=_FIRST)},
         "adamw_m": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_m", 1), in_place=_FIRST)},

@@ -658,6 +658,55 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
 
 
 @_kernel
+def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
+    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V); classes: (T,) int32."""
+    block = _block(out)
+    rows, n = logits.shape
+    total = 0.0
+    for row in range(rows):
+        x, wanted = logits[row], classes[row]
+        top = _largest(x, x.dtype.type(1))
+        mass = 0.0
+        for start in range(0, n, BLOCK):
+            a = x[start : start + BLOCK]
+            for i in range(a.size):
+                block[i] = _exp(a[i] - top)
+            mass += _total(block[: a.size])
+        if 0 <= wanted < n:
+            total += math.log(mass) + top - x[wanted]
+        else:
+            total = np.nan
+    out[0] = total / rows
+
+
+@_kernel
+def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -> None:
+    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / T, each row for itself. logits, out: (T, V); classes: (T,) int32."""
+    block = _block(out)
+    rows, n = logits.shape
+    factor = grad[0] / logits.dtype.type(rows)
+    for row in range(rows):
+        x, wanted = logits[row], classes[row]
+        top = _largest(x, x.dtype.type(1))
+        mass = 0.0
+        for start in range(0, n, BLOCK):
+            a = x[start : start + BLOCK]
+            for i in range(a.size):
+                block[i] = _exp(a[i] - top)
+            mass += _total(block[: a.size])
+        share = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass)
+        for start in range(0, n, BLOCK):
+            a, o = x[start : start + BLOCK], out[row, start : start + BLOCK]
+            for i in range(o.size):
+                block[i] = _exp(a[i] - top) * share
+            if start <= wanted < start + o.size:
+                block[wanted - start] -= x.dtype.type(1)
+            for i in range(o.size):
+                block[i] = block[i] * factor
+            _copy(block, o)
+
+
+@_kernel
 def get_rows(table: Any, ids: Any, out: Any) -> None:
     """Write out[t] = table[ids[t]]; NaN where the index is out of range. table: (V, D); ids: (T,) int32; out: (T, D)."""
     for t in range(ids.size):

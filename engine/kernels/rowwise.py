@@ -6,6 +6,7 @@ at the first bind (that is when numba loads), never at import.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -155,12 +156,33 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
 
 
 @on_dense
+def bind_cross_entropy_classes(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
+    """(logits[T, V], classes[T]) -> one element: mean over rows of log(sum(e ** logits)) - logits[class]; NaN for a class out of range."""
+    (logits, classes), (loss,) = operands, results
+    require(
+        logits.ndim == 2 and loss.size == 1 and loss.dtype == logits.dtype,
+        f"cross_entropy_classes: {logits.dtype}{list(logits.shape)} gives no {loss.dtype}{list(loss.shape)}",
+    )
+    return call("cross_entropy_classes", logits, _indices("cross_entropy_classes", classes, len(logits)), flat(loss))
+
+
+@on_dense
+def bind_cross_entropy_classes_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
+    """(grad[1], logits[T, V], classes[T]) -> [T, V]: (softmax - one_hot) * grad / T."""
+    (grad, logits, classes), (out,) = operands, results
+    kind = "cross_entropy_classes_back"
+    same_shapes(kind, logits, out)
+    require(logits.ndim == 2 and grad.size == 1 and grad.dtype == logits.dtype, f"{kind}: grad {grad.dtype}{list(grad.shape)}")
+    return call(kind, flat(grad), logits, _indices(kind, classes, len(logits)), out)
+
+
+@on_dense
 def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """(table[V, D], ids[T]) -> [T, D]; a row whose index is out of range is NaN."""
     (table, ids), (out,) = operands, results
-    fits = table.ndim == 2 and out.dtype == table.dtype and rows(out).shape[1] == table.shape[1]
+    fits = table.ndim == 2 and out.dtype == table.dtype and out.shape[-1:] == table.shape[1:]
     require(fits, f"get_rows: table {table.dtype}{list(table.shape)} gives no {out.dtype}{list(out.shape)}")
-    target = rows(out)
+    target = out.reshape((prod(out.shape[:-1]), out.shape[-1]))  # rows of no elements are rows too
     return call("get_rows", table, _indices("get_rows", ids, len(target)), target)
 
 
@@ -168,7 +190,7 @@ def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
 def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """(dy[T, D], ids[T]) -> [V, D], V = params rows: rows of dy added up where their index points."""
     (dy, ids), (out,) = operands, results
-    source = rows(dy)
+    source = dy.reshape((prod(dy.shape[:-1]), dy.shape[-1]))
     fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
     require(fits, f"get_rows_back: {dy.dtype}{list(dy.shape)} gives no {out.dtype}{list(out.shape)}")
     return call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)

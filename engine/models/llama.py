@@ -32,6 +32,7 @@ from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
+from engine.training.dataset import one_hot
 from engine.training.model import Model, Shapes
 
 Array = NDArray[Any]
@@ -140,12 +141,14 @@ def training_graph(
     update: bool = True,
     seed_before_labels: bool = False,
     checkpoints: bool = False,
+    classes: bool = False,
 ) -> Training:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
     With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
     `seed_before_labels` the caller declares the gradient of the loss before the labels, so that its leaf comes before theirs and
-    not last; the nodes are the same. With `checkpoints` backward keeps the outputs of layers and computes the rest of each again.
+    not last; the nodes are the same. With `checkpoints` backward keeps the outputs of layers and computes the rest of each again. With `classes`
+    labels are one class number for each row, as PyTorch and JAX have them; ggml's are rows of as many numbers as there are classes.
     """
     graph = Graph(f"llama-{config.layers}L")
     logits = _forward(graph, config)
@@ -154,8 +157,12 @@ def training_graph(
         graph.expand(logits)
         seed = graph.input(SEED, (1,), config.dtype)
         graph.expand(seed)
-    labels = graph.input("labels", (config.batch * config.seq, config.vocab), config.dtype)
-    loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
+    rows = config.batch * config.seq
+    if classes:
+        loss = graph.op("cross_entropy_classes", logits, graph.input("labels", (rows,), "i32"), name="loss")
+    else:
+        labels = graph.input("labels", (rows, config.vocab), config.dtype)
+        loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
     graph.expand(loss)
     kept = crossing(graph) if checkpoints else None
     gradients = backward(graph, loss, seed=seed, accumulate=accumulate, checkpoints=kept)
@@ -234,17 +241,15 @@ def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, fl
     return made
 
 
-def batch(config: LlamaConfig, *, seed: int) -> dict[str, Array]:
-    """Return the inputs of one run: seeded sequences, their next tokens as one-hot labels, a causal mask, the loss seed 1."""
+def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str, Array]:
+    """Return the inputs of one run: seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
-    rows = config.batch * config.seq
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
-    labels = np.zeros((rows, config.vocab), dtype=dtype)
-    labels[np.arange(rows), sequences[:, 1:].ravel()] = 1
+    following = sequences[:, 1:].ravel()
     return {
         "tokens": sequences[:, :-1].ravel(),
         **constants(config),
-        "labels": labels,
+        "labels": following if classes else one_hot(following, config.vocab, dtype),
         SEED: np.ones(1, dtype=dtype),
     }
 

@@ -51,9 +51,10 @@ def _view(sources: Sources, params: dict[str, Any]) -> Layout:
         raise EngineError(f"strides {steps} do not fit shape {shape}")
     strides = tuple(s * x.itemsize for s in steps)
     offset = int(params["offset"]) * x.itemsize
-    low, high = hull(shape, strides, x.offset + offset, x.itemsize)
-    if high > low and (low < 0 or high > x.storage.nbytes):
-        raise EngineError(f"bytes [{low}, {high}) lie outside the {x.storage.nbytes} bytes of {x.storage}")
+    start, room = x.place
+    low, high = hull(shape, strides, start + offset, x.itemsize)
+    if high > low and (low < 0 or high > room):
+        raise EngineError(f"bytes [{low}, {high}) lie outside the {room} bytes that {x} lies in")
     return Layout(shape=shape, strides=strides, offset=offset, dtype=x.dtype)
 
 

@@ -1,6 +1,8 @@
 """Losses, result `[1]`.
 
 * `cross_entropy_loss`: against soft labels, `mean over rows of -sum(labels * log_softmax(logits))`, both `[T, V]`.
+* `cross_entropy_classes`: the same against one class number for each row, `[T]` i32, where labels would be `[T, V]` with a single 1 in each.
+  A class out of range makes the loss, and its row of the gradient, NaN.
 * `mean_squared_error`: `mean of (prediction - target)^2`, of any one shape.
 """
 
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import Layout, Rule, Sources, elements, floating, same_shape
+from engine.ops.rule import Layout, Rule, Sources, elements, floating, indices, same_shape
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -50,6 +52,35 @@ def _loss_back_parts(node: "Tensor", grad: "Tensor", logits: "Tensor", labels: "
     return op("mul", apart, op("scale", grad, s=1.0 / max(logits.shape[0], 1)))
 
 
+def _classes(sources: Sources, params: dict[str, Any]) -> Layout:
+    del params
+    logits, classes = sources
+    if len(logits.shape) != 2:
+        raise EngineError(f"{logits} must be a matrix of rows of logits")
+    indices(classes, logits.shape[0])
+    return Layout(shape=(1,), dtype=floating(logits))
+
+
+def _classes_back(sources: Sources, params: dict[str, Any]) -> Layout:
+    grad, logits, classes = sources
+    if grad.shape != (1,):
+        raise EngineError(f"{grad} must have shape (1,)")
+    _classes((logits, classes), params)
+    return Layout(shape=logits.shape, dtype=floating(grad, logits))
+
+
+def _classes_logits(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("cross_entropy_classes_back", grad, *node.sources)
+
+
+def _classes_back_parts(node: "Tensor", grad: "Tensor", logits: "Tensor", classes: "Tensor") -> "Tensor":
+    """Return (softmax(logits) - one_hot(classes)) * grad / T."""
+    op, (rows, width) = node.graph.op, logits.shape
+    ones = op("full", shape=(rows, 1), value=1.0, dtype=logits.dtype)
+    hot = op("scatter", ones, op("reshape", classes, shape=(rows, 1)), length=width)
+    return op("mul", op("sub", op("soft_max", logits), hot), op("scale", grad, s=1.0 / max(rows, 1)))
+
+
 def _squared(sources: Sources, params: dict[str, Any]) -> Layout:
     del params
     prediction, target = sources
@@ -85,5 +116,19 @@ RULES = (
         arguments=("grad", "logits", "labels"),
         shape=_loss_back,
         derivatives={name: by_parts(name, _loss_back_parts) for name in ("grad", "logits", "labels")},
+    ),
+    Rule(
+        kind="cross_entropy_classes",
+        arguments=("logits", "classes"),
+        shape=_classes,
+        derivatives={"logits": _classes_logits},
+        constant=frozenset({"classes"}),
+    ),
+    Rule(
+        kind="cross_entropy_classes_back",
+        arguments=("grad", "logits", "classes"),
+        shape=_classes_back,
+        derivatives={name: by_parts(name, _classes_back_parts) for name in ("grad", "logits")},
+        constant=frozenset({"classes"}),
     ),
 )

@@ -81,9 +81,9 @@ def pull(
                 with node.graph.scope(f"grad.{source.name}", layer=node.layer):
                     gradient = contribution(stand_in, argument, source, upstream)
                     if source in accumulators:
-                        gradient = _accumulated(gradients[source], gradient, f"sum_{parts[source]}")
+                        gradient = _accumulated(gradients[source], gradient, node.graph.unused(f"sum_{parts[source]}"))
                     elif source in gradients:
-                        gradient = _sum(gradients[source], gradient, f"sum_{parts[source]}")
+                        gradient = _sum(gradients[source], gradient, node.graph.unused(f"sum_{parts[source]}"))
                 gradients[source] = gradient
                 if expand is not None:
                     expand(gradient)

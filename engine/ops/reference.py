@@ -47,6 +47,8 @@ COMPUTES: Final[dict[str, str]] = {
     "all_finite": "1 if every element is finite, else 0", "unscale": "g / scale where that is finite, 0 elsewhere",
     "cross_entropy_loss": "mean over rows of -sum(labels * log_softmax(logits)), [1]",
     "cross_entropy_loss_back": "(softmax(logits) * sum(labels) - labels) * grad / T",
+    "cross_entropy_classes": "the same against class numbers, one a row, [1]",
+    "cross_entropy_classes_back": "(softmax(logits) - one_hot(classes)) * grad / T",
     "mean_squared_error": "mean of (prediction - target) ** 2, [1]",
     "opt_step_sgd": "w * (1 - alpha * decay) - alpha * g, over w; hp = (alpha, decay)",
     "adamw_m": "m * beta + g * (1 - beta), over m", "adamw_v": "v * beta + g * g * (1 - beta), over v",

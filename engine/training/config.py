@@ -25,7 +25,7 @@ msgspec's. What this module does not see: how anything trains.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -35,9 +35,6 @@ from engine.training.course import Settings
 from engine.training.dataset import Dataset
 from engine.training.model import Model
 from engine.training.schedules import SCHEDULES, Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
@@ -203,24 +200,17 @@ class Arrays(_Row, frozen=True, tag="arrays"):
         return sources.arrays(folder / self.path, shard=self.shard)
 
 
-class Course(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields of `engine.training.Settings`, and how often to save."""
+class TrainingTable(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to train, and how often to save."""
 
-    epochs: int = 1
-    batch: int = 1
-    logical_batch: int | None = None
-    validation: float = 0.0
-    loss: str = "cross_entropy"
-    optimizer: str = "adamw"
-    hyper: dict[str, float] = {}
-    shuffle: bool = True
-    seed: int = 0
-    graphs: Literal["static", "shapes", "dynamic"] = "static"
-    planner: str = "ggml"
-    executor: str = "calls"
-    threads: int = 1
     save_every: int = 100
     """Optimizer steps between checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Check what the settings do not know of."""
+        super().__post_init__()
+        if self.save_every < 1:
+            raise EngineError(f"save_every is {self.save_every}; it must be at least 1")
 
 
 class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -237,7 +227,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     model: Mlp | Cnn | Gpt2 | Llama
     data: Moons | Shapes | Text | Tokens | Arrays
-    training: Course = Course()
+    training: TrainingTable = TrainingTable()
     schedule: Curve | None = None
 
 
@@ -249,14 +239,6 @@ def read(path: str | Path) -> Config:
         raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EngineError(f"{path}: {error}") from None
-
-
-def settings(config: Config) -> Settings:
-    """Return how to train; EngineError for numbers that make no sense."""
-    given: Mapping[str, Any] = msgspec.structs.asdict(config.training)
-    return Settings(
-        **{**{name: value for name, value in given.items() if name != "save_every"}, "threads": given["threads"] or None}
-    )
 
 
 def schedule(config: Config) -> Schedule | None:

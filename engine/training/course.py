@@ -5,6 +5,7 @@ What this module does not see: models, graphs, files.
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from allocsim.errors import EngineError
@@ -14,9 +15,8 @@ from engine.training.results import Result
 from engine.training.trainer import Graphs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to train; EngineError for what cannot be."""
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to train; EngineError for what cannot be. A configuration file has the same fields (`engine.training.config`)."""
 
     epochs: int = 1
     batch: int = 1
@@ -27,7 +27,7 @@ class Settings:
     """Share of the datapoints held out, from 0 to below 1."""
     loss: str = "cross_entropy"
     optimizer: str = "adamw"
-    hyper: Hyper = field(default_factory=dict)
+    hyper: Hyper = msgspec.field(default_factory=dict)
     """Hyper-parameters that differ from the optimizer's defaults."""
     shuffle: bool = True
     seed: int = 0
@@ -36,12 +36,15 @@ class Settings:
     planner: str = "ggml"
     executor: str = "calls"
     threads: int | None = 1
+    """BLAS threads; None or 0 leaves their number alone."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.threads is not None and self.threads < 0:
+            raise EngineError(f"threads is {self.threads}; it must be at least 1, or 0 for all")
         if self.logical_batch is not None and (self.logical_batch < 1 or self.logical_batch % self.batch):
             raise EngineError(f"logical_batch {self.logical_batch} is no multiple of batch {self.batch}")
         if not 0 <= self.validation < 1:

@@ -100,5 +100,7 @@ def _content(path: str | Path) -> bytes:
 def _loaded(path: str | Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise EngineError(f"{path}: is no numpy file: {error}") from None
+    except OSError as error:
+        raise EngineError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise EngineError(f"{path}: is no .npy or .npz file of numbers") from None

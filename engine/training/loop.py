@@ -91,7 +91,7 @@ def fit(
         graphs=settings.graphs,
         planner=settings.planner,
         executor=settings.executor,
-        threads=settings.threads,
+        threads=settings.threads or None,
     ) as trainer:
         split = Split.of(len(dataset), settings)
         course = _begin(dataset, settings, trainer)

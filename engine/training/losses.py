@@ -4,7 +4,7 @@
 |---|---|---|
 | mean | sum(outputs) / n | mean of its physical batches |
 | sum | sum(outputs) | their sum |
-| cross_entropy | mean over rows of -sum(labels * log_softmax(outputs)) | mean |
+| cross_entropy | mean over rows of -sum(labels * log_softmax(outputs)), or of -log_softmax(outputs)[class] | mean |
 | mean_squared_error | sum((outputs - labels)^2) / n | mean |
 
 These are ggml-opt's four. Over a logical batch of several physical ones the gradients add up; where the loss is a mean, the seed of the
@@ -33,7 +33,7 @@ class Loss:
     mean: bool
     """Whether a logical batch is the mean of its physical ones, not their sum."""
     classes: bool = False
-    """Whether outputs are rows of class scores, so that there is an accuracy and labels may be class numbers."""
+    """Whether outputs are rows of class scores, so that there is an accuracy and labels may be class numbers, one i32 a row."""
 
 
 def _sum(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
@@ -48,7 +48,7 @@ def _mean(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
 
 def _cross_entropy(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
     assert labels is not None
-    return graph.op("cross_entropy_loss", outputs, labels, name="loss")
+    return graph.op("cross_entropy_classes" if labels.dtype == "i32" else "cross_entropy_loss", outputs, labels, name="loss")
 
 
 def _mean_squared_error(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import cos, pi
 from typing import Final
 
+from allocsim.errors import EngineError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
@@ -42,6 +44,9 @@ def cosine(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
 
 
 def _warmed(alpha: float, warmup: int, fall: Callable[[float], float]) -> Schedule:
+    if warmup < 0:
+        raise EngineError(f"warmup is {warmup}; it must be at least 0")
+
     def schedule(position: Position) -> Mapping[str, float]:
         if position.step < warmup:
             return {"alpha": alpha * (position.step + 1) / warmup}

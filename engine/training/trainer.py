@@ -18,6 +18,7 @@ What this module does not see: datasets, epochs, files.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
@@ -32,7 +33,7 @@ from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
 from engine.runtime import EXECUTORS, NUMPY_DTYPES, Allocate, Runtime, block
-from engine.training.dataset import LABELS, one_hot
+from engine.training.dataset import LABELS, check_classes, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
@@ -64,6 +65,8 @@ class Bound:
     loss: str
     outputs: str
     """Names of what the host reads."""
+    classes: int
+    """Numbers in a row of the outputs."""
     accumulators: tuple[str, ...]
 
 
@@ -198,7 +201,7 @@ class Trainer:
         """Return a new graph of a build with its loss and outputs, in the order it runs."""
         graph = Graph(f"{self.model.name}.{build}")
         outputs = self.model.build(graph, shapes)
-        labels = graph.input(LABELS, outputs.shape, outputs.dtype) if self.loss.labels else None
+        labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
         graph.expand(outputs, loss)
         if build == "forward":
@@ -214,6 +217,13 @@ class Trainer:
             with graph.scope("new", layer=weight.layer, stage="update"):
                 graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
         return graph, loss, outputs
+
+    def _labels(self, graph: Graph, shapes: Shapes, outputs: Tensor) -> Tensor:
+        """Return the leaf of the labels: shaped like the outputs, or one class number for each row of them."""
+        *rows, classes = outputs.shape
+        if self.loss.classes and classes > 1 and prod(shapes.get(LABELS, ())) == prod(rows):
+            return graph.input(LABELS, (prod(rows),), "i32")
+        return graph.input(LABELS, outputs.shape, outputs.dtype)
 
     def _make(self, build: Build, shapes: Shapes) -> Bound:
         graph, loss, outputs = self.graph(build, shapes)
@@ -244,6 +254,7 @@ class Trainer:
             constants={name: array for name, array in constants.items() if name in inputs},
             loss=loss.name,
             outputs=outputs.name,
+            classes=outputs.shape[-1],
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
         )
 
@@ -308,13 +319,14 @@ class Trainer:
                 continue
             if name not in batch:
                 raise EngineError(f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})")
-            given[name] = self._fed(name, batch[name], leaf)
+            given[name] = self._fed(name, batch[name], leaf, bound.classes)
         return given
 
-    def _fed(self, name: str, column: Array, leaf: Tensor) -> Array:
+    def _fed(self, name: str, column: Array, leaf: Tensor, classes: int) -> Array:
         dtype = NUMPY_DTYPES[leaf.dtype]
         if name == LABELS and self.loss.classes and column.dtype.kind in "iu":
-            column = one_hot(column, leaf.shape[-1], dtype)
+            check_classes(column, classes)
+            column = column if dtype.kind == "i" else one_hot(column, classes, dtype)
         if column.size != int(np.prod(leaf.shape)) or (dtype.kind == "i" and column.dtype.kind == "f"):
             raise EngineError(f"column {name!r} is {column.dtype}{list(column.shape)} in this batch; {leaf} is needed")
         return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)

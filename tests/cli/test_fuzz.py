@@ -60,6 +60,16 @@ def test_what_was_done_is_not_done_again(capsys, tmp_path):
     assert once["exercised"]["programs"] == 100
 
 
+def test_training_graphs_are_planned_and_run(capsys):
+    status, out = said(capsys, "reference", "--training", "--execute", "--examples", "3", "--json")
+    shown = json.loads(out)
+
+    assert status == 0
+    assert shown["options"] == {"strategy": "engine.strategies:training_programs"}
+    assert shown["exercised"]["executed"] == 6  # as they are, and with everything pinned
+    assert shown["exercised"]["features"]["persistent"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -67,6 +77,8 @@ def test_what_was_done_is_not_done_again(capsys, tmp_path):
         (("no_such_module:plan",), "module 'no_such_module' does not exist"),
         (("bad_planners:nobody",), "function of bad_planners 'nobody' does not exist"),
         (("reference", "--bulk", "--exhaustive", "2"), "two sources"),
+        (("reference", "--bulk", "--training"), "two sources"),
+        (("ggml", "--training"), "not for the target ggml"),
         (("reference", "--exhaustive", "2", "--examples", "5"), "--examples has no say"),
         (("reference", "--exhaustive", "9"), "--exhaustive"),
         (("reference", "--examples", "0"), "--examples"),

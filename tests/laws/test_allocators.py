@@ -24,7 +24,7 @@ FEWER = settings(max_examples=40)
 @st.composite
 def honest(draw, **space):
     """A program without defects and without op-NONE views of temporaries."""
-    drawn = [("look" if action == "whole" else action, i, j, k) for action, i, j, k in draw(recipes(max_size=14))]
+    drawn = [("look" if action == "whole" else action, *numbers) for action, *numbers in draw(recipes(max_size=14))]
     return listed(assemble(drawn, arenas=draw(arenas(**space))))
 
 

@@ -232,6 +232,8 @@ def meant(kind: str, n: int, seed: int, normal) -> Call:
         "all_finite": ({}, [x], None),
         "unscale": ({}, [x, np.array([8.0])], None),
         "mean_squared_error": ({}, [x, y], None),
+        "cross_entropy_classes": ({}, [y, ids[:, 0].copy()], None),
+        "cross_entropy_classes_back": ({}, [np.array([2.5]), y, ids[:, 0].copy()], None),
     }[kind]  # fmt: skip
     want = engine_oracle.MEANING[kind](*operands, **params)
     terms = max((float(np.abs(o).max(initial=0)) for o in operands if o.dtype != np.int32), default=0.0)
@@ -499,6 +501,23 @@ def test_a_poisoned_element_shows_in_the_result(kind):
         function(*args)
 
         assert np.isnan(out.astype("f8")).any(), position
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])
+def test_a_class_out_of_range_makes_the_loss_and_its_row_nan(bad):
+    """And no other row of the gradient."""
+    logits, loss, back = np.ones((2, 3), "f4"), np.zeros(1, "f4"), np.zeros((2, 3), "f4")
+    classes = np.array([1, bad], np.int32)
+    for kind, operands, out in (
+        ("cross_entropy_classes", (logits, classes), loss),
+        ("cross_entropy_classes_back", (np.ones(1, "f4"), logits, classes), back),
+    ):
+        function, args = kernel(kind).bind({}, operands, (out,))
+        function(*args)
+
+    assert np.isnan(loss[0])
+    assert np.isnan(back[1]).all()
+    np.testing.assert_allclose(back[0], [1 / 6, -1 / 3, 1 / 6], rtol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])

@@ -50,6 +50,7 @@ TABLE = [
     ("get_rows", {}, ((5, 3), IDS[0]), lambda table: F.embedding(LONG[0], table)),
     ("mean_squared_error", {}, ((3, 5), (3, 5)), lambda p, t: F.mse_loss(p, t).reshape(1)),
     ("cross_entropy_loss", {}, ((3, 5), (3, 5)), lambda x, y: F.cross_entropy(x, y).reshape(1)),
+    ("cross_entropy_classes", {}, ((2, 5), IDS[:, 0]), lambda x: F.cross_entropy(x, LONG[:, 0]).reshape(1)),
     ("attention", {"scale": 0.6}, ((4, 70, 6), (4, 9, 6), (4, 9, 5)), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.6)),
 ]  # fmt: skip
 

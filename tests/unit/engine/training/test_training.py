@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from safetensors.numpy import save
 
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
@@ -150,14 +151,10 @@ def test_misuse_is_one_line(given, says):
 @pytest.mark.parametrize(("planner", "executor"), [("ggml", "tape"), ("reference", "calls"), ("greedy_by_size", "tape")])
 def test_neither_graphs_nor_planner_nor_executor_change_a_bit(graphs, planner, executor):
     want = fit(MODEL, DATA, SETTINGS)
-    other = fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), "graphs": graphs, "planner": planner, "executor": executor}))
+    other = fit(MODEL, DATA, replace(SETTINGS, graphs=graphs, planner=planner, executor=executor))
     assert same(want.weights, other.weights)
     assert want.history == other.history
     assert want.plans == other.plans == 3
-
-
-def vars_of(settings):
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
 
 
 def test_static_graphs_refuse_another_shape():
@@ -343,7 +340,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, changed, says):
     file = tmp_path / "c.safetensors"
     fit(MODEL, DATA, SETTINGS, save=file, stop_after=2)
     with pytest.raises(EngineError, match=says):
-        fit(MODEL, DATA, Settings(**{**vars_of(SETTINGS), **changed}), save=file, resume=True)
+        fit(MODEL, DATA, replace(SETTINGS, **changed), save=file, resume=True)
 
 
 def test_other_data_and_other_weights_are_refused(tmp_path):
@@ -441,6 +438,9 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
         ("batch = 5", "batch = 7", "logical_batch 10 is no multiple of batch 7"),
         ("warmup = 2", "wramup = 2", "Object contains unknown field `wramup` - at `$.schedule`"),
         ('kind = "cosine"', 'kind = "sine"', "schedule.kind is 'sine'; there are constant, linear, cosine"),
+        ("warmup = 2", "warmup = -2", "warmup is -2; it must be at least 0"),
+        ("batch = 5", "batch = 5\nsave_every = 0", "save_every is 0; it must be at least 1"),
+        ("batch = 5", "batch = 5\nthreads = -1", "threads is -1; it must be at least 1, or 0 for all"),
         ("[model]", "[model", "moons.toml"),
         ("sizes = [2, 8, 2]", "sizes = [3, 8, 2]", "has 2 numbers a row; mlp takes 3"),
         ("sizes = [2, 8, 2]", "sizes = [2, 8, 1]", "the outputs have 1 classes"),

@@ -1,0 +1,320 @@
+"""Functions of the front's tensors, beside its methods; each is rows of `engine.ops`, or built of them by `engine.compose`.
+
+    from engine import tensor
+    from engine.front import functions as fn
+
+    hidden = fn.conv2d(images, filters, bias, padding=1).relu()
+    loss = fn.cross_entropy(fn.dropout(hidden.reshape(len(hidden), -1), 0.1, seed=7) @ w, classes)
+
+Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first one that is. What is random is a function of `seed`, `salt`
+and place: the same again in every run, and in backward. `op` calls any row of the table that neither writes over an operand nor needs a graph.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine import compose
+from engine.front import indexing
+from engine.front.record import Eager, Node, composed, constant
+from engine.front.tensors import Tensor, binary, broadcast, meet, operand
+from engine.kernels.binding import Array
+from engine.ops import OPS
+
+Pair = tuple[int, int]
+
+
+def op(kind: str, *tensors: Tensor, **params: Any) -> Tensor:
+    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes: at least one dimension, b repeating into a.
+
+    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and for what the rule refuses.
+    """
+    rule = OPS.get(kind)
+    if rule is None:
+        raise UnknownNameError("op", kind, OPS)
+    if rule.mutates is not None:
+        raise EngineError(f"{kind} writes over an operand; the front has methods that end in _ for that")
+    if not len(rule.arguments) - rule.optional <= len(tensors) <= len(rule.arguments):
+        raise EngineError(f"{kind}: {len(tensors)} operands given; it takes {', '.join(rule.arguments)}")
+    if unknown := sorted(set(params) - set(rule.params)):
+        raise EngineError(f"{kind}: no parameter {', '.join(unknown)}; there are {', '.join(rule.params) or 'none'}")
+    return _made(Eager.op(kind, *map(_node, tensors), **params))
+
+
+# choosing
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """Return a where `condition` is true (not 0), b elsewhere; all three broadcast. No gradient flows to the condition."""
+    first = _first("where", a, b)
+    left, right = operand(a, first), operand(b, first)
+    given = condition.data if isinstance(condition, Tensor) else np.asarray(condition)
+    chosen = Tensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
+    shape = meet("where", chosen, left, right)
+    return Tensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
+
+
+def maximum(a: Any, b: Any) -> Tensor:
+    """Return the larger of a and b; a tie's gradient is a's."""
+    first = _first("maximum", a, b)
+    return binary("maximum", operand(a, first), b)
+
+
+def minimum(a: Any, b: Any) -> Tensor:
+    """Return the smaller of a and b; a tie's gradient is a's."""
+    first = _first("minimum", a, b)
+    return binary("minimum", operand(a, first), b)
+
+
+def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> Tensor:
+    """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
+    ids = _numbers("one_hot", classes)
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        raise EngineError(f"one_hot of {count}: class numbers run from {ids.min()} to {ids.max()}")
+    return _constant((ids[..., None] == np.arange(count)).astype(dtype))
+
+
+# moving
+
+
+def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Return the tensors one after the other along `axis`."""
+    if not tensors:
+        raise EngineError("concat was given no tensors")
+    if not all(t.ndim for t in tensors):
+        raise EngineError(f"concat of {_node(tensors[0])}: a scalar has no axis; stack makes one")
+    return _made(composed(compose.concat, [_node(t) for t in tensors], axis=axis))
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Return tensors of one shape along a new axis."""
+    if not tensors:
+        raise EngineError("stack was given no tensors")
+    rank = tensors[0].ndim + 1
+    if not -rank <= axis < rank:
+        raise EngineError(f"axis {axis} is none of the {rank} axes of a stack")
+    place = axis % rank
+    return concat([t.reshape(*t.shape[:place], 1, *t.shape[place:]) for t in tensors], place)
+
+
+def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
+    return tuple(_made(part) for part in composed(compose.split, _node(x), sizes, axis))
+
+
+def pad(x: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Tensor:
+    """Return x with new elements of `value`, so many before and after it on each axis."""
+    return op("pad", x, before=tuple(before), after=tuple(after), value=float(value))
+
+
+def gather(x: Tensor, ids: Any, axis: int = -1) -> Tensor:
+    """Return the elements of x at `ids` along `axis`; ids are shaped like x but for that axis. One out of range is refused."""
+    return Tensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
+
+
+def scatter(values: Tensor, ids: Any, length: int, axis: int = -1) -> Tensor:
+    """Return zeros of `length` along `axis`, each element of values added where its index points: what `gather` is transposed."""
+    places = _numbers("scatter", ids)
+    if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
+        raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
+    return _made(Eager.op("scatter", _node(values), constant(places), length=int(length), axis=axis))
+
+
+def embedding(table: Tensor, ids: Any) -> Tensor:
+    """Return the rows of table[V, D] that ids of any shape name: [*ids, D]."""
+    if table.ndim != 2:
+        raise EngineError(f"embedding: {_node(table)} is no matrix")
+    return _made(indexing.rows(_node(table), _numbers("embedding", ids)))
+
+
+# norms, windows, attention
+
+
+def rms_norm(x: Tensor, gain: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
+    """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
+    y = op("rms_norm", x, eps=float(eps))
+    return y if gain is None else y * gain
+
+
+def layer_norm(x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
+    """Return (x - mean) / sqrt(variance + eps) over the last axis, times `gain`, plus `bias`."""
+    y = op("norm", x, eps=float(eps))
+    y = y if gain is None else y * gain
+    return y if bias is None else y + bias
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+) -> Tensor:
+    """Return the cross-correlation of x[N, C, H, W] with weight[F, C, KH, KW]: [N, F, OH, OW]."""
+    parts = [_node(t) for t in (x, weight, bias) if t is not None]
+    return _made(composed(compose.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
+
+
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0, dilation: int = 1
+) -> Tensor:
+    """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]."""
+    parts = [_node(t) for t in (x, weight, bias) if t is not None]
+    return _made(composed(compose.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
+
+
+def max_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
+    """Return the largest of each window of x[N, C, H, W]; the stride is the kernel by default."""
+    return _made(composed(compose.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
+
+
+def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
+    """Return the mean of each window of x[N, C, H, W]; padding counts as zeros."""
+    return _made(composed(compose.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float | None = None) -> Tensor:
+    """Return softmax(q k^T * scale + mask) v as one op; scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient."""
+    if not q.ndim:
+        raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
+    masks = () if mask is None else (_node(operand(mask, q)),)
+    factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else float(scale)
+    return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
+
+
+def rope(x: Tensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> Tensor:
+    """Return x[T, H, hd] with the pairs of its heads turned by position (`normal`: neighbours; `neox`: halves)."""
+    ids = constant(_numbers("rope", positions))
+    return _made(Eager.op("rope", _node(x), ids, base=float(base), dims=dims, mode=mode))
+
+
+# randomness, jumps
+
+
+def dropout(x: Tensor, p: float, *, seed: int, salt: int = 0) -> Tensor:
+    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; the mask is drawn again in backward, never stored."""
+    return Tensor(Eager.op("dropout", _node(x), _seed(seed), p=float(p), salt=salt), x.shape)
+
+
+def gumbel_softmax(x: Tensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
+    """Return a sample of the Gumbel-softmax distribution over the last axis; with `hard` one-hot, its gradient that of the soft sample."""
+    return _made(composed(compose.gumbel_softmax, _node(x), _seed(seed), temperature=temperature, hard=hard, salt=salt))
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """Return the value of `hard` with the gradient of `soft`."""
+    return Tensor(Eager.op("straight_through", _node(hard), _node(soft)), hard.shape)
+
+
+def count_equal(a: Any, b: Any) -> int:
+    """Return in how many places two arrays of whole numbers agree; no gradient."""
+    left, right = (constant(np.atleast_1d(_numbers("count_equal", x))) for x in (a, b))
+    return int(Eager.op("count_equal", left, right).array.item())
+
+
+# losses
+
+
+def mse_loss(prediction: Tensor, target: Any) -> Tensor:
+    """Return the mean of (prediction - target)^2; one shape."""
+    goal = operand(target, prediction)
+    if goal.shape != prediction.shape:
+        raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
+    return Tensor(Eager.op("mean_squared_error", _node(prediction), _node(goal)), ())
+
+
+def cross_entropy(logits: Tensor, labels: Any) -> Tensor:
+    """Return the mean over rows of -sum(labels * log_softmax(logits)); labels are distributions like logits, or class numbers for each row."""
+    if not logits.ndim:
+        raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
+    if isinstance(labels, Tensor) and labels.dtype.kind == "f":
+        if labels.shape != logits.shape:
+            raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
+        return Tensor(Eager.op("cross_entropy_loss", _node(logits), _node(labels)), ())
+    ids, count = _numbers("cross_entropy", labels), logits.shape[-1]
+    if ids.shape != logits.shape[:-1]:
+        raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
+    rows = logits.reshape(ids.size, count)
+    return Tensor(Eager.op("cross_entropy_classes", _node(rows), constant(ids.reshape(-1))), ())
+
+
+# helpers
+
+
+def _node(x: Tensor) -> Node:
+    if not isinstance(x, Tensor):
+        raise EngineError(f"{type(x).__name__} given where a tensor is needed; tensor(...) makes one")
+    return x._present()  # noqa: SLF001 - what functions of the front are made of
+
+
+def _made(node: Node) -> Tensor:
+    return Tensor(node, node.shape)
+
+
+def _constant(array: Array) -> Tensor:
+    return Tensor(constant(np.atleast_1d(array)), array.shape)
+
+
+def _first(what: str, *values: Any) -> Tensor:
+    found = next((value for value in values if isinstance(value, Tensor)), None)
+    if found is None:
+        raise EngineError(f"{what} was given no tensor")
+    return found
+
+
+def _numbers(what: str, given: Any) -> Array:
+    found = given.data if isinstance(given, Tensor) else np.asarray(given)
+    if found.size and (found.dtype.kind not in "iu" or not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31):
+        raise EngineError(f"{what}: whole numbers of 32 bits are needed, not {found.dtype}")
+    return np.ascontiguousarray(found, np.int32).reshape(found.shape)
+
+
+def _ids(what: str, x: Tensor, given: Any, axis: int) -> Node:
+    ids = _numbers(what, given)
+    if not -x.ndim <= axis < x.ndim:
+        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < x.shape[axis]:
+        raise EngineError(f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {_node(x)} has {x.shape[axis]}")
+    return constant(np.atleast_1d(ids))
+
+
+def _seed(seed: int) -> Node:
+    return constant(np.array([seed], np.int64).astype(np.int32))
+
+
+__all__ = [
+    "attention",
+    "avg_pool2d",
+    "concat",
+    "conv1d",
+    "conv2d",
+    "count_equal",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gather",
+    "gumbel_softmax",
+    "layer_norm",
+    "max_pool2d",
+    "maximum",
+    "minimum",
+    "mse_loss",
+    "one_hot",
+    "op",
+    "pad",
+    "rms_norm",
+    "rope",
+    "scatter",
+    "split",
+    "stack",
+    "straight_through",
+    "where",
+]

@@ -1,0 +1,131 @@
+"""What `x[...]` means at the front: slices are views, indices are looked up, and both have derivatives.
+
+A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of step 1
+are one `slice` and a `reshape` where the elements lie densely (a copy where not); any other step, and an array, look up rows by `get_rows`, so that an
+element named twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
+`gather` say what is meant.
+
+All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and its shape () stands beside it.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.record import Eager, Node, composed, constant
+from engine.kernels.binding import Array
+from engine.ops.layout import contiguous
+
+Shape = tuple[int, ...]
+
+
+def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
+    """Return `x[key]` and its shape; EngineError, with the key, for one that names no elements."""
+    starts, lengths, left, looked = [0] * len(shape), list(shape), list[int](), list[tuple[int, Array]]()
+    axis = 0
+    for item in _expanded(shape, key):
+        if item is None:
+            left.append(1)
+            continue
+        length = shape[axis]
+        if isinstance(item, slice):
+            start, stop, step = item.indices(length)
+            picked = range(start, stop, step)
+            if step == 1:
+                starts[axis], lengths[axis] = start if picked else 0, len(picked)
+            else:
+                looked.append((len(left), np.array(picked, np.int32)))
+            left.append(len(picked) if step == 1 else length)
+        elif isinstance(item, np.ndarray):
+            looked.append((len(left), _within(x, axis, item, length)))
+            left.append(length)
+        else:
+            starts[axis], lengths[axis] = int(_within(x, axis, np.array([item]), length)[0]), 1
+        axis += 1
+    node = _reshaped(_sliced(x, shape, tuple(starts), tuple(lengths)), tuple(left))
+    found = tuple(left)
+    for place, ids in reversed(looked):
+        node, found = _looked_up(node, found, place, ids)
+    return node, found
+
+
+def rows(table: Node, ids: Array) -> Node:
+    """Return the rows of a matrix that ids of any shape name: [V, D] -> [*ids, D]."""
+    flat = constant(np.ascontiguousarray(_within(table, 0, ids, table.shape[0]).reshape(-1), np.int32))
+    found = Eager.op("get_rows", composed(contiguous, table), flat)
+    return _reshaped(found, (*ids.shape, table.shape[1]))
+
+
+def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
+    """Give one item for each axis, and None for each new one."""
+    items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
+    named = sum(item is not None and item is not Ellipsis for item in items)
+    dots = sum(item is Ellipsis for item in items)
+    if named > len(shape) or dots > 1:
+        raise EngineError(f"[{_said(key)}] names {named} axes of {len(shape)}{' with several ...' if dots > 1 else ''}")
+    arrays = [place for place, item in enumerate(items) if isinstance(item, np.ndarray)]
+    if len(arrays) > 1:
+        raise EngineError(f"[{_said(key)}] has several arrays; look them up one after the other, or use gather")
+    fixed = [place for place, item in enumerate(items) if isinstance(item, (int, np.ndarray))]
+    if arrays and fixed != list(range(fixed[0], fixed[0] + len(fixed))):
+        raise EngineError(
+            f"[{_said(key)}] has a number apart from an array, which numpy reads in its own way; take one after the other"
+        )
+    rest = [slice(None)] * (len(shape) - named)
+    for item in items if dots else (*items, Ellipsis):
+        yield from rest if item is Ellipsis else (item,)
+
+
+def _item(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (bool, np.bool_)):
+        raise EngineError(f"[{item}] is no index; where(condition, a, b) chooses by truth")
+    try:
+        return index(item)
+    except TypeError:
+        found = np.asarray(item)
+    if found.dtype.kind not in "iu" and found.size:
+        raise EngineError(
+            f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array of whole numbers"
+        )
+    return found.astype(np.int64)
+
+
+def _said(key: Any) -> str:
+    text = " ".join(str(key).split())
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def _within(x: Node, axis: int, ids: Array, length: int) -> Array:
+    if ids.size and not -length <= int(ids.min()) <= int(ids.max()) < length:
+        worst = int(ids.max()) if int(ids.max()) >= length else int(ids.min())
+        raise EngineError(f"index {worst} is none of the {length} elements of axis {axis} of {x}")
+    return np.where(ids < 0, ids + length, ids)
+
+
+def _sliced(x: Node, shape: Shape, starts: Shape, lengths: Shape) -> Node:
+    return x if lengths == shape else Eager.op("slice", x, starts=starts, lengths=lengths)
+
+
+def _reshaped(x: Node, shape: Shape) -> Node:
+    full = shape or (1,)
+    return x if x.shape == full else Eager.op("reshape", composed(contiguous, x), shape=full)
+
+
+def _looked_up(x: Node, shape: Shape, place: int, ids: Array) -> tuple[Node, Shape]:
+    """Put what `ids` name of one axis in the place of that axis."""
+    order = (place, *(a for a in range(len(shape)) if a != place))
+    first = x if place == 0 else Eager.op("permute", x, axes=order)
+    rest = tuple(shape[a] for a in order[1:])
+    found = _reshaped(rows(_reshaped(first, (shape[place], prod(rest))), ids), (*ids.shape, *rest))
+    rank = ids.ndim
+    back = (*(rank + a for a in range(place)), *range(rank), *(rank + a for a in range(place, len(rest))))
+    whole = (*ids.shape, *rest)
+    if back != tuple(range(len(whole))):
+        found = Eager.op("permute", found, axes=back)
+    return found, tuple(whole[a] for a in back)
