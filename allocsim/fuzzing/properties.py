@@ -95,8 +95,7 @@ def _leading(document: Document) -> Why | None:
 def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    report = check(Document.of(laid))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(laid)})
 
 
 def lost(case: Case, answer: Answer) -> Why | None:
@@ -112,8 +111,7 @@ def lost_among(batch: Batch, plan: Plan, pinned: Bools | None) -> Sequence[int]:
     if pinned is None:
         return ()
     laid, alone = flat(batch, plan)
-    report = check(Document.of(with_pins_read(laid, pinned)))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(with_pins_read(laid, pinned))})
 
 
 def with_pins_read(plan: Plan, pinned: Bools) -> Plan:

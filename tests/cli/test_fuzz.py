@@ -28,12 +28,24 @@ def said(capsys, *arguments):
 
 def test_every_program_of_a_scope_is_a_proof_with_its_number(capsys):
     status, out = said(capsys, "greedy_by_size", "--exhaustive", "2")
+    what = "nothing found in every program of up to 2 ops: 19 of them; proven for that scope: "
 
     assert status == 0
-    assert (
-        "nothing found in every program of up to 2 ops: 19 of them; that they are sound and no worse than no reuse is proven for that scope"
-        in out
-    )
+    assert what + "answers, sound, no_worse, deterministic, pins, kept\n" in out
+
+
+@pytest.mark.parametrize(
+    ("target", "proven"),
+    [
+        ("buddy", ["answers", "deterministic", "kept", "pins", "sound"]),
+        ("bad_planners:good", ["answers", "deterministic", "no_worse", "sound"]),
+        ("bad_planners:overlaps", []),
+    ],
+)
+def test_what_is_proven_is_what_every_program_was_asked(capsys, target, proven):
+    _, out = said(capsys, target, "--exhaustive", "2", "--json", "--no-shrink")
+
+    assert sorted(json.loads(out)["proven"]) == proven
 
 
 def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(capsys, tmp_path):
