@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from allocsim.cli import main
+from allocsim.fuzzing import exercised as exercising
+from allocsim.fuzzing.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +83,18 @@ def test_training_graphs_are_planned_and_run(capsys):
     assert shown["options"] == {"strategy": "engine.strategies:training_programs"}
     assert shown["exercised"]["executed"] == 6  # as they are, and with everything pinned
     assert shown["exercised"]["features"]["persistent"] == 3
+
+
+def test_coverage_says_what_the_campaign_was_worth(capsys, monkeypatch):
+    """One mutant stands for all."""
+    pytest.importorskip("coverage")
+    monkeypatch.setattr(exercising, "MUTANTS", {"arenas_mixed": MUTANTS["arenas_mixed"]})
+    status, out = said(capsys, "bad_planners:forgets_views", "--examples", "20", "--no-shrink", "--coverage")
+
+    assert status == 1
+    assert re.search(r"branches of \S*bad_planners.py: [1-9]\d* of \d+; never all ways from line \d+", out)
+    assert re.search(r"pairs of features: [1-9]\d* of 210", out)
+    assert "mutants killed: 1 of 1" in out
 
 
 @pytest.mark.parametrize(
