@@ -54,10 +54,10 @@ def plan_findings(case: Case) -> Iterator[Finding]:
 
 def _in_place(case: Case, v: Violation) -> bool:
     """Whether the two buffers are an operand's and a result's of the op at which they meet."""
-    op = case.op(v.run, v.op)
-    if op is None:
+    if v.run is None or v.op is None:
         return False
-    buffer = case.program(v).values.buffer
+    program = case.program(v)
+    op, buffer = program.ops[v.op], program.values.buffer
     read, written = ({int(buffer[value]) for value in values} for values in (op.operands, op.results))
     return any(one in read and other in written for one, other in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)))
 
