@@ -1,7 +1,7 @@
 """One line in anybody's test: a plan is clean, or the test fails with the ops round each fault.
 
     allocsim.assert_clean(program, plan)                 # as verify_program
-    allocsim.assert_clean(document)                      # or a Plan, or a list of runs that share memory
+    allocsim.assert_clean(document)                      # or whatever else `verify` takes
     allocsim.assert_clean(program, plan, max_peak=1 << 20)
 
 What this module does not see: test runners. `allocsim.pytest_plugin` is the fixture for pytest.
@@ -13,10 +13,9 @@ from typing import Any, Final
 from allocsim.attribution import Cause
 from allocsim.checks.violations import Report
 from allocsim.description import describe
-from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Run
 from allocsim.outcomes import Outcome, outcome_of
-from allocsim.verification import placed
+from allocsim.verification import document_of
 
 SHOWN: Final = 3
 """Violations that a message describes with the ops round them; the others are one line each up to `LISTED`."""
@@ -46,8 +45,8 @@ def assert_clean(
     """Judge a plan and raise unless it is clean.
 
     Args:
-        what: a document, a plan, several runs over the same memory, or a program (or networkx DiGraph) to be judged with `plan`.
-        plan: a plan of the program, or an offset for each buffer, as `verify_program` takes it.
+        what: what is judged, as `verify` takes it.
+        plan: the plan to judge it with, or an offset for each buffer.
         max_peak: bytes the plan may need at most.
         known: fingerprints of violations that do not count (`allocsim.outcomes.baseline.read`).
         shown: how many violations the message describes with the ops round them.
@@ -66,21 +65,6 @@ def assert_clean(
         raise UncleanError(message_of(document, outcome, shown=shown), document=document, outcome=outcome)
     assert outcome.report is not None
     return outcome.report
-
-
-def document_of(what: Any, plan: Any = None) -> Document:
-    """Return what is to be judged as a document; raise ModelError where it is no question."""
-    if plan is not None:
-        return Document.of(placed(what, plan))
-    if isinstance(what, Document):
-        return what
-    if isinstance(what, Plan):
-        return Document.of(what)
-    if isinstance(what, list | tuple) and what and all(isinstance(run, Run | Plan) for run in what):
-        return Document.of(*(run if isinstance(run, Run) else Run.of(run) for run in what))
-    raise ModelError(
-        "", f"a {type(what).__name__} alone cannot be judged; give a document, a plan, runs, or a program with a plan"
-    )
 
 
 def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> str:

@@ -11,7 +11,9 @@
 Rows are checked together in `build` (`allocsim.wellformed`), with places that name table, row and column.
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import prod
 from typing import Any
@@ -24,11 +26,13 @@ from allocsim.model import (
     DEFAULT_ARENAS,
     DTYPE_CODES,
     DTYPES,
+    HOST_READ,
     OWN,
     UNPLACED,
     VIEW,
     Arena,
     Buffers,
+    Int32s,
     Meta,
     Ops,
     Plan,
@@ -197,17 +201,26 @@ class ProgramBuilder:
 def plan_of(program: Program, slots: Mapping[int, int] | Sequence[int | str | None], **keywords: Any) -> Plan:
     """Build a plan from offsets by buffer: an int is an offset in the buffer's own arena, "own" and None as in a document.
 
-    Buffers a mapping leaves out are kept apart (`own`) if persistent and unplaced if not.
+    Buffers a mapping leaves out are kept apart (`own`) if persistent and unplaced if not. Raises ModelError, placed at the slot, for what is no
+    slot, for a buffer that does not exist, and for a sequence of another length.
     """
     count = len(program.buffers)
     persistent = program.buffers.persistent
     if isinstance(slots, Mapping):
-        slots = [slots.get(index, "own" if persistent[index] else None) for index in range(count)]
-    arena = [
-        OWN if slot == "own" else UNPLACED if slot is None else int(program.buffers.arena[index])
-        for index, slot in enumerate(slots)
-    ]
-    offsets = [slot if isinstance(slot, int) else 0 for slot in slots]
+        known = {_whole(f"slots[{buffer!r}]", buffer): slot for buffer, slot in slots.items()}
+        for buffer in known:
+            if not 0 <= buffer < count:
+                raise ModelError(f"slots[{buffer}]", f"buffer {buffer} does not exist; there are {count}")
+        slots = [known.get(index, "own" if persistent[index] else None) for index in range(count)]
+    if isinstance(slots, str) or not isinstance(slots, Iterable):
+        raise ModelError("slots", f"{slots!r} is neither a plan nor an offset for each buffer")
+    rows = list(slots)
+    if len(rows) != count:
+        raise ModelError("slots", f"has {len(rows)} entries; the program has {count} buffers")
+    named = {"own": OWN, None: UNPLACED}
+    words = [slot if slot is None or isinstance(slot, str) else "" for slot in rows]
+    arena = [named.get(word, int(program.buffers.arena[index])) for index, word in enumerate(words)]
+    offsets = [0 if place < 0 else _whole(f"slots[{index}]", rows[index]) for index, place in enumerate(arena)]
     return Plan(
         program=program,
         arena=np.array(arena, dtype=np.int32),
@@ -215,6 +228,45 @@ def plan_of(program: Program, slots: Mapping[int, int] | Sequence[int | str | No
         nbytes=np.where(np.array(arena) >= 0, program.buffers.nbytes, 0).astype(np.int64),
         **keywords,
     )
+
+
+def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
+    """Return the program with one more op: the host reads `values`, after everything else on every stream. O(columns)."""
+    ops, count = program.ops, len(program.ops)
+    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
+    last_of_stream = np.full(len(program.streams), -1, dtype=np.int64)
+    np.maximum.at(last_of_stream, ops.stream, np.arange(count))
+    here = int(ops.stream[-1]) if count else 0
+    waits = np.sort(np.delete(last_of_stream, here))
+    waits = waits[waits >= 0]
+    read = np.asarray(values, dtype=np.int32)
+    grown = replace(
+        ops,
+        names=(*ops.names, HOST_READ),
+        kinds=kinds,
+        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
+        operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
+        operands=np.append(ops.operands, read).astype(np.int32),
+        result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
+        in_place_starts=np.append(ops.in_place_starts, ops.in_place_starts[-1]),
+        in_place_known=np.append(ops.in_place_known, True),
+        stream=np.append(ops.stream, here).astype(np.int32),
+        after_starts=np.append(ops.after_starts, ops.after_starts[-1] + len(waits)),
+        after=np.append(ops.after, waits).astype(np.int32),
+    )
+    return replace(program, ops=grown)
+
+
+def _whole(place: str, number: Any) -> int:
+    """Return a whole number of Python or numpy; raise ModelError for anything else, which may not become an offset by accident."""
+    try:
+        found = None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        found = None
+    if found is None:
+        raise ModelError(place, f"{number!r} is no whole number")
+    _bounded(place, found)
+    return found
 
 
 def _bounded(place: str, number: int) -> None:

@@ -32,13 +32,15 @@ Difference = Annotated[int, msgspec.Meta(ge=-LIMIT, le=LIMIT)]
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """K: one kernel run with a result exactly over an operand and apart from it."""
+    """K: one kernel run apart, and with its arrays as `layout` says."""
 
     kind: str
     operand: Count
     result: Count
+    layout: Literal["over", "duplicate"] = "over"
+    """The result exactly over the operand; or apart, and the operand given for every other that is laid out alike, or overlapping it."""
     declared: bool
-    """Whether the kernel's author promises that this alias is safe."""
+    """Whether the kernel's author promises that this alias is safe; `duplicate` everyone must bear."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
     """Largest relative difference between the two runs; 0 where they agree to the bit, None where one run left a NaN."""

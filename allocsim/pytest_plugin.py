@@ -6,7 +6,7 @@
 | option | meaning |
 |---|---|
 | `--allocsim-baseline FILE` | violations in this file of known faults do not count |
-| `--allocsim-max-peak BYTES` | no plan may need more, unless a call says otherwise |
+| `--allocsim-max-peak BYTES` | no plan may need more (4096, 64KiB, ...), unless a call says otherwise |
 | `--allocsim-save DIR` | what is not clean is reduced and written there: `NAME.json`, and `NAME_test.py` to paste |
 | `--allocator NAME` | for `--pyargs allocsim.conformance`: the planner under test; `--allocator-examples`, `-seed`, `-seconds` go with it |
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Check = Callable[..., "Report"]
 """As `allocsim.assert_clean`."""
 
+KNOWN = pytest.StashKey[frozenset[str]]()
+MOST = pytest.StashKey[int | None]()
+
 REDUCING_SECONDS = 30.0
 """Time a failing test may take to be reduced, for `--allocsim-save`."""
 
@@ -38,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("allocsim", "memory plans")
     group.addoption("--allocsim-baseline", metavar="FILE", help="violations listed in this file are known and do not count")
-    group.addoption("--allocsim-max-peak", metavar="BYTES", type=int, help="no plan may need more bytes than this")
+    group.addoption("--allocsim-max-peak", metavar="BYTES", help="no plan may need more than this: 4096, 64KiB, ...")
     group.addoption("--allocsim-save", metavar="DIR", help="write what is not clean here, reduced, as a document and a test")
     suite = parser.getgroup("allocsim.conformance", "planners: --pyargs allocsim.conformance")
     suite.addoption("--allocator", metavar="NAME", help="the planner: package.module:function, or an installed name")
@@ -47,14 +50,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     suite.addoption("--allocator-seconds", type=float, default=10.0, metavar="S", help="CPU time for one answer (default 10)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Read what the options name before any test runs; UsageError, one line, where it cannot be read."""
+    file, most = config.getoption("--allocsim-baseline"), config.getoption("--allocsim-max-peak")
+    if file is None and most is None:
+        return
+    from allocsim.errors import AllocsimError  # noqa: PLC0415 - loading a plugin should cost nothing
+    from allocsim.outcomes import baseline  # noqa: PLC0415 - as above
+    from allocsim.sizes import bytes_of  # noqa: PLC0415 - as above
+
+    try:
+        config.stash[KNOWN] = frozenset() if file is None else baseline.read(file)
+        config.stash[MOST] = None if most is None else bytes_of(most)
+    except AllocsimError as error:
+        raise pytest.UsageError(str(error)) from None
+    except OSError as error:
+        raise pytest.UsageError(f"{file}: {error.strerror}") from None
+
+
 @pytest.fixture
 def allocsim_check(request: pytest.FixtureRequest) -> Check:
     """A function like `allocsim.assert_clean`, with the options of the run."""
-    from allocsim.outcomes import baseline  # noqa: PLC0415 - loading a plugin should cost nothing
-
-    known_file, most, folder = (request.config.getoption(f"--allocsim-{name}") for name in ("baseline", "max-peak", "save"))
-    known: frozenset[str] = frozenset() if known_file is None else baseline.read(known_file)
-    return partial(_check, name=request.node.name, known=known, most=most, folder=folder)
+    stash, folder = request.config.stash, request.config.getoption("--allocsim-save")
+    return partial(_check, name=request.node.name, known=stash.get(KNOWN, frozenset()), most=stash.get(MOST, None), folder=folder)
 
 
 def _check(

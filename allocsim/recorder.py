@@ -112,6 +112,7 @@ class Recorder:
         """
         if not role.persistent:
             raise ModelError(name, f"{role.name.lower()} is no role of memory that is kept; PARAMETER and STATE are")
+        (item,) = _items("keep", (item,))
         array = item[1] if isinstance(item, tuple) else item
         if name in self._named or id(array) in self._objects:
             raise ModelError(name, "was recorded already")
@@ -134,6 +135,7 @@ class Recorder:
 
         Raises ModelError if the parent was never recorded, or does not hold all of the child.
         """
+        parent, child = _items("view", (parent, child))
         array = self._keep(child)
         tensor = self._find(parent)
         if tensor is None:
@@ -163,8 +165,9 @@ class Recorder:
             name: of the call, for people; the kind by default.
 
         Raises:
-            ModelError: an array lies partly in what an earlier call took for its tensor, or partly in a pool; see the rules.
+            ModelError: something is no array, or an array lies partly in what an earlier call took for its tensor, or partly in a pool; see the rules.
         """
+        reads, writes = _items("reads", reads), _items("writes", writes)
         read = [(self._reading(item), self._keep(item)) for item in reads]
         operands = [self._read(tensor, array) for tensor, array in read]
         touched = {tensor.buffer for tensor, _ in read}
@@ -309,6 +312,18 @@ class Recorder:
         """Return whether memory is an arena: a pool, or an allocation in which several buffers lie."""
         inside = sum(buffer.memory is memory for buffer in self._buffers)
         return memory.pool is not None or inside > 1
+
+
+def _items(place: str, given: Iterable[Item]) -> list[Item]:
+    """Return arrays, with or without names, as a list; raise ModelError for anything else."""
+    if isinstance(given, np.ndarray | str) or not isinstance(given, Iterable):
+        raise ModelError(place, f"is {type(given).__name__}; a list of arrays is needed")
+    found = list(given)
+    for index, item in enumerate(found):
+        named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        if not isinstance(item[1] if named else item, np.ndarray):
+            raise ModelError(f"{place}[{index}]", f"{type(item).__name__} is neither an array nor (name, array)")
+    return found
 
 
 def _layout(array: Array) -> Layout:

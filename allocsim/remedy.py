@@ -49,8 +49,10 @@ class Remedy:
     """Without elements where planning anew is enough."""
     nbytes: int
     """Growth of the peak, in bytes; negative where it shrank."""
+    pinned: Plan | None
+    """The plan that pins everything, where that can be made,"""
     pin_all_bytes: int | None
-    """The same for pinning everything, where that can be planned."""
+    """and how much the peak grows by it."""
     document: Document
     """The document with the cured plan."""
 
@@ -241,6 +243,7 @@ def _remedy(base: tuple[int, Document], name: str, found: cure.Cure, place: cure
         placement=name,
         cure=found,
         nbytes=found.plan.peak_bytes - before,
+        pinned=pinned,
         pin_all_bytes=None if pinned is None else pinned.peak_bytes - before,
         document=_with_plan(index, document, found.plan),
     )

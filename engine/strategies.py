@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from allocsim.model import Program
 from engine.autodiff import backward
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
@@ -54,6 +55,11 @@ def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
     return lower(graph, (loss, *reads))
 
 
+def training_programs() -> st.SearchStrategy[Program]:
+    """Draw the programs of such graphs: what `allocsim fuzz --training` shows a planner."""
+    return training_graphs().map(lambda lowered: lowered.program)
+
+
 def _layer(graph: Graph, x: Tensor, size: int, activation: str, *, trained: bool) -> Tensor:
     width = x.shape[-1] if activation == "residual" else size
     weight = graph.parameter("weight", (width, x.shape[-1]), trainable=trained)
@@ -67,4 +73,4 @@ def _layer(graph: Graph, x: Tensor, size: int, activation: str, *, trained: bool
     return graph.op(activation, y, name=activation)
 
 
-__all__ = ["layers", "training_graphs"]
+__all__ = ["layers", "training_graphs", "training_programs"]

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 _HOMES: Final = {
-    "Options": ("repro.run", "Options"),
+    "Options": ("repro.bench", "Options"),
     "Result": ("repro.run", "Result"),
     "Scenario": ("repro.scenario", "Scenario"),
     "Training": ("repro.scenario", "Training"),

@@ -12,12 +12,11 @@ What this module does not see: the terminal and files.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-from time import perf_counter
 from typing import Final
 
 import numpy as np
 
+from allocsim.builder import read_at_end
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.evidence import Evidence
@@ -28,10 +27,11 @@ from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.search import OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
 from allocsim.verdict import Verdict, judge
+from engine.executing import median_seconds
 from engine.lower import Lowered
 from engine.replay import Divergence, Step, diverging
-from repro.run import Options, Progress
-from repro.run import _Bench as Bench
+from repro.bench import Bench, Options, Progress
+from repro.detectors import ask
 from repro.scenario import Scenario, repaired
 
 AT: Final = "step"
@@ -80,7 +80,8 @@ def bisect_scenario(
     report = progress or (lambda _what, _done, _total: None)
     bench = Bench(repaired(scenario) if options.fixed else scenario, options, report)
     reference = bench.train("reference")
-    evidence = bench.evidence(bench.train("default", against=reference))
+    asked = ask(bench, bench.train("default", against=reference))
+    evidence = asked.evidence
     verdict = judge(evidence)
     report("reduce", 0, 1)
     reduced: Reduction | Smallest | None = None
@@ -89,19 +90,15 @@ def bisect_scenario(
     else:
         reduced = _by_executing(bench.lowered, bench.plans["default"], evidence, seconds)
     report("reduce", 1, 1)
-    plans = {"default": bench.plans["default"], "cured": bench.cured, "pinned": bench.plans["pinned"]}
+    plans = {"default": bench.plans["default"], "cured": asked.cured, "pinned": bench.plans["pinned"]}
     timed = {name: _seconds(bench, plan) for name, plan in plans.items() if plan is not None and not verdict.sound}
     return Bisection(scenario=bench.scenario, evidence=evidence, verdict=verdict, reduced=reduced, seconds=timed)
 
 
 def _seconds(bench: Bench, plan: Plan) -> float:
-    times = []
+    hosts = bench.host(TIMED_STEPS)
     with bench.runtime(plan) as runtime:
-        for host in bench.host(TIMED_STEPS):
-            begin = perf_counter()
-            runtime.run(host.inputs, skip=host.skip)
-            times.append(perf_counter() - begin)
-    return median(times)
+        return median_seconds(lambda number: runtime.run(hosts[number].inputs, skip=hosts[number].skip), TIMED_STEPS)
 
 
 def kernel_test(found: Smallest, *, title: str) -> str:
@@ -199,25 +196,10 @@ def _read_at_end(document: Document, op: int) -> Document:
     if upto is None:
         raise EngineError(f"op {op} is no op of {program!r}")
     (shorter,) = upto.programs
-    ops = shorter.ops
-    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
     # values keep their order, so the results of the last op are found by it
-    read = np.array(shorter.ops[len(ops) - 1].results, dtype=np.int32)
+    read = shorter.ops[len(shorter.ops) - 1].results
     assert len(read) == len(results)
-    grown = replace(
-        ops,
-        names=(*ops.names, HOST_READ),
-        kinds=kinds,
-        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
-        operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
-        operands=np.append(ops.operands, read).astype(np.int32),
-        result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
-        in_place_starts=np.append(ops.in_place_starts, ops.in_place_starts[-1]),
-        in_place_known=np.append(ops.in_place_known, True),
-        stream=np.append(ops.stream, ops.stream[-1]).astype(np.int32),
-        after_starts=np.append(ops.after_starts, ops.after_starts[-1]),
-    )
-    return rebuilt(upto, programs=[replace(shorter, ops=grown)])
+    return rebuilt(upto, programs=[read_at_end(shorter, read)])
 
 
 def _computing(document: Document) -> Sequence[int]:

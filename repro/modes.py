@@ -16,7 +16,7 @@ What this module does not see: how modes are compared (`engine.modes`) and shown
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from allocsim.model import VIEW, Bools, Plan, Program
 from engine.lower import Lowered
 from engine.modes import EXECUTORS, Course, Side, compare
 from engine.widening import widened
-
-if TYPE_CHECKING:
-    from repro.run import _Bench as Bench
+from repro.bench import Bench
 
 TRUTH: Final = "float64"
 
@@ -47,11 +45,11 @@ class Choice:
     executor: str = next(iter(EXECUTORS))
 
 
-Word = Callable[[Choice, str, "Bench"], Choice]
+Word = Callable[[Choice, str, Bench], Choice]
 """(so far, what stands behind the colon, the scenario) -> with this word."""
 
 
-def _deny(choice: Choice, what: str, _bench: "Bench") -> Choice:
+def _deny(choice: Choice, what: str, _bench: Bench) -> Choice:
     return replace(choice, denied=(*(choice.denied or ()), *([what] if what else [])))
 
 
@@ -74,7 +72,7 @@ _PLAIN: Final = frozenset(WORDS) - {"pin", "deny"}
 """Words with nothing behind a colon."""
 
 
-def side_of(bench: "Bench", name: str) -> Side:
+def side_of(bench: Bench, name: str) -> Side:
     """Return the mode of that name as something to execute.
 
     Raises UnknownNameError for a word that is none and no allocator, ModelError for a kind, stage or tensor that the program does
@@ -150,12 +148,12 @@ def pins_of(program: Program, what: str) -> Bools:
     raise ModelError("pin", f"{what!r} is no policy, stage, kind of op, layer.N or tensor of {program!r}")
 
 
-def sides_of(bench: "Bench", names: Sequence[str]) -> tuple[Side, ...]:
+def sides_of(bench: Bench, names: Sequence[str]) -> tuple[Side, ...]:
     """Return the modes of these names, each once; errors as of `side_of`."""
     return tuple(side_of(bench, name) for name in dict.fromkeys(names))
 
 
-def courses(bench: "Bench", sides: Sequence[Side], *, lockstep: int) -> tuple[Course, ...]:
+def courses(bench: Bench, sides: Sequence[Side], *, lockstep: int) -> tuple[Course, ...]:
     """Train these sides beside the reference, and beside the truth if a side is in float64; O(training steps * sides).
 
     A scenario on several streams is compared in the order in which it trains.

@@ -40,7 +40,9 @@ from engine.ggml.smokes import SMOKES, smoke
 from engine.ggml.steps import Departure, Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import training
-from repro.run import LOCKSTEP_RUNS, MOST_STEPS, Gradient, Progress
+from repro.bench import MOST_STEPS, Progress
+from repro.detectors import LOCKSTEP_RUNS
+from repro.run import Gradient
 from repro.scenario import OnGgml, Scenario, Training
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}

@@ -4,7 +4,7 @@
         row["case"], row["S"]["status"], row["D"]["status"]
 
 The cases are those of `allocsim.replay` for the default plan; here come the programs that only the engine can make: the same training with
-gradients that add up in accumulators, and with sequences one longer, twice as long and half as long, in the slots of the old plan.
+gradients that add up in accumulators, with other batches in the slots of the old plan (`SHAPES`).
 
 D runs a case's last program beside itself with every buffer apart, with the same uploads left out, twice (a pin case once). A second program starts from
 memory of its own with the first program's slots: S judges the session as it is, D what the slots do to the second program. Where a larger
@@ -18,36 +18,39 @@ Complexity: a planning and a check for each pin case; two runs for each case exe
 What this module does not see: which faults the scenario holds, files and the terminal.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
-import numpy as np
-
 from allocsim.allocators import find
-from allocsim.errors import EngineError, ModelError
-from allocsim.evidence import Origin
-from allocsim.model import Plan, Run
-from allocsim.replay import GROUPS, Case, Static, judged, row_of, session_cases
-from allocsim.replay.pins import Pairs, pin_cases
+from allocsim.errors import EngineError
+from allocsim.model import Run
+from allocsim.replay import GROUPS, Case, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.replay.pins import COVERED, Chosen, pin_cases
 from allocsim.replay.programs import program_cases
 from engine.differential import HostRun
 from engine.lower import Lowered, lower
 from engine.modes import Side, compare
 from repro import training
-from repro.run import Options, Progress
-from repro.run import _Bench as Bench
+from repro.bench import Bench, Options, Progress
 from repro.scenario import Scenario, repaired
 
 AT_ONCE: Final = 4
 """Pin cases executed beside one run of the reference."""
 
-SHAPES: Final[tuple[tuple[str, Callable[[int], int]], ...]] = (
-    ("one position more", lambda seq: seq + 1),
-    ("twice as many positions", lambda seq: 2 * seq),
-    ("half as many positions", lambda seq: seq // 2),
-)
+Batch = tuple[int, int]
+"""Positions of a sequence, and sequences."""
+
+SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
+    "one position more": lambda seq: ((seq, 1), (seq + 1, 1)),
+    "twice as many positions": lambda seq: ((seq, 1), (2 * seq, 1)),
+    "half as many positions": lambda seq: ((seq, 1), (seq // 2, 1)),
+    "one sequence more": lambda seq: ((seq // 2, 2), (seq // 2, 3)),
+    "twice as many sequences": lambda seq: ((seq // 2, 2), (seq // 2, 4)),
+    "one sequence less": lambda seq: ((seq // 2, 3), (seq // 2, 2)),
+}
+"""From the positions of the scenario's one sequence: the batch that the plan is made for, and the one that is run."""
 
 Row = dict[str, Any]
 
@@ -91,11 +94,6 @@ def replay(
         yield from _pins(bench, limit, every, done)
 
 
-def failed(row: Row) -> bool:
-    """Whether a case that must hold does not."""
-    return bool(row["promised"]) and (row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"})
-
-
 def _cases(bench: Bench, groups: Collection[str]) -> Iterator[tuple[Case, Stage]]:
     """Yield every case but the pins, with what it is executed on."""
     plan, own = bench.plans["default"], Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
@@ -107,15 +105,17 @@ def _cases(bench: Bench, groups: Collection[str]) -> Iterator[tuple[Case, Stage]
     if "program" in groups:
         yield from ((case, _turned(own, case)) for case in program_cases(plan))
     if "shape" in groups and len(bench.program.streams) == 1:
-        yield from _shapes(bench, plan)
+        yield from _shapes(bench)
 
 
-def _other(bench: Bench, *, seq: int | None = None, accumulate: bool = False) -> Stage:
-    """Return the scenario's training at another size, or with accumulators."""
+def _other(bench: Bench, batch: Batch | None = None, *, accumulate: bool = False) -> Stage:
+    """Return the scenario's training on another batch, or with accumulators."""
+    seq, sequences = (bench.setup.config.seq, 1) if batch is None else batch
     setup = training.set_up(
         bench.scenario.training,
         layers=bench.options.layers,
-        seq=bench.options.seq if seq is None else seq,
+        seq=seq,
+        sequences=sequences,
         seed=bench.options.seed,
         base=bench.options.base,
         accumulate=accumulate,
@@ -123,17 +123,19 @@ def _other(bench: Bench, *, seq: int | None = None, accumulate: bool = False) ->
     return Stage(lowered=lower(setup.graph, (setup.loss,), kernels=bench.scenario.kernels), setup=setup)
 
 
-def _shapes(bench: Bench, plan: Plan) -> Iterator[tuple[Case, Stage]]:
+def _shapes(bench: Bench) -> Iterator[tuple[Case, Stage]]:
     seq = bench.setup.config.seq
-    for words, size in SHAPES:
-        if size(seq) < 1:
+    plans = {(seq, 1): bench.plans["default"]}
+    for words, of in SHAPES.items():
+        made_for, ran = of(seq)
+        if ran[0] < 1:
             continue
-        other = _other(bench, seq=size(seq))
-        program = other.lowered.program
-        if len(program.buffers) != len(plan.arena):
-            raise ModelError("shape", f"{len(program.buffers)} buffers; the plan has {len(plan.arena)} slots")
-        runs = (Run.of(plan), Run.of(plan, program=program))
-        yield Case(group="shape", name=f"{words}: {size(seq)} instead of {seq}", runs=runs, promised=False), other
+        if made_for not in plans:
+            plans[made_for] = bench.planner.plan(_other(bench, made_for).lowered.program)
+        plan, other = plans[made_for], _other(bench, ran)
+        what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
+        runs = (Run.of(plan), Run.of(plan, program=other.lowered.program))
+        yield Case(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False), other
 
 
 def _turned(stage: Stage, case: Case) -> Stage:
@@ -159,9 +161,10 @@ def _executed(cases: Sequence[Case], stage: Stage, bench: Bench) -> list[Row]:
     lowered, program = stage.lowered, stage.lowered.program
     weights = stage.setup.parameters
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
-    sides = [Side(name=case.name, lowered=lowered, plan=_slots(case.plan, lowered), parameters=weights) for case in cases]
+    sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]
     hosts = [
-        HostRun(inputs=stage.setup.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip)) for run in _own(cases[0])
+        HostRun(inputs=stage.setup.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip))
+        for run in cases[0].executed
     ]
     try:
         courses = compare(
@@ -170,44 +173,13 @@ def _executed(cases: Sequence[Case], stage: Stage, bench: Bench) -> list[Row]:
     except EngineError as error:
         if len(cases) > 1:
             return [row for case in cases for row in _executed([case], stage, bench)]
-        return [{"status": "refused", "why": str(error), "first": None}]
+        return [not_run("refused", str(error))]
     return [
-        {"status": "equal", "why": None, "first": None}
-        if course.first_step is None and not course.origins
-        else {"status": "differs", "why": None, "first": _first(course.origins, lowered)}
+        numbers_of(program, next(iter(course.origins or ()), None))
+        if course.first_step is None or course.origins
+        else not_run("differs", None)
         for course in courses
     ]
-
-
-def _own(case: Case) -> tuple[Run, ...]:
-    """Return the runs that D does: all of the case's last program, or that program twice."""
-    last = case.runs[-1]
-    same = tuple(run for run in case.runs if run.program is last.program)
-    return same if len(same) == len(case.runs) else (last, last)
-
-
-def _slots(plan: Plan, lowered: Lowered) -> Plan:
-    """Return the plan as one of this program, with room in the arena for what is larger than its slot."""
-    program = lowered.program
-    if plan.program is program:
-        return plan
-    return replace(plan, program=program, problem=None, nbytes=np.maximum(plan.nbytes, program.buffers.nbytes))
-
-
-def _first(origins: Iterable[Origin] | None, lowered: Lowered) -> Row | None:
-    origin = next(iter(origins or ()), None)
-    if origin is None:
-        return None
-    op = lowered.program.ops[origin.op]
-    return {
-        "run": origin.run,
-        "op": origin.op,
-        "name": op.name,
-        "kind": op.kind,
-        "what": origin.what,
-        "ulp": origin.ulp,
-        "relative": origin.max_error,
-    }
 
 
 # pins ------------------------------------------------------------------------------------------------------------------------------------
@@ -216,21 +188,19 @@ def _first(origins: Iterable[Origin] | None, lowered: Lowered) -> Row | None:
 def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) -> Iterator[Row]:
     """Yield the pin cases; those to be executed wait until `AT_ONCE` are there, so that they share the reference."""
     stage = Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
-    pairs = Pairs.of(bench.program)
-    seen: frozenset[int] = frozenset()
+    chosen = Chosen(bench.program, every)
     waiting: list[tuple[Case, Static]] = []
     total = int((~bench.program.buffers.persistent).sum())
     for number, case in enumerate(islice(pin_cases(bench.program, bench.planner), limit)):
         bench.progress("pins", number, total if limit is None else min(limit, total))
-        used = pairs.used(case.plan)
-        new, seen = used - seen, seen | used
+        tells = chosen(case)
         if case.name in done:
             continue
         static = judged(case)
-        if static.count or new or (every and number % every == 0):
+        if tells or static.count:
             waiting.append((case, static))
         else:
-            yield row_of(case, static, {"status": "covered", "why": "in place only as executed before", "first": None})
+            yield row_of(case, static, COVERED)
         if len(waiting) == AT_ONCE:
             yield from _flushed(waiting, stage, bench)
             waiting = []
@@ -244,4 +214,4 @@ def _flushed(waiting: Sequence[tuple[Case, Static]], stage: Stage, bench: Bench)
         yield row_of(case, static, row)
 
 
-__all__ = ["SHAPES", "bench_of", "failed", "replay"]
+__all__ = ["SHAPES", "bench_of", "replay"]

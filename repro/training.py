@@ -1,6 +1,6 @@
 """From a scenario's `Training` to a graph, weights and inputs: SmolLM2-135M's shape with LoRA on q and v.
 
-Everything is seeded: weights and the one repeated sequence. Both LoRA factors are non-zero, so that every gradient is non-zero at
+Everything is seeded: weights and the one repeated batch, by default of one sequence. Both LoRA factors are non-zero, so that every gradient is non-zero at
 the first step.
 """
 
@@ -24,6 +24,8 @@ MOST_LAYERS: Final = 1_000
 MOST_POSITIONS: Final = 32_768
 """Beyond this the logits alone take more than 6 GiB."""
 
+MOST_SEQUENCES: Final = 1_000
+
 TRAINED_ON_SEED: Final = 1
 """Added to the seed of the weights, so that the sequence is drawn independently of them."""
 
@@ -46,12 +48,13 @@ def set_up(
     *,
     layers: int | None = None,
     seq: int | None = None,
+    sequences: int = 1,
     seed: int = 0,
     base: LlamaConfig = SMOLLM2_135M,
     weights: str | None = None,
     accumulate: bool = False,
 ) -> Setup:
-    """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states.
+    """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states, of so many `sequences`.
 
     With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's, its first `layers` layers (all by default),
     and only the adapters are drawn. With `accumulate`, gradients add up in state tensors that the host may reset, and nothing is updated: the
@@ -65,10 +68,14 @@ def set_up(
             raise ModelError("layers", f"{layers} are asked for; {weights} has {base.layers}")
     layers = layers if layers is not None else training.layers
     seq = seq if seq is not None else training.seq
-    for name, size, most in (("layers", layers, MOST_LAYERS), ("seq", seq, MOST_POSITIONS)):
+    for name, size, most in (
+        ("layers", layers, MOST_LAYERS),
+        ("seq", seq, MOST_POSITIONS),
+        ("sequences", sequences, MOST_SEQUENCES),
+    ):
         if not 1 <= size <= most:
             raise ModelError(name, f"{size} is not between 1 and {most}")
-    config = replace(base, layers=layers, seq=seq, alpha=training.lora_alpha)
+    config = replace(base, layers=layers, seq=seq, batch=sequences, alpha=training.lora_alpha)
     step = training_graph(config, accumulate=accumulate, update=not accumulate, seed_before_labels=training.seed_before_labels)
     named = {tensor.name: tensor for tensor in step.graph.leafs}
     drawn = _weights(config, training, seed) if found is None else _adapted(found[1], config, training, seed)

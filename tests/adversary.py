@@ -3,8 +3,8 @@
 Each byte of memory holds a tag that names its last write. An op is as bad as its declaration lets it be: it writes a result before it reads an
 operand wherever the two share a byte, unless the pair is declared (or nothing is declared) and both lie at one address in one layout. The
 runs of a document are replayed twice, with each buffer in memory of its own and with buffers where the plan puts them; `late_reads` are
-the reads that find another tag, or poison, in the second only. What is written is right in both, so one fault is not counted again by those who
-read it on.
+the reads that find another tag in the second, or a byte of their own result in the second only. What is written is right in both, so one fault is
+not counted again by those who read it on.
 
 This is `oracle.replay` and `facts.unsafe` over again, in arrays, for programs of real size. It shares no code with `allocsim.checks`.
 Bytes outside a value's buffer do not exist here.
@@ -20,7 +20,7 @@ from facts import ops_of, persistent
 
 from allocsim.model import Document, Plan, Program, Run
 
-NEVER, POISON = -1, np.iinfo(np.int64).min
+NEVER = -1
 
 Places = Any
 """int64 array of bytes."""
@@ -59,8 +59,8 @@ def _session(document: Document, session: list[Run], first: int) -> Iterator[tup
     for number, (run, here, there) in enumerate(zip(session, homes, alone, strict=True), start=first):
         for op in ops_of(run.program, run.skip):
             for position, operand in enumerate(op.operands):
-                want, found = (_read(memory, home, op, position, operand) for home in (there, here))
-                if np.any((want != found) & (want != NEVER)):
+                (want, gone), (found, lost) = (_read(memory, home, op, position, operand) for home in (there, here))
+                if np.any(((want != found) | (lost & ~gone)) & (want != NEVER)):
                     yield number, op.step, position
             for result in op.results:
                 tags = (writes << 32) + np.arange(len(_bytes(run.program, result)))
@@ -70,10 +70,10 @@ def _session(document: Document, session: list[Run], first: int) -> Iterator[tup
                     memory[space][places] = tags
 
 
-def _read(memory: dict[Any, Any], home: "_Home", op: Any, position: int, operand: int) -> Any:
-    """Return the tags that an op finds in one operand, poison where it may have written a result there already."""
+def _read(memory: dict[Any, Any], home: "_Home", op: Any, position: int, operand: int) -> tuple[Any, Any]:
+    """Return the tags that lie in one operand when an op begins, and where it may write a result before it reads them."""
     space, places = home.places(operand)
-    tags = memory[space][places]
+    lost = np.zeros(len(places), dtype=np.bool_)
     for index, result in enumerate(op.results):
         other, written = home.places(result)
         if other != space or not len(places) or not len(written):
@@ -82,8 +82,8 @@ def _read(memory: dict[Any, Any], home: "_Home", op: Any, position: int, operand
             continue
         exact = home.start(operand) == home.start(result) and home.alike(operand, result)
         if not (exact and (op.in_place is None or (position, index) in op.in_place)):
-            tags = np.where(np.isin(places, written), POISON, tags)
-    return tags
+            lost |= np.isin(places, written)
+    return memory[space][places], lost
 
 
 class _Home:

@@ -3,7 +3,8 @@
 from functools import cache
 
 from repro import scenarios
-from repro.run import Options, Result, run
+from repro.bench import Options
+from repro.run import Result, run
 
 PAIRS = ("ggml-1501+ggml-1501-as-reported", "ggml-1501+ggml-1501-seed", "ggml-1501-as-reported+ggml-1501-seed")
 ALL = (*scenarios.MODULES, *PAIRS)

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from allocsim.checks.holes import Holes, holes_of
+from allocsim.checks.intervals import among
 from allocsim.checks.segments import Range
 from allocsim.layout import Int64s
 from allocsim.model import HOST_WRITE, VIEW, Bools, Problem, Program
@@ -146,7 +147,7 @@ class Accesses:
         mask: Bools = (op == end[buffer]) & ~self.program.buffers.persistent[buffer]
         rows = np.flatnonzero(mask)
         other = np.flatnonzero(end[other_buffer] == other_op)
-        mask[rows] = ~np.isin(op[rows] * count + buffer[rows], other_op[other] * count + other_buffer[other])
+        mask[rows] = ~among(op[rows] * count + buffer[rows], other_op[other] * count + other_buffer[other])
         return mask
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.case import Case, Findings, buffer_words, named, op_words, value_words
 from allocsim.checks.in_place import Sharing
+from allocsim.checks.intervals import among
 from allocsim.checks.violations import Violation
 from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, Bools, Problem, Program
@@ -90,7 +91,7 @@ def _bad_pairs(problem: Problem, fine: Sharing) -> Bools:
     """Return which rows of `may_share` are not permissible; a pair listed again is not judged again."""
     count = len(problem.start)
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
-    bad: Bools = ~np.isin(pair, fine.donor * count + fine.recipient)
+    bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
     once = np.zeros(len(pair), dtype=np.bool_)
     once[np.unique(pair, return_index=True)[1]] = True
     return bad & once

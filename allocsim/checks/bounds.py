@@ -21,6 +21,7 @@ import numpy as np
 
 from allocsim.checks.accesses import lifetimes
 from allocsim.checks.case import Case, Trial
+from allocsim.checks.intervals import distinct
 from allocsim.checks.placement import believed_sharing
 from allocsim.checks.violations import Stats
 from allocsim.layout import LIMIT, Int64s
@@ -68,7 +69,7 @@ def _lower_bound(case: Case, trial: Trial) -> int:
     times, live = times[order], np.cumsum(change[order])
     saved, savings = _savings(case, trial, lives.nbytes)
     # the sum rises only where a buffer is born, and after a step with pairs, where it is whole again
-    steps = np.unique(np.concatenate([start, saved, saved + 1]))
+    steps = distinct(np.concatenate([start, saved, saved + 1]))
     sums = np.concatenate([live[:1] * 0, live])[np.searchsorted(times, steps, side="right")]
     sums[np.searchsorted(steps, saved)] -= savings
     return int(sums.max())

@@ -211,12 +211,7 @@ def sweep(  # noqa: PLR0917 - columns, as numba takes them
 
 @cache
 def _compiled() -> Callable[..., int]:
-    """Return `sweep` as machine code, kept beside the source or in the user's cache where either can be written."""
-    from numba import njit  # noqa: PLC0415 - importing it takes longer than most inputs
+    """Return `sweep` as machine code."""
+    from allocsim.checks.compiling import compiled  # noqa: PLC0415 - importing numba takes longer than most inputs
 
-    compiler: Any = njit
-    try:
-        fast: Callable[..., int] = compiler(cache=True)(sweep)
-    except RuntimeError:  # no folder to keep machine code in
-        fast = compiler(sweep)
-    return fast
+    return compiled(sweep)

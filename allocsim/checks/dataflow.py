@@ -25,7 +25,7 @@ How: memory is `Segments`, one for each arena, holding numbers of writes; apart,
 number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared. Of many reads
 a compiled `screen` says first which need that at all, and where it says none, nothing is replayed here.
 
-A bound: of the reads that may be wrong `PIECES` pieces of equal writer are looked at in all, and from then on `FEW` of each; a read that has more is reported
+A bound: of the reads that may be wrong `PIECES` pieces of equal writer are looked at in all, and from then on `FEW` of each, up to the first that is wrong; a read that has more is reported
 by those, says so, and makes counts a lower bound.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a defect.
@@ -43,6 +43,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.intervals import distinct
 from allocsim.checks.screen import pays, reads_to_look_at
 from allocsim.checks.script import Runs, Script, Step
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
@@ -63,7 +64,7 @@ PIECES: Final = 1 << 20
 """Pieces looked at in all the reads that may be wrong, before each is cut short: a bound on time and on what is listed."""
 
 FEW: Final = 64
-"""Pieces looked at in each read from then on."""
+"""Pieces looked at in each read from then on, up to the first that is wrong."""
 
 
 def check_dataflow(case: Case, findings: Findings) -> None:
@@ -107,7 +108,7 @@ class _Memory:
         self.mixed: dict[int, Segments] = {}
         self.spaces: dict[int, Segments] = {}
         for script in runs.scripts:
-            for space in np.unique(script.places[0]).tolist():
+            for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, Segments())
         self.left = PIECES
         """Pieces that may still be looked at."""
@@ -202,13 +203,15 @@ class _Memory:
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
         looked = self._looks(position, step)
-        allowed = max(self.left, FEW)
-        pieces = list(islice(looked, allowed))
-        self.left -= len(pieces)
-        for kind, place in pieces:
-            if place is not None:
-                wrong.setdefault(kind, []).append(place)
-        cut = len(pieces) == allowed and next(looked, None) is not None
+        until_wrong = self.left < FEW
+        for kind, place in islice(looked, max(self.left, FEW)):
+            self.left -= 1
+            if place is None:
+                continue
+            wrong.setdefault(kind, []).append(place)
+            if until_wrong:
+                break
+        cut = next(looked, None) is not None
         findings.bounded |= cut
         for kind, places in wrong.items():
             findings.report(kind, partial(self._record, kind, position, op, value, places, cut=cut))

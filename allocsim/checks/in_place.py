@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.intervals import TOP, Ranges, end_of, join
+from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
 from allocsim.checks.segments import shared
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
@@ -109,14 +109,14 @@ def permissible(accesses: Accesses) -> Sharing:
     writes, write_pair = _members(joined.op * count + joined.recipient, accesses.write_op * count + accesses.write_buffer)
     zeros = np.zeros(len(reads), dtype=np.int64), np.zeros(len(writes), dtype=np.int64)
     found = _judge(accesses, (reads, writes), (read_pair, write_pair), zeros, keyed=True)
-    bad = np.isin(pair, found.op[found.unsafe]) | broken[joined.op]
+    bad = among(pair, found.op[found.unsafe]) | broken[joined.op]
     return Sharing(op=joined.op[~bad], donor=joined.donor[~bad], recipient=joined.recipient[~bad])
 
 
 def permitted(accesses: Accesses, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     joined = _unique(_both(_declared(accesses), _assumed(accesses, touches)), len(accesses.program.buffers))
-    fine = ~np.isin(joined.op, touches.op[touches.unsafe])
+    fine = ~among(joined.op, touches.op[touches.unsafe])
     return Sharing(op=joined.op[fine], donor=joined.donor[fine], recipient=joined.recipient[fine])
 
 
@@ -198,7 +198,7 @@ def _is_declared(accesses: Accesses, read: Int64s, write: Int64s) -> Bools:
     results = len(accesses.program.ops.results)
     _, operand_row, result_row = _pair_rows(accesses)
     wanted = accesses.read_row[read] * results + accesses.write_row[write]
-    mask: Bools = np.isin(wanted, operand_row * results + result_row)
+    mask: Bools = among(wanted, operand_row * results + result_row)
     return mask
 
 

@@ -3,25 +3,31 @@
     join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
     conflicts(r)         pairs of rectangles (time x address) that share a point
 
-Both return every pair exactly once, and how many there are in all; both stop *listing* (never counting) at `cap` pairs, so
-that a million rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles must not be empty: an empty
+Both return every pair exactly once, and whether there are more: both stop listing at `cap` pairs, so that a million
+rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles must not be empty: an empty
 range intersects nothing, and the caller leaves it out.
 
-Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), for it is a join on each level of a
-segment tree over time. A rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical
+Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log n + listed), in machine code (`rectangles`), for
+many rectangles. For few, where loading machine code takes longer, it is O(n log^2 n + listed): a join on each level of a
+segment tree over time. There a rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical
 decomposition, and that is where the pair is met; so no pair is met twice and none is missed.
 
 What this module does not see: buffers, ops, plans.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from allocsim.layout import Int64s
+from allocsim.model import Bools
 
 TOP = (1 << 63) - 1
 """Where sums of two numbers of the model saturate; above every start of a range, so no comparison changes."""
+
+COMPILE_FROM: Final = 50_000
+"""Rectangles from which it pays to load machine code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +46,12 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Rows of the left and of the right side that intersect; `total` counts those left out as well."""
+    """Rows of the left and of the right side that intersect."""
 
     left: Int64s
     right: Int64s
     total: int
+    """How many there are, those left out as well; of many rectangles, at least so many."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -53,12 +60,29 @@ def end_of(base: Int64s, length: Int64s) -> Int64s:
     return ends
 
 
+def distinct(column: Int64s) -> Int64s:
+    """Return each number once, in order. Where most are distinct, `np.unique` takes ten times as long, for it hashes them."""
+    ordered = np.sort(column)
+    fresh = np.ones(len(ordered), dtype=np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
+
+
+def among(column: Int64s, others: Int64s) -> Bools:
+    """Return which numbers of a column are among others, as `np.isin` does, which hashes them."""
+    if not len(others):
+        return np.zeros(len(column), dtype=np.bool_)
+    ordered = np.sort(others)
+    mask: Bools = ordered[np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)] == column
+    return mask
+
+
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
     """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point; at most `cap` are listed."""
     if not len(left.low) or not len(right.low):
         return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
-    points = np.unique(np.concatenate([left.low, left.high, right.low, right.high]))
-    keys = np.unique(np.concatenate([left.key, right.key]))
+    points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))
+    keys = distinct(np.concatenate([left.key, right.key]))
     ranked_left, ranked_right = (
         Ranges(
             key=np.searchsorted(keys, side.key),
@@ -75,10 +99,15 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
 
     Of two that start together `left` is the lower row. At most `cap` pairs are listed.
     """
+    if len(start) >= COMPILE_FROM:
+        from allocsim.checks.rectangles import met  # noqa: PLC0415 - imports numba
+
+        left, right, more = met(start, stop, low, high, cap=cap)
+        return Pairs(left=left, right=right, total=len(left) + more)
     count = len(start)
     order = np.argsort(start, kind="stable")
     begins = start[order]
-    points = np.unique(np.concatenate([low, high]))
+    points = distinct(np.concatenate([low, high]))
     width = len(points) + 1
     lows, highs = np.searchsorted(points, low[order]), np.searchsorted(points, high[order])
     # row i (in order of start) is alive at the starts of the later rows i + 1 .. until[i]

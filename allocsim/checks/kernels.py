@@ -1,9 +1,8 @@
 """Compiled inner loops of the judge: who wrote every address last, and questions asked of that in one pass.
 
-Three kernels, each a *screen*: it says that nothing is wrong, or where to look. What is wrong, and in which words, is for the plain code to
+Two kernels, each a *screen*: it says that nothing is wrong, or where to look. What is wrong, and in which words, is for the plain code to
 say, which sees the same rows: so a screen may point at too much, never at too little.
 
-    disjoint          rectangles (time x address): the first that meets one it may not meet
     stray_apart       reads that may find, with every buffer apart, other than what this run wrote for them
     stray_planned     reads that may find, as planned, what another buffer left there
 
@@ -14,18 +13,14 @@ needs at most `4 n / ROOM + 2` chunks. A write costs O(log n + ROOM + segments d
 
 Addresses are int64. `end_at` saturates at `TOP`, above all that a model can name, and no start lies there: nothing wraps.
 
-Importing this module imports numba (0.3 s); nothing is compiled before the first call, and machine code is kept beside the source or in
-the user's cache where either can be written. All that call each other stand in one file, for that is what the cache looks at.
-
 What this module does not see: buffers, values and ops. They are numbers here.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import numba
 import numpy as np
 
+from allocsim.checks.compiling import compiled
 from allocsim.layout import Int64s
 
 ROOM: Final = 64
@@ -39,18 +34,6 @@ CONTENT: Final = -2
 
 Axis = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
 """heads, chunk, sizes, starts, owners, spare, counts."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-_njit: Any = numba.njit
-
-
-def compiled(function: Function) -> Function:
-    """Compile a function at its first call."""
-    try:
-        fast: Function = _njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder to keep machine code in
-        fast = _njit(error_model="numpy")(function)
-    return fast
 
 
 def axis_for(segments: int) -> Axis:
@@ -234,43 +217,6 @@ def end_at(base: int, length: int) -> int:
     return TOP if base > 0 and length > TOP - base else base + length
 
 
-@compiled
-def among(column: Int64s, number: int) -> bool:
-    """Return whether a sorted column has a number."""
-    at = np.searchsorted(column, number)
-    return bool(at < len(column) and column[at] == number)
-
-
-@compiled
-def disjoint(  # noqa: PLR0917 - compiled
-    axis: Axis, buffer: Int64s, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, count: int, allowed: Int64s
-) -> int:
-    """Return the first row that may meet an earlier one in time and space, other than a pair allowed; -1 if none does.
-
-    Rows are in order of `start`, none is empty. `allowed` holds pairs of buffers as `lower * count + higher`, sorted, of which one dies in the step in
-    which the other is born. Each row takes the addresses of those before it; of two that live, the younger lives longer, so what is
-    left of the elder is where no younger one is. A row that lives for one step and meets an allowed one is pointed at, allowed or not.
-    """
-    _, chunk, _, _, owners, _, _ = axis
-    clear(axis, NEVER)
-    for row in range(len(start)):
-        place, at = seek(axis, low[row])
-        last_place, last = place, at
-        while True:
-            other = owners[chunk[last_place], last]
-            if other >= 0 and stop[other] > start[row]:
-                a, b = buffer[other], buffer[row]
-                if stop[row] == start[row] + 1 or not among(allowed, min(a, b) * count + max(a, b)):
-                    return row
-            if end_of_segment(axis, last_place, last) >= high[row]:
-                break
-            last += 1
-            if last == axis[2][chunk[last_place]]:
-                last_place, last = last_place + 1, 0
-        replace(axis, place, at, last_place, last, low[row], high[row], row)
-    return -1
-
-
 Columns = tuple[Any, ...]
 
 
@@ -390,16 +336,20 @@ def stray_planned(  # noqa: PLR0917 - compiled
     return count
 
 
-@compiled
 def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
     """Return CSR starts by key, int64 (keys + 1,), and the rows of each key, in order."""
-    starts = np.zeros(keys + 1, dtype=np.int64)
+    starts, rows = np.zeros(keys + 2, dtype=np.int64), np.empty(len(key), dtype=np.int64)
+    sort_by(key, starts, rows)
+    return starts[:-1], rows
+
+
+@compiled
+def sort_by(key: Int64s, starts: Int64s, rows: Int64s) -> None:
+    """Fill `rows` with the rows of each key, in order, and `starts`, all 0 and two more than there are keys, with where each key's begin."""
     for row in range(len(key)):
+        starts[key[row] + 2] += 1
+    for at in range(2, len(starts)):
+        starts[at] += starts[at - 1]
+    for row in range(len(key)):
+        rows[starts[key[row] + 1]] = row
         starts[key[row] + 1] += 1
-    for at in range(keys):
-        starts[at + 1] += starts[at]
-    fill, rows = starts[:-1].copy(), np.empty(len(key), dtype=np.int64)
-    for row in range(len(key)):
-        rows[fill[key[row]]] = row
-        fill[key[row]] += 1
-    return starts, rows

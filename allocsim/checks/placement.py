@@ -11,29 +11,24 @@ donor's last believed step is the recipient's first, and both begin at one addre
 One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher, `bytes` what they share, within
 `buffer`; `op` and `step` the first op at which both live.
 
-Complexity, once for runs alike: O(buffers log buffers) for many buffers without a conflict, O(buffers log^2 buffers + conflicts listed) else. At most `COUNT_LIMIT` conflicts of a run, and as many
+Complexity, once for runs alike: O(buffers log buffers + conflicts listed). At most `COUNT_LIMIT` conflicts of a run, and as many
 as there are permitted pairs, are listed; if there are more, the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import numpy as np
 
 from allocsim.checks.accesses import lifetimes
 from allocsim.checks.case import COUNT_LIMIT, Case, Findings, Trial, buffer_words, bytes_words, op_words, problem_of, slot_words
 from allocsim.checks.in_place import Sharing, as_planned, permitted
-from allocsim.checks.intervals import conflicts, end_of
+from allocsim.checks.intervals import among, conflicts, distinct, end_of
 from allocsim.checks.violations import Violation
 from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem, Program
-
-COMPILE_FROM: Final = 50_000
-"""Lives in one arena from which it pays to load machine code that says whether there is anything to list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +68,11 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
             continue
         buffer, low = lives.buffer[rows], trial.plan.offset[lives.buffer[rows]]
         start, stop, high = lives.start[rows], lives.stop[rows], end_of(low, lives.nbytes[buffer])
-        columns = buffer, start, stop, low, high
-        if len(rows) >= COMPILE_FROM and _disjoint(columns, count, _unordered(allowed // count, allowed % count, count)):
-            continue
         found = conflicts(start, stop, low, high, cap=COUNT_LIMIT + len(allowed) + 1)
         beyond += found.total - len(found.left)
         pairs.append(_unordered(buffer[found.left], buffer[found.right], count))
         steps.append(np.maximum(start[found.left], start[found.right]))
-    if not pairs:
+    if not any(map(len, pairs)):
         empty = np.empty(0, dtype=np.int64)
         return _Conflicts(step=empty, buffer=empty, other=empty)
     pair, step = np.concatenate(pairs), np.concatenate(steps)
@@ -89,23 +81,11 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
     # a buffer with gaps lives several times, and may meet the other each time
     keep = np.zeros(len(pair), dtype=np.bool_)
     keep[np.unique(pair, return_index=True)[1]] = True
-    keep &= ~np.isin(pair, _unordered(allowed // count, allowed % count, count))
-    gapless = len(np.unique(lives.buffer)) == len(lives.buffer)
+    keep &= ~among(pair, _unordered(allowed // count, allowed % count, count))
+    gapless = len(distinct(lives.buffer)) == len(lives.buffer)
     certain = max(beyond - len(allowed), 0) if gapless else 0
     first, second = pair // count, pair % count
     return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
-
-
-def _disjoint(columns: Sequence[Int64s], count: int, allowed: Int64s) -> bool:
-    """Return whether no two rectangles (buffer, start, stop, low, high) meet but those of allowed pairs; False may be wrong."""
-    from allocsim.checks import kernels  # noqa: PLC0415 - imports numba
-
-    start = columns[1]
-    if np.any(start[1:] < start[:-1]):
-        order = np.argsort(start, kind="stable")
-        columns = [column[order] for column in columns]
-    buffer, start, stop, low, high = columns
-    return bool(kernels.disjoint(kernels.axis_for(2 * len(start)), buffer, start, stop, low, high, count, np.sort(allowed)) < 0)
 
 
 def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:
@@ -139,8 +119,7 @@ def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
     fine = (problem.stop[donor] - 1 == problem.start[recipient]) & ~persistent[donor] & ~persistent[recipient]
     if plan is not None:
         fine &= (plan.arena[donor] == plan.arena[recipient]) & (plan.offset[donor] == plan.offset[recipient])
-    pairs: Int64s = np.unique((donor * len(persistent) + recipient)[fine])
-    return pairs
+    return distinct((donor * len(persistent) + recipient)[fine])
 
 
 def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:

@@ -23,7 +23,7 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.clocks import Late, Order, Touched, late_accesses
 from allocsim.checks.in_place import addresses
-from allocsim.checks.intervals import Ranges, join
+from allocsim.checks.intervals import Ranges, among, distinct, join
 from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
 
@@ -72,7 +72,7 @@ class _Table:
         extents = accesses.extents
         count = len(accesses.program.values)
         # each value once for each op and side, reads before writes
-        key = np.unique(
+        key = distinct(
             np.concatenate(
                 [2 * accesses.read_op * count + accesses.read_value, (2 * accesses.write_op + 1) * count + accesses.write_value]
             )
@@ -87,7 +87,7 @@ class _Table:
         self.value: Int64s = value[keep]
         self.write: Int64s = write[keep]
         self.buffer: Int64s = extents.buffer[self.value]
-        used = np.unique(self.value)
+        used = distinct(self.value)
         owner, low, high = _runs(accesses, used)
         rank = _ranked(space[extents.buffer[owner]], base[extents.buffer[owner]], low, high)
         self.touched = Touched(
@@ -177,7 +177,7 @@ def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
     """Return which address spaces several streams touch and somebody writes; elsewhere nothing can race."""
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
-    visitors = np.bincount(np.unique(space * streams + stream) // streams, minlength=spaces)
+    visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
     several: Bools = written & (visitors > 1)
     return several
 
@@ -221,7 +221,7 @@ def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: 
         at_low, at_high = open_ & (low & 1 == 1), open_ & (high & 1 == 1)
         owner = np.concatenate([np.flatnonzero(at_low), np.flatnonzero(at_high)])
         nodes = np.concatenate([low[at_low], high[at_high] - 1])
-        asked = np.flatnonzero(np.isin(node, nodes))
+        asked = np.flatnonzero(among(node, nodes))
         held = Ranges(key=nodes, low=windows.low[owner], high=windows.high[owner])
         found = join(held, Ranges(key=node[asked], low=comers.low[asked], high=comers.high[asked]), cap=ROWS)
         left.append(owner[found.left])

@@ -24,13 +24,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.checks.intervals import TOP
+from allocsim.checks.intervals import TOP, distinct
 from allocsim.checks.script import Runs, Script
 from allocsim.layout import Int64s
 from allocsim.model import Bools
 
 COMPILE_FROM: Final = 200_000
-"""Accesses, and pieces of buffers to read, from which the screen pays."""
+"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays."""
 
 ROOM: Final = 1 << 22
 """Reads the screen notes; where there are more, all are looked at."""
@@ -47,11 +47,7 @@ def pays(runs: Runs) -> bool:
         whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
         buffers = int(script.buffer.max(initial=0)) + 1
         pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
-        work += count * (
-            len(script)
-            + len(script.extents.holes.low)
-            + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
-        )
+        work += count * (len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers)))
     return work >= COMPILE_FROM
 
 
@@ -81,7 +77,7 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
     order = np.argsort(run, kind="stable")
     ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
-    return [np.unique(row[order[low:high]]) for low, high in pairwise(ends)]
+    return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +184,7 @@ class _Chains:
 
 def _by_space(script: Script) -> tuple[Int64s, Int64s]:
     """Return the place of each row's address space among those of the script, and these."""
-    spaces = np.unique(script.places[0])
+    spaces = distinct(script.places[0])
     place: Int64s = np.searchsorted(spaces, script.places[0])[script.buffer]
     return place, spaces
 

@@ -120,6 +120,8 @@ class Script:
     """Whether an op other than `view` makes the value."""
     space: Int64s
     base: Int64s
+    runs: int
+    """Byte runs of the values with holes that these rows read and write."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -158,6 +160,7 @@ class Script:
             made=made[value],
             space=space[buffer],
             base=base[buffer],
+            runs=runs,
         )
 
     def steps(self, chosen: Bools | None) -> Iterator[Step]:

@@ -49,11 +49,10 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     """Return, for each kind, which buffers have it, and what makes the record of one."""
     trial = trials[0]
     plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
-    reaching = np.zeros(len(buffers), dtype=np.bool_)
-    reaching[trial.accesses.extents.buffer[_reaches_out(trial)]] = True
+    reaching = _reaching_out(trial)
     used = np.logical_or.reduce([_used(trial) for trial in trials])
     return [
-        ("OutOfBounds", (placed & ((plan.offset < 0) | _beyond(trial))) | reaching, _out_of_bounds),
+        ("OutOfBounds", (placed & ((plan.offset < 0) | _beyond(trial))) | (reaching >= 0), partial(_out_of_bounds, reaching)),
         ("Undersized", placed & (plan.nbytes < _sizes(trial)), _undersized),
         ("Misaligned", placed & (plan.offset % buffers.alignment != 0), _misaligned),
         ("WrongArena", placed & (plan.arena != buffers.arena), _wrong_arena),
@@ -69,12 +68,14 @@ def _beyond(trial: Trial) -> Bools:
     return mask
 
 
-def _reaches_out(trial: Trial) -> Bools:
-    """Return which values have bytes outside their buffer."""
-    hulls = trial.program.values.hulls
-    nbytes = trial.program.buffers.nbytes[trial.accesses.extents.buffer]
-    mask: Bools = (hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))
-    return mask
+def _reaching_out(trial: Trial) -> Int64s:
+    """Return for each buffer the first of its values that has bytes outside of it, -1 if none has."""
+    hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
+    nbytes = trial.program.buffers.nbytes
+    values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))
+    first = np.full(len(nbytes), -1, dtype=np.int64)
+    first[home[values[::-1]]] = values[::-1]
+    return first
 
 
 def _sizes(trial: Trial) -> Int64s:
@@ -90,13 +91,11 @@ def _slot(trial: Trial, kind: str, buffer: int, message: str, *, value: int | No
     return trial.record(kind, op=None, value=value, buffer=buffer, message=message, run=None)
 
 
-def _out_of_bounds(trial: Trial, buffer: int) -> Violation:
+def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
     plan, program = trial.plan, trial.program
     words = buffer_words(program, buffer)
-    values = np.flatnonzero(_reaches_out(trial) & (trial.accesses.extents.buffer == buffer)).tolist()
-    reasons = [
-        f"{value_words(program, value)} reaches outside its {program.buffers.nbytes[buffer]} bytes" for value in values[:1]
-    ]
+    first = int(reaching[buffer])
+    reasons = [f"{value_words(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"] if first >= 0 else []
     offset, end = int(plan.offset[buffer]), int(plan.offset[buffer]) + int(plan.nbytes[buffer])
     arena = program.arenas[max(plan.arena[buffer], 0)]
     at_fault = []
@@ -104,7 +103,7 @@ def _out_of_bounds(trial: Trial, buffer: int) -> Violation:
         at_fault.append(f"its slot begins {-offset} bytes before {arena.name}")
     if plan.placed[buffer] and arena.capacity is not None and end > arena.capacity:
         at_fault.append(f"its slot ends at {end}, {arena.name} at {arena.capacity}")
-    value = None if at_fault else values[0]
+    value = None if at_fault else first
     return _slot(trial, "OutOfBounds", buffer, f"{words}: {'; '.join(at_fault + reasons)}", value=value)
 
 

@@ -30,6 +30,8 @@ class Measured:
 
     of: str
     rows: list[dict[str, Any]]
+    layouts: tuple[str, ...]
+    """Those asked for, in the order of columns."""
     more: dict[str, Any] = field(default_factory=dict)
     """What could not be measured, by heading."""
     documents: dict[str, Document] = field(default_factory=dict)
@@ -112,11 +114,13 @@ def _of_ggml(which: str, layouts: str) -> Measured:
     from engine.ggml.probe import open_library  # noqa: PLC0415
 
     with open_library(which) as child:
-        found = measure(child, layouts=_chosen(layouts, LAYOUTS))
+        chosen = _chosen(layouts, LAYOUTS)
+        found = measure(child, layouts=chosen)
     rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
         rows=[{**row, "verdict": verdict(row)} for row in rows],
+        layouts=chosen,
         more={"refused": found.refused, "unaudited": found.unaudited},
         documents={f"{op.lower()}-{source}.json": document(rows) for (op, source), rows in found.graphs.items()},
     )
@@ -154,7 +158,7 @@ def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeo
         if row.broken and row.layout == "over" and case is not None:
             name = "-".join(part for part in (row.kind, row.variant, str(row.operand)) if part)
             documents[f"{name}.json"] = Document.of(alias_plan(case, row, row.operand)[0])
-    return Measured(of=target or "the engine's kernels", rows=rows, documents=documents)
+    return Measured(of=target or "the engine's kernels", rows=rows, layouts=chosen, documents=documents)
 
 
 def _write(documents: Mapping[str, Document], folder: Path) -> None:
@@ -177,7 +181,8 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
     print_line(
         f"{found.of}: {kernels} kernels; {broken} of {len(declared)} declared layouts {'is' if broken == 1 else 'are'} unsafe"
     )
-    layouts = list(dict.fromkeys(row["layout"] for row in found.rows))
+    there = {row["layout"] for row in found.rows}
+    layouts = [layout for layout in found.layouts if layout in there]
     lines: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in sorted(found.rows, key=lambda row: row not in wrong):
         place = row["op"], row.get("variant", ""), row["source"], row.get("result", 0)
@@ -185,7 +190,10 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
     print_table(
         ("kernel", "operand", *layouts), [_cells(place, cells, layouts) for place, cells in lines.items()], right=("operand",)
     )
-    print_line("+ safe, ! unsafe, ? never depended on it; in brackets: declared [+], believed by a planner (+), by nobody +")
+    print_line(f"columns: kernel, operand, {', '.join(layouts)}")
+    print_line(
+        "+ safe, ! unsafe, ? never depended on it, - does not apply; in brackets: declared [+], believed by a planner (+), by nobody +"
+    )
     for row in wrong:
         print_line(
             f"{row['verdict']}: {_name(row)} {row['layout']} operand {row['source']}: {row['measured']}{_size(row)}; {row['words']}"
@@ -210,7 +218,7 @@ def _cells(place: tuple[Any, ...], cells: Mapping[str, Mapping[str, Any]], layou
     for layout in layouts:
         row = cells.get(layout)
         if row is None:
-            words.append("")
+            words.append("-")
             continue
         mark = MARKS[row["measured"]]
         words.append(f"[{mark}]" if row["declared"] else f"({mark})" if row["believed"] else mark)

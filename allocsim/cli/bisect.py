@@ -1,17 +1,19 @@
 """`allocsim bisect NAME-or-FILE`: the smallest cure, and the smallest program that still fails.
 
-A file is judged, cured and reduced by the checks alone. A scenario is run first, small unless told otherwise; a kernel that is wrong
+A file is judged, cured and reduced by the checks alone; where the engine has kernels for its ops, the
+price of the cure is measured in time too. A scenario is run first, small unless told otherwise; a kernel that is wrong
 under a legal plan is reduced by executing it. Exit status: 0 if both were found, 1 if nothing is wrong or something was not found, 2 for
 bad usage or input.
 
 `--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
 `bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
 
-What this module does not see: how cures are found (`allocsim.remedy`, `repro.run`) and documents reduced (`allocsim.reduction`,
+What this module does not see: how cures are found (`allocsim.remedy`, `repro.detectors`) and documents reduced (`allocsim.reduction`,
 `repro.bisection`).
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,10 +24,10 @@ from allocsim import document as native
 from allocsim.attribution import leading
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.description import describe
-from allocsim.errors import OutputError, UnknownNameError
+from allocsim.errors import EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.formats import load
-from allocsim.model import Document
+from allocsim.model import Document, Plan
 from allocsim.reduction import Reduction, reduce, script
 from allocsim.remedy import remedy
 
@@ -97,7 +99,7 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
             "minimal": cured.cure.minimal,
             "trials": cured.cure.trials,
             "placement": cured.placement,
-            "seconds": None,
+            **_times({"default": document.plans[cured.plan], "cured": cured.cure.plan, "pinned": cured.pinned}),
         }
     cause_record = {"class": cause.class_, "fault": cause.fault, "kind": cause.violation.kind, "message": cause.violation.message}
     record = {
@@ -121,11 +123,21 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
     )
 
 
+def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:
+    """Measure a run by each plan on the engine, or say why it cannot."""
+    from engine.executing import seconds_of  # noqa: PLC0415  # the engine, once there is a cure
+
+    try:
+        return {"seconds": {name: seconds_of(plan) for name, plan in plans.items() if plan is not None}, "why_no_seconds": None}
+    except EngineError as error:
+        return {"seconds": None, "why_no_seconds": str(error)}
+
+
 def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found:
     from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
     from repro import scenarios  # noqa: PLC0415  # as above
+    from repro.bench import Options  # noqa: PLC0415  # as above
     from repro.bisection import Smallest, bisect_scenario, kernel_test  # noqa: PLC0415  # as above
-    from repro.run import Options  # noqa: PLC0415  # as above
 
     try:
         scenario = scenarios.find(name)
@@ -148,6 +160,7 @@ def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found
             "trials": made.trials,
             "placement": sizes.get("allocator", "ggml"),
             "seconds": dict(done.seconds),
+            "why_no_seconds": None,
         }
     reduced = done.reduced
     title = f"The smallest program found with the fault of {name}."
@@ -200,7 +213,9 @@ def _cure_lines(cure: dict[str, Any] | None) -> list[str]:
         price += f", against {_signed(cure['pin_all_bytes'])} for pinning everything"
     lines.append(f"{price}; {cure['trials']} plans tried{'' if cure['minimal'] else ', not shown minimal'}")
     if cure["seconds"]:
-        lines.append("  a step takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items()))
+        lines.append("  a run takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items()))
+    else:
+        lines.append(f"  time was not measured: {cure['why_no_seconds']}")
     return lines
 
 

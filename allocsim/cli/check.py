@@ -24,7 +24,7 @@ from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT, os_error_line
 from allocsim.cli.exploring import explore_document, print_explored
-from allocsim.cli.output import bytes_of, in_bytes, print_error, print_json, print_line, print_table, show_path
+from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
 from allocsim.description import describe
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
@@ -32,6 +32,7 @@ from allocsim.fingerprints import misfits
 from allocsim.formats import load
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
+from allocsim.sizes import bytes_of
 
 DEFAULT_LIMIT = 10_000
 EXPLAINED_ON_TERMINAL = 3

@@ -1,5 +1,7 @@
 """`allocsim explain FILE BUFFER`: why a buffer lives when and where it does; without a buffer, which ones are believed to live too long, and what that costs.
 
+What is believed is what the plan was made from, or the file's problem; `--belief NAME` measures what that planner believes of the program.
+
 What this module does not see: how that is found out (`allocsim.explanation`, `allocsim.waste`).
 """
 
@@ -8,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.allocators import find
+from allocsim.allocators import Allocator, find
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
-from allocsim.errors import DocumentError
+from allocsim.errors import DocumentError, PlannerError
 from allocsim.explanation import LISTED
 from allocsim.explanation import explain as explain_buffer
 from allocsim.formats import load
-from allocsim.model import Document, Problem
+from allocsim.model import Document, Problem, Program
 from allocsim.waste import waste
 
 
@@ -27,6 +29,7 @@ def explain(
     program: Annotated[int, typer.Option(min=0, help="Which program of the document.")] = 0,
     plan: Annotated[int | None, typer.Option(min=0, help="Which plan; default the first for that program.")] = None,
     allocator: Annotated[str, typer.Option(help="Who plans anew, to measure waste.")] = "greedy_by_size",
+    belief: Annotated[str | None, typer.Option(help="Measure what this planner believes, not what the file says.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A buffer's name goes before its index where both would do."""
@@ -38,6 +41,8 @@ def explain(
         made = next((one for one in document.plans if one.program is chosen), None)
     told = next((one for one in document.problems if one.program is chosen), None)
     problem = made.problem if made is not None and made.problem is not None else told
+    if belief is not None:
+        problem = _believed(chosen, belief)
     if buffer is None:
         return _waste(file, problem, allocator, as_json=as_json)
     found = explain_buffer(chosen, buffer, made, problem)
@@ -49,9 +54,20 @@ def explain(
     return 0
 
 
+def _believed(program: Program, name: str) -> Problem:
+    planner = find(name)
+    if not isinstance(planner, Allocator):
+        raise PlannerError(f"allocator {name!r} has no belief of its own to measure")
+    return planner.believe(program)
+
+
 def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool) -> int:
     if problem is None:
-        raise DocumentError(file, "problems", "there is none for this program, so nobody believes anything; name a buffer")
+        raise DocumentError(
+            file, "problems", "there is none for this program, so nobody believes anything; name a buffer, or a --belief"
+        )
+    if not len(problem.program.ops):
+        raise DocumentError(file, "programs", "it has no ops, so nothing tells how long its buffers need to live")
     found = waste(problem, find(allocator))
     if as_json:
         print_json(asdict(found) | {"buffers": [asdict(row) | {"wasted": row.wasted} for row in found.buffers]})

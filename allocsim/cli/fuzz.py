@@ -7,7 +7,8 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 |---|---|
 | (default) | drawn by Hypothesis |
 | `--bulk` | drawn in batches, much faster |
-| `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves plans sound and no worse than no reuse in it |
+| `--training` | training graphs of the engine, with backward and optimizer, drawn by Hypothesis |
+| `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves every property for it |
 
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
 
@@ -27,9 +28,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from allocsim.cli.output import bytes_of, print_json, print_line, print_table, show_path
+from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
+from allocsim.sizes import bytes_of
 
 if TYPE_CHECKING:
     from allocsim.fuzzing import Asked, Finding, Result, Tally
@@ -38,7 +40,9 @@ SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
 """The target that is a real library and no planner of ours."""
 
-DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "bulk": 100_000}
+TRAINING: Final = "engine.strategies:training_programs"
+
+DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "training": 200, "bulk": 100_000}
 """Programs, unless `--examples` or `--minutes` says otherwise."""
 
 
@@ -52,6 +56,7 @@ def fuzz(
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each with a target of its own.")] = 1,
     bulk: Annotated[bool, typer.Option("--bulk", help="Draw programs in batches, much faster.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Draw training graphs of the engine.")] = False,
     exhaustive: Annotated[int | None, typer.Option(metavar="N", min=0, max=8, help="Every program of up to N ops.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Run each plan on the engine as well, and compare.")] = False,
     corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep findings and progress here; go on from it.")] = None,
@@ -75,7 +80,7 @@ def fuzz(
         if folder is not None:
             _make(folder)
     if target == LIVE:
-        _refuse(bulk or exhaustive is not None or execute or corpus is not None or minutes is not None or jobs > 1)
+        _refuse(bulk or training or exhaustive is not None or execute or corpus is not None or minutes is not None or jobs > 1)
         from allocsim.cli.fuzz_ggml import fuzz_ggml  # noqa: PLC0415  # the engine, for this target only
 
         return fuzz_ggml(
@@ -90,7 +95,7 @@ def fuzz(
     if scheduler is not None and jobs > 1:
         raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
     _known(target)
-    asked = _asked(target, bulk, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
+    asked = _asked(target, bulk, training, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
     if coverage:
         asked = replace(asked, target=replace(asked.target, trace=True))
     return _campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json)
@@ -108,12 +113,15 @@ def _known(target: str) -> None:
 
 def _refuse(wrong: bool) -> None:  # noqa: FBT001
     if wrong:
-        raise AllocsimError("--bulk, --exhaustive, --execute, --corpus, --minutes and --jobs are not for the target ggml")
+        raise AllocsimError(
+            "--bulk, --training, --exhaustive, --execute, --corpus, --minutes and --jobs are not for the target ggml"
+        )
 
 
 def _asked(  # noqa: PLR0917 - the options, in order
     target: str,
     bulk: bool,  # noqa: FBT001
+    training: bool,  # noqa: FBT001
     exhaustive: int | None,
     execute: bool,  # noqa: FBT001
     examples: int | None,
@@ -125,21 +133,25 @@ def _asked(  # noqa: PLR0917 - the options, in order
 ) -> "Asked":
     from allocsim.fuzzing import Asked, Target  # noqa: PLC0415  # not for --help
 
-    if bulk and exhaustive is not None:
-        raise AllocsimError("--bulk and --exhaustive are two sources of programs; choose one")
+    chosen = [
+        f"--{name}" for name, given in {"bulk": bulk, "training": training, "exhaustive": exhaustive is not None}.items() if given
+    ]
+    if len(chosen) > 1:
+        raise AllocsimError(f"{' and '.join(chosen)} are two sources of programs; choose one")
     if exhaustive is not None and examples is not None:
         raise AllocsimError("--exhaustive makes every program of its scope; --examples has no say in it")
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
-    options: dict[str, Any] = {} if exhaustive is None else {"ops": exhaustive}
+    options: dict[str, Any] = {"strategy": TRAINING} if training else {} if exhaustive is None else {"ops": exhaustive}
     runs: Any = None
     if execute:
         from engine.executing import execute as on_engine  # noqa: PLC0415  # the engine, if asked for
 
         runs = on_engine
-        options["runnable"] = True
-    wanted = examples if examples is not None or minutes is not None else DEFAULTS.get(source)
+        if not training:
+            options["runnable"] = True
+    wanted = examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
     return Asked(
         target=Target(name=target.removeprefix(SHELF), seconds=timeout, memory=bytes_of(memory)),
         source=source,
@@ -195,14 +207,18 @@ def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
     if result.findings:
         print_line(f"{len(result.findings)} finding{'s'[: len(result.findings) != 1]} in {many} programs")
     elif asked.source == "exhaustive" and result.complete:
-        print_line(
-            f"nothing found in {what}: {many} of them; that they are sound and no worse than no reuse is proven for that scope"
-        )
+        proven = ", ".join(_proven(result))
+        print_line(f"nothing found in {what}: {many} of them; proven for that scope: {proven or 'nothing'}")
     else:
         print_line(f"nothing found in {many} programs")
     if not result.complete:
         print_line("the campaign was ended before it was done")
     _say_exercised(result.tally)
+
+
+def _proven(result: "Result") -> list[str]:
+    """Return the properties that hold of every program of a scope; of capacities it has none, so nothing is said."""
+    return [name for name in result.tally.of_all if name != "capacity"]
 
 
 def _say_exercised(tally: "Tally") -> None:
@@ -248,6 +264,7 @@ def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
         **asked.identity,
         **believe,
         "complete": result.complete,
+        **({"proven": _proven(result)} if asked.source == "exhaustive" and result.complete else {}),
         "findings": [
             {
                 "key": finding.key,

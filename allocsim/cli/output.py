@@ -7,15 +7,12 @@ What this module does not see: what is being printed.
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
 from allocsim.cli import one_line
-from allocsim.errors import AllocsimError
 
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -60,17 +57,6 @@ def in_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
     raise AssertionError
-
-
-def bytes_of(text: str) -> int:
-    """Return the bytes a user means by `4096`, `64KiB`, `1.5 MiB` or `2G`; units are powers of 1024."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(?:i?B)?\s*", text, re.ASCII | re.IGNORECASE)
-    if found is None or len(text) > 40:
-        raise AllocsimError(f"{text[:40]!r} is no number of bytes; write 4096, 64KiB or 2GiB")
-    count = int(Fraction(found[1]) * 1024 ** "BKMGTP".index(found[2].upper() or "B"))
-    if count > 1 << 62:
-        raise AllocsimError(f"{text!r} exceeds 2^62 bytes")
-    return count
 
 
 def show_path(path: Path | str) -> str:

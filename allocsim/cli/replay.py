@@ -1,8 +1,8 @@
 """`allocsim replay NAME-or-FILE`: what a plan allows beyond one run as it was made, each case judged by S and D.
 
 A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
-that can tell more (`repro.replay`). A file with a plan is judged by S alone: it has no kernels. Single pins take a planner: that of the plan's
-`source`, or `--allocator`.
+that can tell more (`repro.replay`). So is a file with a plan, where the engine has a kernel for each of its ops (`engine.documents`); where it has not, S
+alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
 
 `--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
 goes on where the last one ended. Exit status: 0 if all that must hold does, 1 if not, 2 for bad usage or input.
@@ -24,13 +24,13 @@ import typer
 
 from allocsim.allocators import Planner, find
 from allocsim.cli.output import print_json, print_line, print_table, show_path
-from allocsim.errors import DocumentError, OutputError, UnknownNameError
+from allocsim.errors import DocumentError, EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.fingerprints import fingerprint_of
 from allocsim.formats import load
 from allocsim.model import Plan
-from allocsim.replay import GROUPS, Case, judged, row_of, session_cases
-from allocsim.replay.pins import pin_cases
+from allocsim.replay import GROUPS, Case, failed, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.replay.pins import COVERED, Chosen, pin_cases
 from allocsim.replay.programs import program_cases
 
 LAYERS, SEQ = 2, 16
@@ -41,9 +41,6 @@ SHOWN: Final = 20
 """Pin cases with a finding that are printed."""
 
 Row = dict[str, Any]
-
-ON_A_FILE: Final[Row] = {"status": "not run", "why": "a file has no kernels", "first": None}
-"""What D says of a case that nothing can execute."""
 
 
 class Group(StrEnum):
@@ -82,7 +79,7 @@ def replay(
             found.append(row)
             if log is not None:
                 log.add(row)
-    failures = [row for row in found if _failed(row)]
+    failures = [row for row in found if failed(row)]
     if as_json:
         print_json({"target": target, **head, "cases": found, "failed": len(failures)})
         return int(bool(failures))
@@ -100,9 +97,9 @@ def _of_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Ite
     """Give what is replayed and what makes its rows."""
     from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
     from repro import scenarios  # noqa: PLC0415  # as above
+    from repro.bench import Options  # noqa: PLC0415  # as above
     from repro.replay import bench_of  # noqa: PLC0415  # as above
     from repro.replay import replay as replayed  # noqa: PLC0415  # as above
-    from repro.run import Options  # noqa: PLC0415  # as above
 
     try:
         scenario = scenarios.find(name)
@@ -125,19 +122,48 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
         raise DocumentError(path, "plans", "there is none to replay")
     plan = document.plans[0]
     planner = _planner(plan, allocator)
-    head = {"replay": 1, "planner": None if planner is None else planner.name, "fingerprint": fingerprint_of(plan)}
+    kernels, execute = _executor(plan)
+    maker = None if planner is None else planner.name
+    head = {"replay": 1, "planner": maker, "fingerprint": fingerprint_of(plan), "kernels": kernels}
 
-    def rows(groups: tuple[str, ...], limit: int | None, _every: int, done: set[str]) -> Iterator[Row]:
+    def rows(groups: tuple[str, ...], limit: int | None, every: int, done: set[str]) -> Iterator[Row]:
         cases: list[Iterable[Case]] = []
         if "session" in groups:
             cases.append(session_cases(plan))
         if "program" in groups:
             cases.append(program_cases(plan))
+        for case in (case for some in cases for case in some if case.name not in done):
+            yield row_of(case, judged(case), execute(case))
         if "pins" in groups and planner is not None:
-            cases.append(islice(pin_cases(plan.program, planner), limit))
-        return (row_of(case, judged(case), ON_A_FILE) for some in cases for case in some if case.name not in done)
+            chosen = Chosen(plan.program, every)
+            for case in islice(pin_cases(plan.program, planner), limit):
+                tells = chosen(case)
+                if case.name not in done:
+                    static = judged(case)
+                    yield row_of(case, static, execute(case) if tells or static.count else COVERED)
 
     yield head, rows
+
+
+def _executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
+    """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
+    from engine.documents import playable  # noqa: PLC0415  # the engine, for plans alone
+    from engine.executing import parting  # noqa: PLC0415  # as above
+
+    try:
+        kernels = playable(plan.program).lowered.variants
+    except EngineError as error:
+        why = str(error)
+        return why, lambda _case: not_run("not run", why)
+
+    def execute(case: Case) -> Row:
+        try:
+            origin = parting(case.slots, skips=[run.skip for run in case.executed])
+        except EngineError as error:
+            return not_run("refused", str(error))
+        return numbers_of(case.program, origin)
+
+    return dict(sorted(kernels.items())), execute
 
 
 def _planner(plan: Plan, name: str | None) -> Planner | None:
@@ -147,10 +173,6 @@ def _planner(plan: Plan, name: str | None) -> Planner | None:
         return find(plan.source) if plan.source else None
     except UnknownNameError:
         return None
-
-
-def _failed(row: Row) -> bool:
-    return bool(row["promised"]) and (row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"})
 
 
 class _Log:
@@ -191,6 +213,8 @@ def _decoded(path: Path, line: str) -> Any:
 
 def _print(target: str, head: Row, found: list[Row]) -> None:
     print_line(f"{show_path(target)}: plan of {head['planner'] or 'unknown'}, fingerprint {head['fingerprint']}")
+    if isinstance(head["kernels"], str):
+        print_line(f"not executed: {head['kernels']}")
     rows = [row for row in found if row["group"] != "pins"]
     columns = ("case", "must hold", "fits", "S", "D")
     print_table(columns, [_cells(row) for row in rows])
@@ -200,11 +224,11 @@ def _print(target: str, head: Row, found: list[Row]) -> None:
         clean = sum(row["S"]["status"] == "clean" for row in pins)
         numbers = ", ".join(f"{count} {name}" for name, count in sorted(status.items()))
         print_line(f"pins: {len(pins)} plans; S: {clean} clean, {len(pins) - clean} not; D: {numbers}")
-        wrong = [row for row in pins if _failed(row)]
+        wrong = [row for row in pins if failed(row)]
         print_table(columns, [_cells(row) for row in wrong[:SHOWN]])
         if len(wrong) > SHOWN:
             print_line(f"  {len(wrong) - SHOWN} more are not shown (--json)")
-    failures = sum(map(_failed, found))
+    failures = sum(map(failed, found))
     print_line(
         f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not"
         if failures

@@ -23,7 +23,8 @@ from allocsim.cli.modes import sections
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.evidence import save
 from repro import scenarios
-from repro.run import Options, Progress, run
+from repro.bench import Options, Progress
+from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)

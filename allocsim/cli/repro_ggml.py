@@ -19,7 +19,7 @@ from allocsim.errors import EngineError
 from engine.ggml.library import WHEELS, find
 from engine.ggml.probe import open_library
 from repro import ggml_faults, on_ggml
-from repro.run import Progress
+from repro.bench import Progress
 from repro.scenario import GgmlFault, Scenario
 
 

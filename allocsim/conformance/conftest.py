@@ -35,6 +35,9 @@ def asker(explorer: Explorer) -> Asker:
 def result(explorer: Explorer) -> Result:
     """What a campaign against the planner came to."""
     asked, tally = explorer.asked, Tally()
-    for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples):
-        tally += explorer.explore(chunk, lambda _: None)[0]
+    try:
+        for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples):
+            tally += explorer.explore(chunk, lambda _: None)[0]
+    except AllocsimError as error:
+        pytest.exit(str(error), returncode=2)
     return Result(findings=tuple(explorer.known.values()), tally=tally, complete=True)

@@ -18,6 +18,8 @@ def test_property(name: str, result: Result, asker: Asker) -> None:
     """No program of the campaign breaks the property."""
     if name not in asked_of(asker.guarantees):
         pytest.skip(f"the planner does not promise {PROPERTIES[name].guarantee}")
+    if name not in asked_of(asker.guarantees, told=asker.told):
+        pytest.skip("the planner takes no constraints and is told of no pins but the program's own reads by the host")
     found = [finding for finding in result.findings if finding.breaks == name]
     if found:
         pytest.fail(f"{PROPERTIES[name].claim}: not so\n\n" + "\n\n".join(map(shown, found)), pytrace=False)

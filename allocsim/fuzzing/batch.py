@@ -19,10 +19,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks import Report
+from allocsim.checks import Report, check
+from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
-from allocsim.model import Arena, Buffers, Ops, Plan, Problem, Program, Values
+from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 
 T = TypeVar("T")
 
@@ -64,13 +65,13 @@ class Batch:
             )
         }
         kinds, kind = np.unique(whole.ops.kind[ops], return_inverse=True)
-        return _trusted(
+        return trusted(
             Program,
             name=f"{whole.name}[{index}]",
-            arenas=whole.arenas[: self.arenas],
+            arenas=whole.arenas[index * self.arenas : (index + 1) * self.arenas],
             streams=whole.streams,
             meta={},
-            buffers=_trusted(
+            buffers=trusted(
                 Buffers,
                 names=whole.buffers.names[buffers],
                 nbytes=whole.buffers.nbytes[buffers],
@@ -80,7 +81,7 @@ class Batch:
                 read_only=whole.buffers.read_only[buffers],
                 meta={},
             ),
-            values=_trusted(
+            values=trusted(
                 Values,
                 names=whole.values.names[values],
                 buffer=whole.values.buffer[values] - np.int32(buffers.start),
@@ -91,7 +92,7 @@ class Batch:
                 strides=whole.values.strides[dims],
                 meta={},
             ),
-            ops=_trusted(
+            ops=trusted(
                 Ops,
                 names=whole.ops.names[ops],
                 kinds=tuple(whole.ops.kinds[code] for code in kinds.tolist()),
@@ -114,8 +115,14 @@ class Batch:
         """Return, in order, the programs in which a report on this batch lists a violation."""
         return sorted({self._home(violation) for violation in report.violations})
 
+    def unsound(self, laid: Plan) -> list[int]:
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any."""
+        if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
+            return []
+        return self.blamed(check(Document.of(laid)))
+
     def _home(self, violation: Any) -> int:
-        for row, starts in ((violation.op, self.op_starts), (violation.buffer, self.buffer_starts)):
+        for row, starts in ((violation.buffer, self.buffer_starts), (violation.op, self.op_starts)):
             if row is not None:
                 return int(np.searchsorted(starts, row, side="right")) - 1
         raise ModelError("", f"a violation names neither op nor buffer: {violation.message}")
@@ -129,9 +136,10 @@ def alone(program: Program) -> Batch:
 
 
 def join(programs: Sequence[Program]) -> Batch:
-    """Return the batch of programs that have equal arenas and streams; raise ModelError where they have not or there is none.
+    """Return the batch of programs that have as many arenas and equal streams; raise ModelError where they have not or there is none.
 
-    Persistent buffers get the number of their program before their name, so that no two are one. `meta` is left out.
+    Persistent buffers get the number of their program before their name, so that no two are one. Of `meta` only that of ops is there, where an
+    engine finds the parameters of kernels.
     """
     if not programs:
         raise ModelError("programs", "there is none to join")
@@ -139,8 +147,10 @@ def join(programs: Sequence[Program]) -> Batch:
     if len(programs) == 1:
         return alone(first)
     for index, program in enumerate(programs):
-        if program.arenas != first.arenas or program.streams != first.streams:
-            raise ModelError(f"programs[{index}]", "has other arenas or streams than the first; they cannot be joined")
+        if len(program.arenas) != len(first.arenas) or program.streams != first.streams:
+            raise ModelError(
+                f"programs[{index}]", "has more or fewer arenas or other streams than the first; they cannot be joined"
+            )
     op, buffer, value = (starts(len(getattr(p, table)) for p in programs) for table in ("ops", "buffers", "values"))
     kinds: dict[str, int] = {}
     for program in programs:
@@ -150,7 +160,7 @@ def join(programs: Sequence[Program]) -> Batch:
     arenas = len(first.arenas)
     joined = Program(
         name=SEVERAL,
-        arenas=first.arenas * len(programs),
+        arenas=tuple(chain.from_iterable(p.arenas for p in programs)),
         streams=first.streams,
         buffers=Buffers(
             names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
@@ -183,6 +193,7 @@ def join(programs: Sequence[Program]) -> Batch:
             result_starts=_joined_starts([p.ops.result_starts for p in programs]),
             in_place_starts=_joined_starts([p.ops.in_place_starts for p in programs]),
             after_starts=_joined_starts([p.ops.after_starts for p in programs]),
+            meta={int(op[k]) + step: meta for k, p in enumerate(programs) for step, meta in p.ops.meta.items()},
         ),
     )
     return Batch(program=joined, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=arenas)
@@ -210,9 +221,9 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     high = np.zeros(len(batch), dtype=np.int64)
     np.maximum.at(high, owner[inside], (plan.offset + size)[inside])
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
-    program = _trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
-    vars(program)["buffers"] = _trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
-    problem = None if plan.problem is None else _trusted(Problem, **{**_fields(plan.problem), "program": program})
+    program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
+    vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
+    problem = None if plan.problem is None else trusted(Problem, **{**_fields(plan.problem), "program": program})
     laid = Plan(
         program=program,
         problem=problem,
@@ -271,8 +282,8 @@ def starts(counts: Iterable[int]) -> Int64s:
     return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
 
 
-def _trusted(table: type[T], /, **columns: Any) -> T:
-    """Return a table without checking it: what is cut out of a well-formed batch is well-formed, and checking costs more than planning."""
+def trusted(table: type[T], /, **columns: Any) -> T:
+    """Return a table without checking it: for what is well-formed by the way it was made, where checking costs more than making."""
     made = object.__new__(table)
     for column in columns.values():
         if isinstance(column, np.ndarray):

@@ -31,7 +31,7 @@ from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.corpus import Corpus, keep_in
-from allocsim.fuzzing.examination import Examiner, Execute
+from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
@@ -114,7 +114,9 @@ class Explorer:
 
         `tell` is given each finding that is new or smaller, first as it came, then reduced. `until` is a time of `time.time`.
         """
-        examiner = Examiner(self.asker, properties=asked_of(self.asker.guarantees), execute=self.asked.execute)
+        examiner = Examiner(
+            self.asker, properties=asked_of(self.asker.guarantees, told=self.asker.told), execute=self.asked.execute
+        )
         origin = {"target": self.asked.target.name, "source": self.asked.source, "seed": chunk.seed, "chunk": chunk.number}
         asking = _Asking(explorer=self, examiner=examiner, origin=origin, tell=tell, until=until)
         complete = True
@@ -122,6 +124,7 @@ class Explorer:
             SOURCES[self.asked.source].explore(chunk, asking)
         except TimeIsUp:
             complete = False
+        asking.keep(examiner.judge_held())
         examiner.tally.arcs.update(self.asker.take_seen())
         return examiner.tally, complete
 
@@ -151,29 +154,35 @@ class _Asking:
     turn: Callable[[], int] = field(default_factory=lambda: partial(next, count()))
     """How many batches there were."""
 
-    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
-        """Examine cases one by one."""
+    def case(self, case: Case) -> Answer:
+        """Ask a case twice, and with everything pinned."""
         self._in_time()
-        examined = self.examiner.examine(cases)
-        self._keep(examined.findings)
-        return examined.answers
+        answer, findings = self.examiner.hold(case)
+        self.keep(findings)
+        return answer
 
     def batch(self, batch: Batch) -> None:
-        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one."""
+        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one.
+
+        Of an exhaustive source every program is asked twice and with everything pinned, so that all properties are proven.
+        """
         self._in_time()
+        all_of_them = self.explorer.asked.source == "exhaustive"
+        thorough, every = all_of_them or self.turn() % THOROUGH == 0, 1 if all_of_them else AGAIN
         capped = any(arena.capacity is not None for arena in batch.program.arenas)
         whole = self.explorer.asked.target.name in ALLOCATORS and not capped
-        self._keep(
-            self.examiner.examine_whole(batch, thorough=self.turn() % THOROUGH == 0)
+        self.keep(
+            self.examiner.examine_whole(batch, thorough=thorough, every=every, until=self.until)
             if whole
-            else self.examiner.examine(Cut(batch)).findings
+            else self.examiner.examine(Cut(batch), every=every, until=self.until)
         )
 
     def _in_time(self) -> None:
         if self.until is not None and time() >= self.until:
             raise TimeIsUp
 
-    def _keep(self, findings: Sequence[Finding]) -> None:
+    def keep(self, findings: Sequence[Finding]) -> None:
+        """Keep what was found, made small."""
         for finding in findings:
             self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
 

@@ -1,9 +1,9 @@
 """Cases in, findings out: ask the target, judge its answers by every property, and make sure of what looks wrong.
 
     examiner = Examiner(asker, properties=asked_of(asker.guarantees))
-    findings = examiner.examine(cases)
+    findings = examiner.examine(cases)                      # or one by one: hold(case), and judge_held() in the end
 
-Judging is done on all answers at once, as one batch for each set of arenas and streams; only suspects are looked at one by one. Every
+Judging is done on all answers at once, as one batch for each number of arenas and streams; only suspects are looked at one by one. Every
 finding has been decided by `Property.broken` on the very case it shows.
 
 What this module does not see: where cases come from, and what becomes of findings.
@@ -11,8 +11,10 @@ What this module does not see: where cases come from, and what becomes of findin
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
+
+import numpy as np
 
 from allocsim.allocators import pin_all
 from allocsim.errors import EngineError
@@ -21,37 +23,40 @@ from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.finding import Finding
-from allocsim.fuzzing.properties import PROPERTIES, Property, Why
+from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why
 from allocsim.fuzzing.tally import Tally
-from allocsim.model import Arena, Document, Plan, Program
+from allocsim.model import Bools, Document, Plan
 
 Execute = Callable[[Plan], str | None]
 """Runs a plan's program under it and without reuse; says in words which result differs, None if none does. Raises EngineError for
 what it cannot run."""
 
 AGAIN: Final = 8
-"""One in so many cases of a long list is asked twice and once more with everything pinned; each case, if asked one by one."""
+"""One in so many programs of a batch from bulk mode is asked twice and once more with everything pinned; each that Hypothesis draws."""
 
-CLOSE: Final = 16
+TOGETHER: Final = 50
+"""Cases that are asked one by one and judged at once."""
+
+CLOSE: Final = 50
 """About so many suspects of a property in one batch are looked at closer; where there are more, they are much the same."""
+
+
+IN_A_BATCH: Final = {"sound", "pins", "kept", "no_worse"}
+"""Properties whose suspects in a plan of a whole batch should be found again alone."""
+
+Joined = Sequence[tuple[Batch, Sequence[int]]]
+"""Batches of cases, each with the places of its programs among the cases."""
 
 
 class Answering(Protocol):
     """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of ours in this one."""
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
-        """Return the answer to each case; with `again`, each is asked twice and the answers are compared."""
+    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:
+        """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
+
+        From `until` on, a time of `time.time`, there are no more answers: to the last cases there is none.
+        """
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
-    """What came of some cases."""
-
-    answers: list[Answer]
-    """One for each case, in order."""
-    findings: list[Finding]
-    """What is wrong, by kind of question, then in order of the cases."""
 
 
 class Examiner:
@@ -61,70 +66,116 @@ class Examiner:
         self.asker = asker
         self.tally = Tally()
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
+        self.held: list[tuple[list[Case], list[Answer]]] = []
+        """Cases whose answers wait to be judged: plain and pinned."""
         if execute is not None:
             self.rows["bits"] = bits(execute, self.tally)
 
-    def examine(self, cases: Sequence[Case]) -> Examined:
-        """Ask every case, some of them twice and with everything pinned."""
-        self.tally.programs += len(cases)
-        with self.tally.timed("describing"):
-            for batch in batches(cases):
-                self.tally.features.update(tallied(marks(batch)))
-        some = cases if len(cases) < AGAIN else cases[::AGAIN]
-        again = "deterministic" in self.rows
-        if some is cases:
-            pinned = [replace(case, pinned=pin_all(case.program)) for case in cases] if "pins" in self.rows else []
-            answers, found = self._judged([*cases, *pinned], again=again)
-        else:
-            answers, found = self._judged(cases, again=False)
-            if "pins" in self.rows:
-                found += self._judged([replace(case, pinned=pin_all(case.program)) for case in some], again=False)[1]
-            if again:
-                found += (finding for finding in self._judged(some, again=True)[1] if finding.breaks == "deterministic")
-        answers = answers[: len(cases)]
-        self.tally.broken.update(finding.breaks for finding in found)
-        return Examined(answers=answers, findings=found)
+    def hold(self, case: Case) -> tuple[Answer, list[Finding]]:
+        """Ask a case, twice and with everything pinned; return its answer, and what was found by now.
 
-    def examine_whole(self, batch: Batch, *, thorough: bool = True) -> list[Finding]:
-        """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
-
-        `thorough`: ask it twice, and with everything pinned.
+        `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by one; what is no plan is judged at once, with all
+        that waits. `judge_held` judges the rest.
         """
-        (answer,) = self._asked([Case(program=batch.program)], again=thorough and "deterministic" in self.rows)
-        if answer.plan is None:
-            return self.examine(Cut(batch)).findings
-        self._count(batch)
-        with self.tally.timed("describing"):
-            self.tally.features.update(tallied(marks(batch)))
-        plain = Cut(batch)
-        found = self._closer(plain, answer.plan, [name for name in self.rows if name != "pins"], all_of_them=not answer.again)
-        if thorough and "pins" in self.rows:
-            pinned = plain.with_all_pinned()
-            (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
-            if answer.plan is not None:
-                found += self._closer(pinned, answer.plan, ["pins"])
+        asked = [case, replace(case, pinned=pin_all(case.program))] if self.with_pins else [case]
+        self.tally.programs += 1
+        answers = self._asked(asked, again="deterministic" in self.rows)
+        self.held.append((asked, answers))
+        wrong = any(answer.failure is not None or not answer.again for answer in answers)
+        return answers[0], self.judge_held() if wrong or len(self.held) == TOGETHER else []
+
+    def judge_held(self) -> list[Finding]:
+        """Judge the answers that wait."""
+        held, self.held = self.held, []
+        joined = self._described([asked[0] for asked, _ in held])
+        self._note(len(held))
+        self._note(len(held), again=True)
+        self._note(len(held), pinned=True)
+        found: list[Finding] = []
+        for pins in range(2 if self.with_pins else 1):
+            found += self._judged([asked[pins] for asked, _ in held], joined, [answers[pins] for _, answers in held])
         self.tally.broken.update(finding.breaks for finding in found)
         return found
+
+    def examine(self, cases: Sequence[Case], *, every: int = 1, until: float | None = None) -> list[Finding]:
+        """Ask every case, and one in `every` of them twice and with everything pinned; after `until` (`Answering`) no more of them."""
+        answers = self._asked(cases, again=False, until=until)
+        cases = cases[: len(answers)]
+        self.tally.programs += len(cases)
+        self._note(len(cases))
+        found = self._judged(cases, self._described(cases), answers)
+        some = cases[::every]
+        if self.with_pins:
+            found += self._with_pins(some, until=until)
+        if "deterministic" in self.rows:
+            answers = self._asked(some, again=True, until=until)
+            self._note(len(answers), again=True)
+            again = self._judged(some, batches(some[: len(answers)]), answers)
+            found += (finding for finding in again if finding.breaks == "deterministic")
+        self.tally.broken.update(finding.breaks for finding in found)
+        return found
+
+    def examine_whole(
+        self, batch: Batch, *, thorough: bool = True, every: int = AGAIN, until: float | None = None
+    ) -> list[Finding]:
+        """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
+
+        `thorough`: ask it twice, and with everything pinned. `every` and `until` as for `examine`.
+        """
+        again = thorough and "deterministic" in self.rows
+        (answer,) = self._asked([Case(program=batch.program)], again=again)
+        if answer.plan is None:
+            return self.examine(Cut(batch), every=every, until=until)
+        self._count(batch)
+        self._note(len(batch))
+        self._note(len(batch) * again, again=True)
+        plain = Cut(batch)
+        self._described(plain)
+        found = self._closer(plain, answer.plan, all_of_them=not answer.again)
+        if thorough and self.with_pins:
+            pinned = plain.with_all_pinned()
+            (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
+            if answer.plan is None:
+                found += self._with_pins(plain, until=until)
+            else:
+                self._note(len(batch), pinned=True)
+                found += self._closer(pinned, answer.plan)
+        self.tally.broken.update(finding.breaks for finding in found)
+        return found
+
+    def _with_pins(self, cases: Sequence[Case], *, until: float | None) -> list[Finding]:
+        """Ask cases with everything pinned."""
+        pinned = [replace(case, pinned=pin_all(case.program)) for case in cases]
+        answers = self._asked(pinned, again=False, until=until)
+        self._note(len(answers), pinned=True)
+        return self._judged(pinned, batches(pinned[: len(answers)]), answers)
+
+    def _note(self, programs: int, *, pinned: bool = False, again: bool = False) -> None:
+        """Count programs as judged by the properties of plain cases, of those with everything pinned, or of those that were asked twice."""
+        for name, row in self.rows.items():
+            if (row.of == "pinned") == pinned and (name == "deterministic") == again:
+                self.tally.judged[name] += programs
+
+    @property
+    def with_pins(self) -> bool:
+        """Whether some property speaks of pins beyond what the host reads."""
+        return any(row.of == "pinned" for row in self.rows.values())
 
     def _count(self, batch: Batch) -> None:
         self.tally.programs += len(batch)
         self.tally.plans += len(batch) - 1
         self.tally.questions += len(batch) - 1
 
-    def _closer(self, cases: Cut, plan: Plan, names: Sequence[str], *, all_of_them: bool = False) -> list[Finding]:
+    def _closer(self, cases: Cut, plan: Plan, *, all_of_them: bool = False) -> list[Finding]:
         """Return what is found of the suspects of a batch's plan, each asked alone."""
         with self.tally.timed("judging"):
             found = []
-            done: dict[Callable[[Batch, Plan], Sequence[int]], Sequence[int]] = {}
-            for name in names:
-                row = self.rows[name]
-                if row.suspects not in done:
-                    done[row.suspects] = row.suspects(cases.batch, plan)
-                suspects = range(len(cases)) if all_of_them and name == "deterministic" else done[row.suspects]
-                for place in suspects[:: max(len(suspects) // CLOSE, 1)]:
+            for name, suspects in self._suspects(cases.batch, plan, cases.pinned).items():
+                close = range(len(cases)) if all_of_them and name == "deterministic" else suspects
+                for place in few(close):
                     finding = self.find(cases[place], name)
                     found += [finding] if finding is not None else []
-                    self.tally.broken["only in a batch"] += finding is None and name in {"sound", "pins", "no_worse"}
+                    self.tally.broken["only in a batch"] += finding is None and name in IN_A_BATCH
             return found
 
     def find(self, case: Case, name: str) -> Finding | None:
@@ -134,46 +185,50 @@ class Examiner:
 
     # ----------------------------------------------------------------------------------------------------------------------
 
-    def _judged(self, cases: Sequence[Case], *, again: bool) -> tuple[list[Answer], list[Finding]]:
-        answers = self._asked(cases, again=again)
-        with self.tally.timed("judging"):
-            sure = (self._sure(name, cases[index], answers[index]) for index, name in self._suspects(cases, answers))
-            found = [finding for finding in sure if finding is not None]
-        return answers, found
+    def _described(self, cases: Sequence[Case]) -> Joined:
+        """Count the features of programs, and return them in batches."""
+        with self.tally.timed("describing"):
+            joined = batches(cases)
+            for batch, _ in joined:
+                self.tally.features.update(tallied(marks(batch)))
+        return joined
 
-    def _asked(self, cases: Sequence[Case], *, again: bool) -> list[Answer]:
+    def _judged(self, cases: Sequence[Case], joined: Joined, answers: Sequence[Answer]) -> list[Finding]:
+        """Return what is wrong with answers: all that are no plans, and what a batch shows, looked at closer."""
+        with self.tally.timed("judging"):
+            suspects = {(index, name) for index, a in enumerate(answers) if a.plan is None or not a.again for name in self.rows}
+            for batch, members, plan in planned(joined, answers):
+                suspected = self._suspects(batch, plan, pins_of(cases, members))
+                suspects |= {(members[place], name) for name, close in suspected.items() for place in few(close)}
+            order = list(self.rows)
+            sure = (
+                self._sure(name, cases[index], answers[index])
+                for index, name in sorted(suspects, key=lambda pair: (pair[0], order.index(pair[1])))
+            )
+            return [finding for finding in sure if finding is not None]
+
+    def _asked(self, cases: Sequence[Case], *, again: bool, until: float | None = None) -> list[Answer]:
         tally = self.tally
         with tally.timed("asking"):
-            answers = self.asker.ask(cases, again=again)
+            answers = self.asker.ask(cases, again=again, until=until)
         tally.spend("planning", sum(answer.seconds for answer in answers))
-        tally.questions += len(cases) * (1 + again)
+        tally.questions += len(answers) * (1 + again)
         tally.plans += sum(answer.plan is not None for answer in answers)
         tally.refusals += sum(answer.refused is not None for answer in answers)
         return answers
 
-    def _suspects(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[tuple[int, str]]:
-        """Return which answers to look at closer, by which properties: all that are no plans, and what a batch shows."""
-        names = list(self.rows)
-        wanting = [index for index, a in enumerate(answers) if a.plan is None or not a.again]
-        suspects = {(index, name) for index in wanting for name in names}
-        for group in alike(cases, answers):
-            if len(group) == 1:
-                suspects |= {(group[0], name) for name in names}
-                continue
-            plans = [plan for index in group if (plan := answers[index].plan) is not None]
-            batch = cases.batch if isinstance(cases, Cut) and len(group) == len(cases.batch) else join([p.program for p in plans])
-            plan = join_plans(batch, plans)
-            done: dict[Callable[[Batch, Plan], Sequence[int]], Sequence[int]] = {}
-            for name, row in self.rows.items():
-                if row.suspects not in done:
-                    done[row.suspects] = row.suspects(batch, plan)
-                close = done[row.suspects]
-                suspects |= {(group[place], name) for place in close[:: max(len(close) // CLOSE, 1)]}
-        return sorted(suspects, key=lambda pair: (pair[0], names.index(pair[1])))
+    def _suspects(self, batch: Batch, plan: Plan, pinned: Bools | None) -> dict[str, Sequence[int]]:
+        """Return which programs of a batch to look at closer, by property: those that speak of plain cases, or of pinned ones."""
+        named = {name: row for name, row in self.rows.items() if speaks_of(row, pinned)}
+        done: dict[Suspects, Sequence[int]] = {}
+        for row in named.values():
+            if row.suspects not in done:
+                done[row.suspects] = row.suspects(batch, plan, pinned)
+        return {name: done[row.suspects] for name, row in named.items()}
 
     def _sure(self, name: str, case: Case, answer: Answer) -> Finding | None:
         """Return the finding if this answer breaks this property. Pins are to blame for what is not there without them, and only for that."""
-        if (name == "sound" and case.pinned is not None) or (name == "pins" and case.pinned is None):
+        if not speaks_of(self.rows[name], case.pinned):
             return None
         why = self.rows[name].broken(case, answer)
         if why is None:
@@ -208,7 +263,7 @@ def bits(execute: Execute, tally: Tally) -> Property:
             return None if words is None else ("other results than without reuse", words)
         return None
 
-    def among(batch: Batch, plan: Plan) -> Sequence[int]:
+    def among(batch: Batch, plan: Plan, _: Bools | None) -> Sequence[int]:
         with suppress(EngineError), tally.timed("executing"):
             if execute(plan) is None:
                 tally.executed += len(batch)
@@ -218,22 +273,42 @@ def bits(execute: Execute, tally: Tally) -> Property:
     return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=among)
 
 
-def alike(cases: Sequence[Case], answers: Sequence[Answer]) -> list[list[int]]:
-    """Return the cases answered by a plan in groups that can be joined: of equal arenas and streams, with a belief or without."""
-    groups: dict[tuple[tuple[Arena, ...], tuple[str, ...], bool], list[int]] = {}
-    for index, (case, answer) in enumerate(zip(cases, answers, strict=True)):
-        if answer.plan is not None:
-            key = case.program.arenas, case.program.streams, answer.plan.problem is None
-            groups.setdefault(key, []).append(index)
-    return list(groups.values())
+def speaks_of(row: Property, pinned: Bools | None) -> bool:
+    """Return whether a property speaks of cases that are plain, or that have these pins."""
+    return row.of != ("plain" if pinned is not None else "pinned")
 
 
-def batches(cases: Sequence[Case]) -> Iterator[Batch]:
-    """Yield the programs of cases in batches of equal arenas and streams; those cut from one batch as that batch."""
+def pins_of(cases: Sequence[Case], members: Sequence[int]) -> Bools | None:
+    """Return what is pinned in some cases, one after another; all of them have pins, or none."""
+    if cases[0].pinned is None:
+        return None
+    mask: Bools = np.concatenate([cases[index].pinned for index in members])
+    return mask
+
+
+def few(suspects: Sequence[int]) -> Sequence[int]:
+    """Return about `CLOSE` suspects, from all over the batch."""
+    return suspects[:: max(len(suspects) // CLOSE, 1)]
+
+
+def batches(cases: Sequence[Case]) -> Joined:
+    """Return the programs of cases in batches of as many arenas and equal streams; those cut from one batch as that batch."""
     if isinstance(cases, Cut) and not cases.first:
-        yield cases.batch
-        return
-    groups: dict[tuple[tuple[Arena, ...], tuple[str, ...]], list[Program]] = {}
-    for case in cases:
-        groups.setdefault((case.program.arenas, case.program.streams), []).append(case.program)
-    yield from map(join, groups.values())
+        return [(cases.batch, range(len(cases)))]
+    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for index, case in enumerate(cases):
+        groups.setdefault((len(case.program.arenas), case.program.streams), []).append(index)
+    return [(join([cases[index].program for index in members]), members) for members in groups.values()]
+
+
+def planned(joined: Joined, answers: Sequence[Answer]) -> Iterator[tuple[Batch, Sequence[int], Plan]]:
+    """Yield the batches again with one plan of each, without the programs that have none; those with a belief apart from those without."""
+    for batch, members in joined:
+        groups: dict[bool, list[int]] = {}
+        for index in members:
+            if (plan := answers[index].plan) is not None:
+                groups.setdefault(plan.problem is None, []).append(index)
+        for group in groups.values():
+            plans = [plan for index in group if (plan := answers[index].plan) is not None]
+            left = batch if len(group) == len(members) else join([plan.program for plan in plans])
+            yield left, group, join_plans(left, plans)

@@ -23,7 +23,7 @@ from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.campaign import Asked
 from allocsim.fuzzing.case import Answer, Case, Failure, same_plan
-from allocsim.fuzzing.examination import Examiner
+from allocsim.fuzzing.examination import AGAIN, Examiner
 from allocsim.fuzzing.features import in_pairs, singly
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.mutants import MUTANTS
@@ -91,8 +91,8 @@ class Exercised:
             yield f"mutants killed: {self.killed} of {len(self.mutants)}{left}"
 
 
-def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTANTS), cases: int = CASES) -> Exercised:
-    """Return what a campaign exercised; `mutants` are tried for it, at most `cases` programs each.
+def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES) -> Exercised:
+    """Return what a campaign exercised; `mutants`, by default all, are tried for it, at most `cases` programs each.
 
     Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
     """
@@ -101,7 +101,10 @@ def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTA
         features=singly(tally.features),
         pairs=in_pairs(tally.features),
         branches=tuple(branches(tally.arcs)),
-        mutants={name: None if (found := killed_by(asked, name, cases=cases)) is None else found.breaks for name in mutants},
+        mutants={
+            name: None if (found := killed_by(asked, name, cases=cases)) is None else found.breaks
+            for name in (MUTANTS if mutants is None else mutants)
+        },
     )
 
 
@@ -114,9 +117,11 @@ def first_finding(asked: Asked, allocator: Allocator, *, cases: int = CASES) -> 
     """Return the first finding of a planner of ours, asked in this process, under the properties of its kind."""
     asker: Any = Within(allocator)  # all that an examiner asks of an `Asker`
     examiner = Examiner(asker, properties=asked_of(("at_most_reference",)))
+    asking = _Until(examiner)
     for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
         try:
-            SOURCES[asked.source].explore(chunk, _Until(examiner))
+            SOURCES[asked.source].explore(chunk, asking)
+            asking.stop_at(examiner.judge_held())
         except _Found as found:
             return found.finding
     return None
@@ -129,7 +134,7 @@ class Within:
         self.allocator = allocator
         self.guarantees = allocator.guarantees
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
+    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:  # noqa: ARG002 - the seam's signature
         """Return the answer to each case."""
         return [self._one(case, again=again) for case in cases]
 
@@ -162,16 +167,20 @@ class _Until:
 
     examiner: Examiner
 
-    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
-        """Examine cases."""
-        examined = self.examiner.examine(cases)
-        for finding in islice(examined.findings, 1):
-            raise _Found(finding)
-        return examined.answers
+    def case(self, case: Case) -> Answer:
+        """Examine a case."""
+        answer, findings = self.examiner.hold(case)
+        self.stop_at(findings)
+        return answer
 
     def batch(self, batch: Batch) -> None:
         """Examine the programs of a batch."""
-        self.cases(Cut(batch))
+        self.stop_at(self.examiner.examine(Cut(batch), every=AGAIN))
+
+    def stop_at(self, findings: Sequence[Finding]) -> None:
+        """Raise the first finding, if there is one."""
+        for finding in islice(findings, 1):
+            raise _Found(finding)
 
 
 __all__ = ["Exercised", "exercised", "first_finding", "killed_by"]

@@ -1,7 +1,7 @@
 """Faults to plant: in a plan, what a planner could do to a slot; in a belief, what it could get wrong.
 
-A fault is (name, buffer, choice) with small numbers, which choose by remainder; so any list of faults can be planted anywhere, and a
-failing one shrinks. Some plant nothing in some places. What comes out is well-formed, always: a fault is for the judge to find.
+A fault is (name, buffer, choice) with small numbers, which choose by remainder; so any list of faults can be planted anywhere. Some plant
+nothing in some places. What comes out is well-formed, always: a fault is for the judge to find.
 
 What this module does not see: whether what was planted is wrong.
 """
@@ -90,6 +90,9 @@ def faulty(plan: Plan, faults: Sequence[Fault]) -> Plan:
     )
 
 
+ONTO: Final = {"onto", "beside"}
+"""Faults whose choice is another buffer."""
+
 MISTAKES: Final = (
     "dies early", "born late", "dies late", "born early", "small", "large", "shares", "forgets the host", "forgets the host", "pinned", "gap", "fixed",
 )  # fmt: skip
@@ -143,7 +146,8 @@ def mistake(columns: dict[str, Any], fault: Fault) -> None:
         start[other] = max(stop[at] - 1, 0)
         stop[other] = max(stop[other], start[other] + 1)
     elif name == "forgets the host" and columns["pinned"]:
-        at = columns["pinned"].pop(at % len(columns["pinned"]))
+        at = min(columns["pinned"], key=lambda pin: abs(pin - at))
+        columns["pinned"].remove(at)
         stop[at] = max(stop[at] - 1, start[at])
     elif name == "pinned":
         columns["pinned"] = sorted({*columns["pinned"], at})

@@ -5,29 +5,35 @@ that break the property, and perhaps some that do not. `broken` looks at one cas
 None; it alone decides. What a row does not speak of it passes over: `no_worse` says nothing of alignments other than the arena's, `sound`
 nothing of a refusal.
 
+A row speaks of plain cases, of cases with pins beyond what the host reads, or of all. A batch that is looked at has the one or the other.
+
 A cause is what two findings share that are one fault: words without numbers of the case.
 
 What this module does not see: where cases come from, and processes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from allocsim.attribution import leading
+from allocsim.builder import read_at_end
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.case import FAILURES, Answer, Case
 from allocsim.layout import Int64s
-from allocsim.model import Bools, Document, Plan, Program
+from allocsim.model import VIEW, Bools, Document, Plan, Program
 
 Why = tuple[str, str]
 """A cause and a message."""
 
+Suspects = Callable[[Batch, Plan, Bools | None], Sequence[int]]
+"""(programs, plans, what is pinned in all of them) -> the ones to look at closer."""
 
-def nobody(_: Batch, __: Plan) -> Sequence[int]:
+
+def nobody(_: Batch, __: Plan, ___: Bools | None) -> Sequence[int]:
     """Suspect none of those that were answered by a plan."""
     return ()
 
@@ -39,7 +45,9 @@ class Property:
     claim: str
     """What holds of every planner."""
     broken: Callable[[Case, Answer], Why | None]
-    suspects: Callable[[Batch, Plan], Sequence[int]] = nobody
+    suspects: Suspects = nobody
+    of: str = ""
+    """`plain` or `pinned` where it speaks of these cases only."""
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked only where this is one of them."""
 
@@ -74,18 +82,52 @@ def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the sea
     """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first."""
     if answer.plan is None:
         return None
-    document = Document.of(answer.plan)
+    return _leading(Document.of(answer.plan))
+
+
+def _leading(document: Document) -> Why | None:
     first = None if check(document, limit=1).clean else leading(document)
     if first is None:
         return None
     return " ".join(part for part in (first.violation.kind, first.class_, first.fault) if part), first.violation.message
 
 
-def unsound_among(batch: Batch, plan: Plan) -> Sequence[int]:
+def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    report = check(Document.of(laid))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(laid)})
+
+
+def lost(case: Case, answer: Answer) -> Why | None:
+    """Broken by a pinned buffer whose bytes are not there at the end, in a plan that is sound without that."""
+    if answer.plan is None or case.pinned is None or unsound(case, answer) is not None:
+        return None
+    why = _leading(Document.of(with_pins_read(answer.plan, case.pinned)))
+    return None if why is None else ("a pinned buffer is overwritten", why[1])
+
+
+def lost_among(batch: Batch, plan: Plan, pinned: Bools | None) -> Sequence[int]:
+    """Return the programs of a batch that lose a pinned buffer: one check of them all."""
+    if pinned is None:
+        return ()
+    laid, alone = flat(batch, plan)
+    return sorted({*alone, *batch.unsound(with_pins_read(laid, pinned))})
+
+
+def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
+    """Return the plan of the same program with one more op, in which the host reads what was last written into each pinned buffer.
+
+    Belief and events are those of the shorter program and are left out. O(columns).
+    """
+    program = plan.program
+    ops = program.ops
+    step = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    acts = ~ops.is_kind(VIEW)[step] & pinned[program.values.buffer[ops.results]]
+    step, values = step[acts], ops.results[acts]
+    last = np.full(len(program.buffers), -1, dtype=np.int64)
+    np.maximum.at(last, program.values.buffer[values], step)
+    read = values[step == last[program.values.buffer[values]]]
+    return replace(plan, program=read_at_end(program, read), problem=None, events=plan.events[:0])
 
 
 def worse(case: Case, answer: Answer) -> Why | None:
@@ -106,7 +148,7 @@ def worse(case: Case, answer: Answer) -> Why | None:
     return None
 
 
-def worse_among(batch: Batch, plan: Plan) -> Sequence[int]:
+def worse_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with uniform alignments whose plan takes more bytes in some arena than they have."""
     program = batch.program
     over = ends(plan) > side_by_side(program, plan.arena >= 0)
@@ -149,8 +191,9 @@ def _padded(nbytes: Int64s, alignment: Int64s) -> Int64s:
 PROPERTIES: Final[dict[str, Property]] = {
     "answers": Property(claim="every program gets a plan or a clear refusal", broken=no_answer),
     "capacity": Property(claim="a capacity is kept, or the problem refused", broken=over_capacity),
-    "sound": Property(claim="every plan is clean under S, H and L", broken=unsound, suspects=unsound_among),
-    "pins": Property(claim="a pin never makes a plan unsound", broken=unsound, suspects=unsound_among),
+    "sound": Property(claim="every plan is clean under S, H and L", broken=unsound, suspects=unsound_among, of="plain"),
+    "pins": Property(claim="a pin never makes a plan unsound", broken=unsound, suspects=unsound_among, of="pinned"),
+    "kept": Property(claim="what is pinned is there at the end", broken=lost, suspects=lost_among, of="pinned"),
     "no_worse": Property(
         claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
     ),
@@ -158,13 +201,20 @@ PROPERTIES: Final[dict[str, Property]] = {
 }
 """Every property by name, in the order in which they are judged; `bits` joins them where an engine is given (`examination`).
 
-`sound` speaks of cases as they are, `pins` of cases that are sound without the pins they have beyond what the host reads.
+`pins` is broken only by what is sound without the pins (`examination`), `kept` by what is sound with them.
 """
 
 
-def asked_of(guarantees: Sequence[str] | None) -> list[str]:
-    """Return the names of the properties a planner is held to: all, less those whose guarantee it leaves out on purpose."""
-    return [name for name, row in PROPERTIES.items() if not row.guarantee or guarantees is None or row.guarantee in guarantees]
+def asked_of(guarantees: Sequence[str] | None, *, told: bool = True) -> list[str]:
+    """Return the names of the properties a planner is held to.
+
+    All, less those whose guarantee it leaves out on purpose, and those of pins for one that is not `told` of any.
+    """
+    return [
+        name
+        for name, row in PROPERTIES.items()
+        if (not row.guarantee or guarantees is None or row.guarantee in guarantees) and (told or row.of != "pinned")
+    ]
 
 
 __all__ = ["PROPERTIES", "Property", "Why", "asked_of", "ends", "side_by_side", "uniform"]

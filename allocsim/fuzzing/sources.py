@@ -6,7 +6,8 @@ suits it, and may steer by what comes back. So a campaign is a set of chunks, do
 What this module does not see: targets, findings, processes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,12 +19,14 @@ from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Answer, Case
 from allocsim.model import VIEW, Plan, Program
 
+MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
+
 
 class Asking(Protocol):
     """What a source does with its cases."""
 
-    def cases(self, cases: Sequence[Case]) -> Sequence[Answer]:
-        """Ask and judge cases, keep what is found, and return the answers."""
+    def case(self, case: Case) -> Answer:
+        """Ask a case and return the answer; judge it, with others later if that is quicker, and keep what is found."""
         ...
 
     def batch(self, batch: Batch) -> None:
@@ -40,7 +43,7 @@ class Chunk:
     count: int
     """Cases in it, at most."""
     options: Mapping[str, Any]
-    """What the source was told: `runnable`, `ops`."""
+    """What the source was told: `runnable`, `ops`, `strategy`."""
     begin: tuple[int, ...] = ()
     """Where it begins, for sources that need to know."""
 
@@ -75,9 +78,10 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
 
     Steering finds what is far out and draws less of everything else; so half of the programs go without.
     """
-    from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
-
-    from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - as above
+    try:
+        from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
+    except ImportError:
+        raise AllocsimError(MISSING) from None
 
     ended: list[AllocsimError] = []  # Hypothesis would try an error again and call it flaky
 
@@ -89,12 +93,12 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
         phases=(Phase.generate, Phase.target),
         suppress_health_check=list(HealthCheck),
     )
-    @given(runnable_programs() if chunk.options.get("runnable") else programs())
+    @given(strategy_of(chunk.options))
     def one(program: Program) -> None:
         if ended:
             return
         try:
-            (answer,) = asking.cases([Case(program=program)])
+            answer = asking.case(Case(program=program))
         except AllocsimError as error:
             ended.append(error)
             return
@@ -107,6 +111,16 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
     one()
     if ended:
         raise ended[0]
+
+
+def strategy_of(options: Mapping[str, Any]) -> Any:
+    """Return the strategy a chunk draws programs with: the function `strategy` names as `package.module:function`, or one of ours."""
+    from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - Hypothesis
+
+    if "strategy" not in options:
+        return runnable_programs() if options.get("runnable") else programs()
+    module, _, function = str(options["strategy"]).partition(":")
+    return getattr(importlib.import_module(module), function)()
 
 
 def in_bulk(chunk: Chunk, asking: Asking) -> None:

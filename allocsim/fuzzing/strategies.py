@@ -14,39 +14,68 @@
 | `sessions()` | several runs over the same memory as a document, with uploads left out, and with stale plans if asked to |
 | `engine.strategies.training_graphs()` | real graphs of the engine, with backward and optimizer |
 
-Small parts are drawn and nothing is filtered: a program is a list of small recipes (`sketch`), so a failing one shrinks to the few ops
-that matter. What is drawn is measured by the tests.
+Small parts are drawn and nothing is filtered: a program is a list of small recipes (`recipes`), so a failing one shrinks to the few ops
+that matter. A recipe, with the fault it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list takes one
+for each element, so whole recipes go. What is drawn is measured by the tests.
 
-What this module does not see: the planner under test. Sound plans come from the shelf, and those from `sketch`'s programs only.
+What this module does not see: the planner under test. Sound plans come from the shelf, and those of programs from recipes only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistaken
-from allocsim.fuzzing.sketch import ACTIONS, Recipe, assemble
+from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
+from allocsim.fuzzing.recipes import ACTIONS, Recipe, assemble
+from allocsim.fuzzing.sketch import Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
 
 Strategy = st.SearchStrategy
 
 SMALL: Final = st.integers(0, 7)
+BOOLEANS: Final = st.booleans()
+
+PAIRS: Final = sorted(((one, other) for one in range(8) for other in range(8)), key=lambda pair: (sum(pair), pair))
+"""Two small numbers in one draw, the smallest first."""
+
+CAPACITIES: Final = (None, None, None, 256, 64)
+"""Of arenas in bytes, None is unbounded."""
 
 PLANNERS: Final = ("greedy_by_size", "reference", "ggml", "best_fit")
 """Rows of the shelf whose plans `plans` starts from."""
 
 
+@cache
 def recipes(*, min_size: int = 1, max_size: int = 12) -> Strategy[list[Recipe]]:
-    """Draw recipes for a program without defects of its own, the commonest action first, so that it is what others shrink to."""
+    """Draw recipes for a program without defects of its own."""
+    return st.lists(recipe(), min_size=min_size, max_size=max_size)
+
+
+@cache
+def recipe() -> Strategy[Recipe]:
+    """Draw one recipe, the commonest action first, so that it is what others shrink to."""
     names = ["compute"] * 14 + [*ACTIONS] * 2 + ["look"] * 12 + ["download", "mutate"] * 3
-    return st.lists(st.tuples(st.sampled_from(names), SMALL, SMALL, SMALL), min_size=min_size, max_size=max_size)
+    return st.builds(
+        lambda action, reads, others: (action, *reads, *others),
+        st.sampled_from(names),
+        st.sampled_from(PAIRS),
+        st.sampled_from(PAIRS),
+    )
 
 
-def arenas(*, capacities: Sequence[int | None] = (None, None, None, 256, 64)) -> Strategy[list[Arena]]:
+@cache
+def several(streams: int) -> Strategy[int]:
+    """Draw how many streams a program has: mostly one."""
+    return st.sampled_from((*(1,) * 4, *range(2, streams + 1)))
+
+
+@cache
+def arenas(*, capacities: tuple[int | None, ...] = CAPACITIES) -> Strategy[list[Arena]]:
     """Draw one or two arenas; capacities are bytes, None is unbounded."""
     arena = st.builds(
         lambda alignment, capacity: Arena(name="a", alignment=alignment, capacity=capacity),
@@ -61,7 +90,7 @@ def programs(
     draw: Any,
     *,
     max_ops: int = 12,
-    capacities: Sequence[int | None] = (None, None, None, 256, 64),
+    capacities: Sequence[int | None] = CAPACITIES,
     streams: int = 2,
     free: bool = False,
 ) -> Program:
@@ -75,10 +104,23 @@ def programs(
         free: streams wait only for what they read and write, so that reuse across streams races; otherwise every op waits for the one
             before it, and the order of the list is the only one.
     """
-    spaces = draw(arenas(capacities=capacities))
-    count = draw(st.sampled_from((*(1,) * 4, *range(2, streams + 1))))
-    program = assemble(draw(recipes(max_size=max_ops)), arenas=spaces, streams=count)
-    if draw(st.booleans()):
+    return _assembled(draw, draw(recipes(max_size=max_ops)), capacities=capacities, streams=streams, free=free)
+
+
+def _assembled(
+    draw: Any,
+    chosen: list[Recipe],
+    *,
+    capacities: Sequence[int | None],
+    streams: int = 2,
+    free: bool = False,
+    after: Callable[[Sketch], object] = lambda _: None,
+) -> Program:
+    """Draw what is left to choose, and carry out recipes."""
+    spaces = draw(arenas(capacities=tuple(capacities)))
+    count = draw(several(streams))
+    program = assemble(chosen, arenas=spaces, streams=count, after=after)
+    if draw(BOOLEANS):
         program = with_uniform_alignments(program)
     if count == 1:
         return program
@@ -107,20 +149,48 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
 
 @st.composite
 def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem:
-    """Draw what a planner believes of a program of `programs(**options)`: what is so, and up to three mistakes if asked for."""
-    believed = ALLOCATORS["reference"].believe(draw(programs(**options)))
-    planted = draw(faults_of(MISTAKES, max_size=3)) if mistakes else []
-    return mistaken(believed, planted)
+    """Draw what a planner believes of a program as `programs(**options)` draws it: what is so, or with mistakes planted if asked for."""
+    program, planted = _with_faults(draw, MISTAKES if mistakes else (), **options)
+    believed = ALLOCATORS["reference"].believe(program)
+    return mistaken(believed, [(name, at, other - at - 1 if name == "shares" else j) for name, at, j, other in planted])
 
 
 @st.composite
 def plans(draw: Any, /, *, faults: bool = True, **options: Any) -> Plan:
-    """Draw a plan of a program of `programs(**options)`: sound as drawn, then with up to two faults planted if asked for."""
+    """Draw a plan of a program as `programs(**options)` draws it: sound as drawn, or with faults planted if asked for."""
     options.setdefault("capacities", (None,))
-    program = draw(programs(**options))
+    program, planted = _with_faults(draw, FAULTS if faults else (), **options)
     plan = ALLOCATORS[draw(st.sampled_from(PLANNERS))].plan(program)
-    planted = draw(faults_of(FAULTS, min_size=1, max_size=2)) if faults else []
-    return faulty(replace(plan, problem=None), planted)
+    return faulty(replace(plan, problem=None), [(name, at, other if name in ONTO else j) for name, at, j, other in planted])
+
+
+def _with_faults(
+    draw: Any, names: tuple[str, ...], *, max_ops: int = 12, capacities: Sequence[int | None] = CAPACITIES, **options: Any
+) -> tuple[Program, list[tuple[str, int, int, int]]]:
+    """Draw a program and faults for it: name, buffer, choice, and another buffer.
+
+    A recipe brings its fault with it, or none, as every second does. The fault befalls the newest buffer there is after the recipe, and the other one is
+    named by register, as operands are. So a fault goes when its recipe goes, and stays what it is when others go.
+    """
+    drawn = draw(_recipes_with_faults(names, max_ops))
+    places: list[tuple[int, dict[int, int]]] = []
+
+    def after(sketch: Sketch) -> None:
+        places.append((len(sketch.sizes) - 1, {place: row.buffer for place, row in sketch.registers.items()}))
+
+    program = _assembled(draw, [made for made, _ in drawn], capacities=capacities, after=after, **options)
+    planted = [
+        (fault[0], buffer, fault[1], other if (other := held.get(fault[1], buffer)) != buffer else buffer - 1)
+        for (_, fault), (buffer, held) in zip(drawn, places, strict=True)
+        if fault is not None and buffer >= 0
+    ]
+    return program, planted
+
+
+@cache
+def _recipes_with_faults(names: tuple[str, ...], max_size: int) -> Strategy[list[tuple[Recipe, tuple[str, int] | None]]]:
+    faults = [(name, j) for j in range(8) for name in names]
+    return st.lists(st.tuples(recipe(), st.sampled_from([None] * (len(faults) or 1) + faults)), min_size=1, max_size=max_size)
 
 
 @st.composite
@@ -154,6 +224,7 @@ def sessions(draw: Any, /, *, stale: bool = False, max_runs: int = 4, **options:
     return Document.of(*runs)
 
 
+@cache
 def faults_of(names: Sequence[str], *, min_size: int = 0, max_size: int = 2) -> Strategy[list[Fault]]:
     """Draw faults by name, each with a buffer and a choice."""
     return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 15), SMALL), min_size=min_size, max_size=max_size)

@@ -71,6 +71,8 @@ class Asker:
         self.target = target
         self.guarantees: tuple[str, ...] | None = None
         """What the planner states of itself; None for one that states nothing."""
+        self.told = True
+        """Whether it is told what is pinned."""
         self.seen: set[str] = set()
         """Steps from line to line in its own files that were not told yet (`take_seen`)."""
         self.deaths = 0
@@ -78,7 +80,7 @@ class Asker:
         self._fresh = True
         """Whether the process has not answered yet."""
         self._grace = GRACE
-        """What the first answer of a process may take beyond the limit: later ones as the first one needed."""
+        """What the first answer of a process may take beyond the limit: after a restart twice what it took, or half as much as was not enough."""
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self._start()
@@ -92,15 +94,22 @@ class Asker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False) -> list[Answer]:
-        """Return the answer to each case; with `again`, each is asked twice and the answers are compared."""
+    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:
+        """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
+
+        From `until` on, a time of `time.time`, no answer is waited for any more: there is none to the last cases.
+        """
         found: list[Answer] = []
-        while len(found) < len(cases):
+        while len(found) < len(cases) and not _over(until):
             left = cases[len(found) :]
             send(self._requests, (left, again))
             for case in left:
                 answer = self._one(case, again=again)
                 found.append(answer)
+                if _over(until) and len(found) < len(cases):
+                    self._kill_child()  # it is at work on the next one
+                    self._ended()
+                    break
                 if answer.failure is not None and answer.failure.kind in {"hangs", "dies"}:
                     break  # the new process does not know what was asked of the old one
         return found
@@ -109,6 +118,11 @@ class Asker:
         """Return what was seen since the last call."""
         seen, self.seen = self.seen, set()
         return seen
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time the process that answers has taken so far; a new one begins at nought."""
+        return _cpu_seconds(self._child)
 
     def close(self) -> None:
         """End the target. Safe to call twice."""
@@ -133,6 +147,10 @@ class Asker:
                 self.seen |= reply[1]
                 reply = self._waited_for(limit, spent)
         except TimeoutError:
+            if self._fresh:
+                self._grace /= (
+                    2  # what compiles is quicker the second time; what hangs on everything should not take a minute each time
+                )
             self._kill_child()
             self._ended()
             words = f"no answer in {self.target.seconds:g} s"
@@ -180,7 +198,7 @@ class Asker:
         news = self._news("be imported")
         if news[0] == "refused":
             raise PlannerError(news[1])
-        self.guarantees = news[1]
+        _, self.guarantees, self.told = news
         self._child = self._news("start")[1]
         self._fresh = True
 
@@ -262,6 +280,10 @@ class Frames:
         frame = pickle.loads(bytes(self._bytes[HEAD.size : end]))  # noqa: S301 - our own other side
         del self._bytes[:end]
         return frame
+
+
+def _over(until: float | None) -> bool:
+    return until is not None and time.time() >= until
 
 
 def _cpu_seconds(process: int) -> float:

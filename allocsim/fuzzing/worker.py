@@ -75,7 +75,8 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
     except AllocsimError as error:
         send(control, ("refused", str(error)))
         return
-    send(control, ("ready", getattr(planner, "guarantees", None) or None))  # no guarantees are none stated
+    stated = getattr(planner, "guarantees", None) or None  # no guarantees are none stated
+    send(control, ("ready", stated, bool(getattr(planner, "told", True))))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
         from allocsim.fuzzing.tracing import Tracer  # noqa: PLC0415 - only where it is asked for

@@ -59,7 +59,7 @@ def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
     try:
         return frozenset(entry.fingerprint for entry in msgspec.json.decode(data, type=_Baseline).known)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(source, "", str(error)) from None
+        raise DocumentError(source, "", f"is no file of known faults: {error}") from None
 
 
 def read(path: str | Path) -> frozenset[str]:

@@ -13,7 +13,8 @@ Invariants
 * The result shows the fault: `keep` said so of this very document. By default that is a violation of the same kind, with the same
   class and party at fault, and no violation of a kind or cause that was not there before.
 * If `complete`, it is 1-minimal in every one of these lists, ops above all: leaving out any single one was tried and the fault was
-  gone (or what was left was no document). It is not claimed to be the smallest of all.
+  gone (or what was left was no document). Where `FEW` ops or less are left, so was leaving out any two of them. It is not claimed to be the
+  smallest of all.
 * Deterministic, whatever is numbered how; a time limit keeps the best so far.
 
 Complexity: the ops a violation names, and those that touch its buffers, are tried first, so that what many thousand ops surround
@@ -24,6 +25,7 @@ What this module does not see: kernels (`repro.bisection` reduces what only exec
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final, TypeVar
 
 import numpy as np
@@ -42,6 +44,10 @@ from allocsim.reduction.shrink import SHRINKS
 T = TypeVar("T")
 Row = tuple[int, int]
 """Program or group of programs, and a row in it."""
+
+
+FEW: Final = 16
+"""Ops of which any two are tried together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +129,17 @@ def _run(search: Search, violation: Violation | None) -> None:
         thinned = [thin(search) for thin in LISTS.values()]
         thinned += [search.thin(_rows_of(row), _only(row)) for row in LOOSE.values()]
         thinned += [search.attempt(_changed(make)) for make in PLAIN.values()]
-        if not any(thinned) and not any(search.attempt(make) for ways in SHRINKS.values() for make in ways(search.best)):
+        if any(thinned) or any(search.attempt(make) for ways in SHRINKS.values() for make in ways(search.best)):
+            continue
+        if not _without_two_ops(search):
             return
+
+
+def _without_two_ops(search: Search) -> bool:
+    """Leave out the first two ops that can go together, where few are left: a planner that is asked anew may need both or neither."""
+    ops = _ops(search.best)
+    pairs = combinations(ops, 2) if len(ops) <= FEW else ()
+    return any(search.attempt(lambda best, pair=pair: _only_ops(best, [op for op in ops if op not in pair])) for pair in pairs)  # type: ignore[misc]
 
 
 def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Document | None]:

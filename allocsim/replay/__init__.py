@@ -9,7 +9,7 @@
 | session | accumulators reset in each run; in the first only | yes: state persists |
 | session | all inputs uploaded once; each of them once | no: what is read late is found, the rest may be left out |
 | program | an op reads another tensor of the same layout, whose last reader had run; the same ops in another legal order | no |
-| shape | a longer or shorter sequence, in the slots of the old one (`repro.replay` makes the programs) | no |
+| shape | longer, shorter, more sequences, in the slots of the old one (`repro.replay` makes the programs) | no |
 | pins | each single buffer pinned; each stage (`backward` and so on) pinned, and nothing else | yes |
 
 `must hold` is what an honest planner and honest kernels owe; a finding there is a fault. The other cases show what would happen: a plan is
@@ -19,17 +19,19 @@ Invariants: deterministic; cases are made lazily, since planning costs more than
 
 Complexity: a session case is two runs to judge; a pin case is one plan to make and one run to judge.
 
-What this module does not see: kernels and numbers (`repro.replay` executes).
+What this module does not see: kernels and numbers (`repro.replay` executes scenarios, `engine.executing` files).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from allocsim.attribution import leading
 from allocsim.checks import check
+from allocsim.errors import ModelError
+from allocsim.evidence import Origin
 from allocsim.fingerprints import fingerprint, same_program
 from allocsim.model import HOST_WRITE, Document, Plan, Program, Role, Run
 
@@ -62,6 +64,23 @@ class Case:
     def fits(self) -> bool:
         """Whether the plan was made for the program that runs last."""
         return same_program(self.plan.program, self.program)
+
+    @property
+    def executed(self) -> tuple[Run, ...]:
+        """The runs that are executed: all, if they are of one program; else the last one twice, as if the others had never been."""
+        last = self.runs[-1]
+        same = all(run.program is last.program for run in self.runs)
+        return self.runs if same else (last, last)
+
+    @property
+    def slots(self) -> Plan:
+        """The slots as a plan of the last program, with room for what is larger than its slot; ModelError for another number of buffers."""
+        plan, program = self.plan, self.program
+        if plan.program is program:
+            return plan
+        if len(program.buffers) != len(plan.arena):
+            raise ModelError("slots", f"{len(program.buffers)} buffers; the plan has {len(plan.arena)} slots")
+        return replace(plan, program=program, problem=None, nbytes=np.maximum(plan.nbytes, program.buffers.nbytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +149,33 @@ def uploads(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(inputs), tuple(resets)
 
 
+def failed(row: dict[str, Any]) -> bool:
+    """Whether the case of a line is one that must hold and does not."""
+    return bool(row["promised"]) and (row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"})
+
+
+def not_run(status: str, why: str | None) -> dict[str, Any]:
+    """Return the numbers of a case that was not executed, or not to the end."""
+    return {"status": status, "why": why, "first": None}
+
+
+def numbers_of(program: Program, origin: Origin | None) -> dict[str, Any]:
+    """Return the numbers of a case that was executed: whether, and where first, it is not what it is with every buffer apart."""
+    if origin is None:
+        return not_run("equal", None)
+    op = program.ops[origin.op]
+    first = {
+        "run": origin.run,
+        "op": origin.op,
+        "name": op.name,
+        "kind": op.kind,
+        "what": origin.what,
+        "ulp": origin.ulp,
+        "relative": origin.max_error,
+    }
+    return {"status": "differs", "why": None, "first": first}
+
+
 def row_of(case: Case, static: Static, numbers: dict[str, Any]) -> dict[str, Any]:
     """Return the line of a log for one case: what S says of it, and beside it the `numbers` of an execution."""
     problem = case.plan.problem
@@ -145,4 +191,4 @@ def row_of(case: Case, static: Static, numbers: dict[str, Any]) -> dict[str, Any
     }
 
 
-__all__ = ["GROUPS", "Case", "Static", "judged", "row_of", "session_cases", "uploads"]
+__all__ = ["GROUPS", "Case", "Static", "failed", "judged", "not_run", "numbers_of", "row_of", "session_cases", "uploads"]

@@ -15,13 +15,14 @@ What this module does not see: kernels.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from allocsim.allocators import Constraints, Planner, pin_reads
 from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools, Plan, Program, Run
-from allocsim.replay import Case
+from allocsim.replay import Case, not_run
 
 
 def pin_cases(program: Program, planner: Planner) -> Iterator[Case]:
@@ -41,6 +42,27 @@ def pin_cases(program: Program, planner: Planner) -> Iterator[Case]:
 def _case(program: Program, planner: Planner, name: str, pinned: Bools) -> Case:
     plan = planner.plan(program, Constraints.of(program, pins=pinned))
     return Case(group="pins", name=name, runs=(Run.of(plan),), promised=True)
+
+
+class Chosen:
+    """Which pin cases are executed, asked of each in turn."""
+
+    def __init__(self, program: Program, every: int) -> None:
+        """`every`: of the cases that need not be executed, every so many-th is; 0 for none, 1 for all."""
+        self._pairs, self._every = Pairs.of(program), every
+        self._seen: frozenset[int] = frozenset()
+        self._number = -1
+
+    def __call__(self, case: Case) -> bool:
+        """Whether this case is executed even if S finds nothing; every case has to be asked about, in order."""
+        self._number += 1
+        used = self._pairs.used(case.plan)
+        new, self._seen = used - self._seen, self._seen | used
+        return bool(new or (self._every and self._number % self._every == 0))
+
+
+COVERED: Final = not_run("covered", "in place only as executed before")
+"""What D says of a case that is not."""
 
 
 def stages(program: Program) -> tuple[str, ...]:
@@ -102,4 +124,4 @@ class Pairs:
         return frozenset(np.unique(self.sort[here]).tolist())
 
 
-__all__ = ["Pairs", "pin_cases", "stages", "written"]
+__all__ = ["COVERED", "Chosen", "Pairs", "pin_cases", "stages", "written"]

@@ -21,7 +21,7 @@ from typing import Any
 from allocsim.checks import Violation
 from allocsim.evidence import Evidence
 from allocsim.verdict.case import Case
-from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, unexplained
+from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, twice_findings, unexplained
 from allocsim.verdict.kernels import sanitizer_findings
 from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
 from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
@@ -30,7 +30,13 @@ from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict for this evidence."""
     case = Case(evidence)
-    found = [*plan_findings(case), *kernel_findings(case), *sanitizer_findings(case), *belief_findings(case)]
+    found = [
+        *plan_findings(case),
+        *kernel_findings(case),
+        *twice_findings(case),
+        *sanitizer_findings(case),
+        *belief_findings(case),
+    ]
     findings = _join((*found, *unexplained(case, found)))
     cure = evidence.cure
     return Verdict(
@@ -80,6 +86,8 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
             rows=len(audit),
             unsafe=[
                 f"{row.kind}: result {row.result} over operand {row.operand}"
+                if row.layout == "over"
+                else f"{row.kind}: operand {row.operand} given twice"
                 for row in audit
                 if row.measured == "unsafe" and row.declared
             ],

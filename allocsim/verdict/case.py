@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.checks import Violation, check
 from allocsim.cure import used_pairs
 from allocsim.evidence import Evidence
-from allocsim.model import VIEW, Op, Plan, Problem, Program, Run
-from allocsim.verdict.calls import Call, homes
+from allocsim.fingerprints import same_program
+from allocsim.model import VIEW, Plan, Problem, Program, Role, Run
+from allocsim.verdict.programs import Doings
 from allocsim.verdict.records import Witness
+from allocsim.verdict.ways import Ways
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
@@ -32,9 +33,11 @@ class Case:
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
-        self._donors: dict[int, Mapping[int, tuple[int, ...]]] = {}
-        self._reads: dict[int, Mapping[int, tuple[tuple[int, bool], ...]]] = {}
-        self._homes: dict[int, Mapping[int, Call]] = {}
+        self._doings: dict[int, Doings] = {}
+        self._ways: dict[int, Ways] = {}
+        self._pairs: dict[int, frozenset[int]] = {}
+        self._strange: dict[tuple[int, int], bool] = {}
+        self._handed: dict[tuple[int, int], frozenset[int]] = {}
 
     def run(self, violation: Violation) -> Run | None:
         """The run a violation belongs to, if any."""
@@ -54,9 +57,19 @@ class Case:
             return run.plan.problem
         return self.evidence.document.problems[violation.problem] if violation.problem is not None else None
 
-    def op(self, run: int | None, step: int | None) -> Op | None:
-        """An op of a run; None for content laid before the session."""
-        return self.runs[run].program.ops[step] if run is not None and step is not None else None
+    def doings(self, program: Program) -> Doings:
+        """What a program does."""
+        if id(program) not in self._doings:
+            self._doings[id(program)] = Doings(program)
+        return self._doings[id(program)]
+
+    def kind(self, run: int | None, step: int | None) -> str | None:
+        """The kind of an op of a run; None for content laid before the session."""
+        return self.doings(self.runs[run].program).kind(step) if run is not None and step is not None else None
+
+    def crosses(self, run: int | None, step: int | None) -> bool:
+        """Whether an op of a run carries bytes from one arena to another."""
+        return run is not None and step is not None and self.doings(self.runs[run].program).crosses(step)
 
     def other_buffer(self, violation: Violation) -> int | None:
         """`other_buffer` in the tables of the violation's own run; None if it is a buffer of another program.
@@ -69,16 +82,6 @@ class Case:
         return None
 
     @cached_property
-    def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
-        """(id of the problem, donor, recipient) of the pairs believed that are not permitted."""
-        problems = self.evidence.document.problems
-        return frozenset(
-            (id(problems[v.problem]), v.buffer, v.other_buffer)
-            for v in self.beliefs
-            if v.kind == "BadShare" and v.problem is not None and v.buffer is not None and v.other_buffer is not None
-        )
-
-    @cached_property
     def short_lifetimes(self) -> Mapping[tuple[int, int], Violation]:
         """(id of the problem, buffer) -> the belief that ends too early or starts too late."""
         problems = self.evidence.document.problems
@@ -88,26 +91,49 @@ class Case:
             if v.kind in ("LifetimeTooShort", "MissingPin") and v.problem is not None and v.buffer is not None
         }
 
-    def donors(self, plan: Plan) -> Mapping[int, tuple[int, ...]]:
-        """Recipient -> the donors whose place the plan gave it, as its belief allows."""
-        if id(plan) not in self._donors:
-            found: dict[int, tuple[int, ...]] = {}
-            for donor, recipient in used_pairs(plan):
-                found[recipient] = (*found.get(recipient, ()), donor)
-            self._donors[id(plan)] = found
-        return self._donors[id(plan)]
+    def ways(self, plan: Plan) -> Ways:
+        """Who took whose place in a plan, as its belief allows."""
+        if id(plan) not in self._ways:
+            problems = self.evidence.document.problems
+            bad = {
+                (v.buffer, v.other_buffer)
+                for v in self.beliefs
+                if v.kind == "BadShare" and problems[v.problem or 0] is plan.problem
+            }
+            self._ways[id(plan)] = Ways(plan, bad)
+        return self._ways[id(plan)]
 
-    def reads(self, program: Program, buffer: int) -> tuple[tuple[int, bool], ...]:
-        """(step, through a view?) of every op that reads a buffer, in order; through a view if no operand is the buffer's own."""
-        if id(program) not in self._reads:
-            self._reads[id(program)] = _reads(program)
-        return self._reads[id(program)].get(buffer, ())
+    def may_share(self, problem: Problem, one: int, other: int) -> bool:
+        """Whether a belief says that one of two buffers may take the place of the other."""
+        count = len(problem.start)
+        if id(problem) not in self._pairs:
+            donor, recipient = problem.may_share.T.astype(np.int64)
+            self._pairs[id(problem)] = frozenset((donor * count + recipient).tolist())
+        return not self._pairs[id(problem)].isdisjoint((one * count + other, other * count + one))
 
-    def home(self, program: Program, buffer: int) -> Call | None:
-        """The inlined call or branch a buffer belongs to; None where the program says nothing of calls or no op accesses it."""
-        if id(program) not in self._homes:
-            self._homes[id(program)] = homes(program)
-        return self._homes[id(program)].get(buffer)
+    def handed(self, run: Run) -> frozenset[int]:
+        """Inputs of a run whose place an output took along a believed pair, and these outputs."""
+        key = id(run.plan), id(run.program)
+        if key not in self._handed:
+            outputs, role = self.doings(run.program).outputs, run.program.buffers.role
+            pairs = [pair for pair in used_pairs(run.plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
+            self._handed[key] = frozenset(buffer for pair in pairs for buffer in pair)
+        return self._handed[key]
+
+    def strange(self, plan: int, program: int) -> bool:
+        """Whether a plan was made for another program than this one."""
+        if (plan, program) not in self._strange:
+            document = self.evidence.document
+            self._strange[plan, program] = not same_program(document.plans[plan].program, document.programs[program])
+        return self._strange[plan, program]
+
+    @cached_property
+    def left_out(self) -> tuple[frozenset[int], ...]:
+        """For each run the buffers into which the host left out an upload."""
+        return tuple(
+            frozenset(int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results)
+            for run in self.runs
+        )
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
@@ -134,7 +160,7 @@ class Case:
 
         `program` has the tables of what belongs to no run: a plan, a belief, content laid before the session.
         """
-        op = self.op(run, step) if run is not None else program.ops[step] if step is not None else None
+        tables = self.runs[run].program if run is not None else program
         home = run if home is None else home
         plan = self.runs[home].plan if home is not None else None
         if home is not None:
@@ -145,8 +171,8 @@ class Case:
         return Witness(
             run=run,
             op=step,
-            op_name=op.name if op is not None else None,
-            kind=op.kind if op is not None else None,
+            op_name=tables.ops.names[step] if step is not None else None,
+            kind=self.doings(tables).kind(step) if step is not None else None,
             value=value,
             value_name=program.values.names[value] if value is not None else None,
             buffer=buffer,
@@ -154,35 +180,6 @@ class Case:
             bytes=ranges,
             address=int(plan.offset[buffer]) if plan is not None and placed and buffer is not None else None,
         )
-
-
-def _reads(program: Program) -> Mapping[int, tuple[tuple[int, bool], ...]]:
-    values, ops = program.values, program.ops
-    steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
-    keep = ~ops.is_kind(VIEW)[steps]
-    own = own_values(program)[ops.operands]
-    found: dict[int, dict[int, bool]] = {}
-    for step, buffer, direct in zip(
-        steps[keep].tolist(), values.buffer[ops.operands[keep]].tolist(), own[keep].tolist(), strict=True
-    ):
-        at = found.setdefault(buffer, {})
-        at[step] = at.get(step, True) and not direct
-    return {buffer: tuple(sorted(at.items())) for buffer, at in found.items()}
-
-
-def own_values(program: Program) -> NDArray[np.bool_]:
-    """Return which values are their buffer's own; the others are views of it. Mask over values, O(values).
-
-    Own is what an op other than `view` makes, and, in a buffer no such op writes (content), what no op makes.
-    """
-    producer, buffer = program.producer, program.values.buffer
-    view = np.append(program.ops.is_kind(VIEW), False)[producer]
-    made = (producer >= 0) & ~view
-    written = np.zeros(len(program.buffers), dtype=np.bool_)
-    written[buffer[made]] = True
-    persistent = program.buffers.persistent[buffer]
-    mask: NDArray[np.bool_] = made | ((producer < 0) & (~written[buffer] | persistent))
-    return mask
 
 
 def _aliases(run: Run) -> Iterator[tuple[int, int, int]]:

@@ -7,15 +7,12 @@ default: what the host reads is pinned, and nothing else is known to outlive its
 What this module does not see: classes and parties (`allocsim.verdict.rows`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
-import numpy as np
-
 from allocsim.checks import Violation
-from allocsim.fingerprints import same_program
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Op, Program, Role
-from allocsim.verdict.case import Case, own_values
+from allocsim.model import HOST_READ, HOST_WRITE, Program, Role
+from allocsim.verdict.case import Case
 
 Fact = Callable[[Case, Violation], bool]
 
@@ -32,10 +29,7 @@ def every(*facts: Fact) -> Fact:
 
 def stale_plan(case: Case, v: Violation) -> bool:
     """The run's program is not the one its plan was made for."""
-    if v.plan is None or v.program is None:
-        return False
-    document = case.evidence.document
-    return not same_program(document.plans[v.plan].program, document.programs[v.program])
+    return v.plan is not None and v.program is not None and case.strange(v.plan, v.program)
 
 
 def not_apart(_case: Case, v: Violation) -> bool:
@@ -45,13 +39,22 @@ def not_apart(_case: Case, v: Violation) -> bool:
 
 def by_copy(case: Case, v: Violation) -> bool:
     """One of the two ops carries bytes from one arena to another."""
-    return any(op is not None and _crosses(case, v, op) for op in (case.op(v.run, v.op), case.op(v.run, v.other_op)))
+    return case.crosses(v.run, v.op) or case.crosses(v.run, v.other_op)
 
 
-def _crosses(case: Case, v: Violation, op: Op) -> bool:
-    program = case.program(v)
-    read, written = (set(program.buffers.arena[program.values.buffer[list(vs)]].tolist()) for vs in (op.operands, op.results))
-    return bool(read and written and read != written)
+def read_twice(program: Program, step: int) -> frozenset[int]:
+    """Return the positions of the operands of an op that share a byte with another of its operands, as far as their hulls tell."""
+    values, operands = program.values, program.ops[step].operands
+    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
+        return frozenset()
+    hulls = [(int(values.buffer[v]), *values.hulls[v].tolist()) for v in operands]
+    return frozenset(
+        position
+        for position, (buffer, low, high) in enumerate(hulls)
+        if any(
+            other != position and home == buffer and low < end and start < high for other, (home, start, end) in enumerate(hulls)
+        )
+    )
 
 
 def one_buffer(_case: Case, v: Violation) -> bool:
@@ -64,28 +67,8 @@ def bad_pair(case: Case, v: Violation) -> bool:
     run, problem, other = case.run(v), case.problem(v), case.other_buffer(v)
     if run is None or problem is None or v.buffer is None or other is None:
         return False
-    ways = ((v.buffer, other), (other, v.buffer))[: 1 + (v.kind == "Overlap")]
-    donors = case.donors(run.plan)
-    return any(
-        (id(problem), donor, recipient) in case.bad_pairs
-        for victim, writer in ways
-        for donor, recipient in _chain(donors, victim, writer)
-    )
-
-
-def _chain(donors: Mapping[int, tuple[int, ...]], victim: int, writer: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs used on the way from the writer back to the victim; none if the victim is not on it."""
-    came_from = {writer: -1}
-    queue = [writer]
-    for recipient in queue:
-        for donor in donors.get(recipient, ()):
-            if donor not in came_from:
-                came_from[donor] = recipient
-                queue.append(donor)
-    at = victim
-    while at in came_from and came_from[at] >= 0:
-        yield at, came_from[at]
-        at = came_from[at]
+    ways = case.ways(run.plan)
+    return ways.bad(v.buffer, other) or (v.kind == "Overlap" and ways.bad(other, v.buffer))
 
 
 def other_call(case: Case, v: Violation) -> bool:
@@ -93,7 +76,8 @@ def other_call(case: Case, v: Violation) -> bool:
     run, other = case.run(v), case.other_buffer(v)
     if run is None or v.buffer is None or other is None:
         return False
-    homes = case.home(run.program, v.buffer), case.home(run.program, other)
+    doings = case.doings(run.program)
+    homes = doings.home(v.buffer), doings.home(other)
     return None not in homes and homes[0] != homes[1]
 
 
@@ -122,22 +106,10 @@ def of_value(_case: Case, v: Violation) -> bool:
 
 def copies_of_input(case: Case, v: Violation) -> bool:
     """The reader is a copy between arenas, and something the host laid in this run is read by nobody."""
-    run, op = case.run(v), case.op(v.run, v.op)
-    if run is None or op is None or not _crosses(case, v, op):
+    run = case.run(v)
+    if run is None or v.op is None or not case.crosses(v.run, v.op):
         return False
-    laid = {value for step, op in _uploads(run.program) if step not in run.skip for value in op.results}
-    buffers = run.program.values.buffer
-    read = {int(buffers[value]) for op in run.program.ops if op.kind != VIEW for value in op.operands}
-    wanted = set(op.operands)
-    return any(int(buffers[value]) not in read and _alike(run.program, value, wanted) for value in laid)
-
-
-def _uploads(program: Program) -> Iterator[tuple[int, Op]]:
-    return ((int(step), program.ops[int(step)]) for step in np.flatnonzero(program.ops.is_kind(HOST_WRITE)))
-
-
-def _alike(program: Program, value: int, others: set[int]) -> bool:
-    return any(program.values[value].same_layout(program.values[other]) for other in others)
+    return case.doings(run.program).copies_like_unread(v.op, frozenset(run.skip))
 
 
 def not_believed_to_share(case: Case, v: Violation) -> bool:
@@ -145,13 +117,12 @@ def not_believed_to_share(case: Case, v: Violation) -> bool:
     problem, other = case.problem(v), case.other_buffer(v)
     if problem is None or v.buffer is None or other is None:
         return True
-    pairs = problem.may_share
-    return not any(bool((pairs == pair).all(axis=1).any()) for pair in ((v.buffer, other), (other, v.buffer)))
+    return not case.may_share(problem, v.buffer, other)
 
 
 def within_call(case: Case, v: Violation) -> bool:
     """The buffer belongs to an inlined call or branch."""
-    return v.buffer is not None and bool(case.home(case.program(v), v.buffer))
+    return v.buffer is not None and bool(case.doings(case.program(v)).home(v.buffer))
 
 
 def donated(case: Case, v: Violation) -> bool:
@@ -159,15 +130,7 @@ def donated(case: Case, v: Violation) -> bool:
     run, other = case.run(v), case.other_buffer(v)
     if run is None or other is None:
         return False
-    program, donors = run.program, case.donors(run.plan)
-    outputs = {
-        int(program.values.buffer[value]) for op in program.ops if op.kind == HOST_READ for value in op.operands
-    }  # read by the host
-    return any(
-        recipient in outputs and program.buffers.role[donor] == Role.INPUT and {donor, recipient} & {v.buffer, other}
-        for recipient, given in donors.items()
-        for donor in given
-    )
+    return not case.handed(run).isdisjoint((v.buffer, other))
 
 
 def bound_twice(case: Case, v: Violation) -> bool:
@@ -197,14 +160,12 @@ def persistent(case: Case, v: Violation) -> bool:
 
 def laid_by_host(case: Case, v: Violation) -> bool:
     """The bytes wanted were laid by the host."""
-    op = case.op(v.want_run, v.want_op)
-    return op is not None and op.kind == HOST_WRITE
+    return case.kind(v.want_run, v.want_op) == HOST_WRITE
 
 
 def host_reads(case: Case, v: Violation) -> bool:
     """The late reader is the host."""
-    op = case.op(v.run, v.op)
-    return op is not None and op.kind == HOST_READ
+    return case.kind(v.run, v.op) == HOST_READ
 
 
 def told(case: Case, v: Violation) -> bool:
@@ -242,9 +203,10 @@ def lost_view(case: Case, v: Violation) -> bool:
 def _reads_through_view(case: Case, v: Violation) -> bool:
     if v.buffer is None or v.op is None:
         return False
-    if v.value is not None and own_values(case.program(v))[v.value]:
+    doings = case.doings(case.program(v))
+    if v.value is not None and doings.own[v.value]:
         return False
-    return dict(case.reads(case.program(v), v.buffer)).get(v.op, False)
+    return doings.reads_through_view(v.buffer, v.op)
 
 
 def _last_missed_is_a_views(case: Case, v: Violation) -> bool:
@@ -252,8 +214,7 @@ def _last_missed_is_a_views(case: Case, v: Violation) -> bool:
     if problem is None or v.buffer is None:
         return False
     start, stop = int(problem.start[v.buffer]), int(problem.stop[v.buffer])
-    missed = [through for step, through in case.reads(problem.program, v.buffer) if not start <= step < stop]
-    return bool(missed) and missed[-1]
+    return case.doings(problem.program).last_read_outside_through_view(v.buffer, start, stop)
 
 
 def short_lifetime(case: Case, v: Violation) -> bool:
@@ -286,8 +247,4 @@ def _short(case: Case, v: Violation) -> Iterator[Violation]:
 
 def not_skipped(case: Case, v: Violation) -> bool:
     """The old bytes are there although the host left out no upload into this buffer."""
-    run = case.run(v)
-    if run is None:
-        return False
-    values = run.program.values
-    return all(values.buffer[value] != v.buffer for step in run.skip for value in run.program.ops[step].results)
+    return v.run is not None and v.buffer not in case.left_out[v.run]

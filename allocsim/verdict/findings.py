@@ -1,7 +1,7 @@
 """From violations, kernel rows and origins to findings.
 
-Three sources: the table of `allocsim.verdict.rows` for what S and L say; K joined with D for kernels that break their own
-declaration; and what D saw that nothing accounts for, which is said plainly and never guessed at.
+Four sources: the table of `allocsim.verdict.rows` for what S and L say; K joined with D for kernels that break their own
+declaration; K alone for kernels that do not bear one buffer given twice; and what D saw that nothing accounts for, which is said plainly and never guessed at.
 
 What this module does not see: how the findings are ordered, joined and worded as one verdict.
 """
@@ -13,22 +13,25 @@ from allocsim.checks import Violation
 from allocsim.evidence import KernelRow, Origin
 from allocsim.model import Program
 from allocsim.verdict.case import BELIEF_KINDS, Case
-from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, writer_born_late
+from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, read_twice, writer_born_late
 from allocsim.verdict.kernels import accounts_for
 from allocsim.verdict.records import Finding, Witness
-from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, UNEXPLAINED, Row
+from allocsim.verdict.rows import ASSUMED_UNSAFE, BELIEF_ROWS, KERNEL_UNSAFE, ROWS, TWICE_UNSAFE, UNEXPLAINED, Row
 
 TELLING: Final = ("StaleRead", "UnsafeInPlace", "ResultsOverlap")
 """Kinds that tell more of two buffers than that they overlap: who suffers, and how it came about."""
 
+TWICE: Final = " (no differential run can show it: the reference gives the buffer twice as well)"
 MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
 
 
 def plan_findings(case: Case) -> Iterator[Finding]:
     """Yield a finding for each violation of the plan; an overlap is not told beside the harm that came of it.
 
-    That is: a record of `TELLING` about the same two buffers, or a stale read of one of them for the same cause.
+    That is: a record of `TELLING` about the same two buffers, a stale read of one of them for the same cause, or another pair that the same op is run
+    in place with unsafely (of which there is one record).
     """
+    unsafe: set[tuple[int | None, int | None]] = set()
     told: set[tuple[int | None, frozenset[int | None]]] = set()
     harmed: set[tuple[int | None, int | None, tuple[str, str]]] = set()
     for v in sorted((*case.static, *case.history), key=lambda v: v.kind == "Overlap"):
@@ -38,11 +41,25 @@ def plan_findings(case: Case) -> Iterator[Finding]:
         pair, cause = frozenset((v.buffer, v.other_buffer)), (row.class_, row.fault)
         if v.kind == "Overlap" and ((v.run, pair) in told or any((v.run, buffer, cause) in harmed for buffer in pair)):
             continue
+        if v.kind == "UnsafeInPlace":
+            unsafe.add((v.run, v.op))
+        if v.kind == "Overlap" and (v.run, v.op) in unsafe and _in_place(case, v):
+            continue
         if v.kind in TELLING:
             told.add((v.run, pair))
         if v.kind == "StaleRead":
             harmed.add((v.run, v.buffer, cause))
         yield _finding(case, v, row)
+
+
+def _in_place(case: Case, v: Violation) -> bool:
+    """Whether the two buffers are an operand's and a result's of the op at which they meet."""
+    op = case.op(v.run, v.op)
+    if op is None:
+        return False
+    buffer = case.program(v).values.buffer
+    read, written = ({int(buffer[value]) for value in values} for values in (op.operands, op.results))
+    return any(one in read and other in written for one, other in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)))
 
 
 def belief_findings(case: Case) -> Iterator[Finding]:
@@ -140,7 +157,7 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
     A pair known not to be declared is none of K's business: S calls its use unsafe without running anything.
     """
     evidence = case.evidence
-    unsafe = {(row.kind, row.operand, row.result): row for row in evidence.audit or () if row.measured == "unsafe"}
+    unsafe = {(row.kind, row.operand, row.result): row for row in _unsafe(case, "over")}
     if not unsafe:
         return
     wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
@@ -160,6 +177,40 @@ def kernel_findings(case: Case) -> Iterator[Finding]:
                 yield _kernel_finding(case, run, step, row, meaning, doubt=doubt)
 
 
+def twice_findings(case: Case) -> Iterator[Finding]:
+    """A kernel measured wrong where its operands are one buffer, at each op that gives it one twice. O(ops) where there is such a kernel."""
+    unsafe: dict[str, list[KernelRow]] = {}
+    for known in _unsafe(case, "duplicate"):
+        unsafe.setdefault(known.kind, []).append(known)
+    if not unsafe:
+        return
+    for number, run in enumerate(case.runs):
+        for op in run.program.ops:
+            given = read_twice(run.program, op.step) if op.kind in unsafe else frozenset()
+            row = next((row for row in unsafe.get(op.kind, ()) if row.operand in given), None)
+            if row is None:
+                continue
+            buffer = int(run.program.values.buffer[op.operands[row.operand]])
+            yield Finding(
+                class_=TWICE_UNSAFE.class_,
+                fault=TWICE_UNSAFE.fault,
+                text=f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
+                f" as every kernel must bear, and op {op.step} gives it {run.program.buffers.names[buffer]} twice{TWICE}",
+                run=number,
+                step=op.step,
+                victim=case.witness(number, op.step, value=op.operands[row.operand], buffer=buffer, program=run.program),
+            )
+
+
+def _unsafe(case: Case, layout: str) -> Iterator[KernelRow]:
+    return (row for row in case.evidence.audit or () if row.measured == "unsafe" and row.layout == layout)
+
+
+def _error(row: KernelRow) -> str:
+    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
+    return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]})"
+
+
 def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
     op, buffer = program.ops[step], program.values.buffer
     return bool(buffer[op.operands[operand]] == buffer[op.results[result]])
@@ -169,7 +220,6 @@ def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Ro
     program = case.runs[run].program
     op = program.ops[step]
     operand, result = op.operands[row.operand], op.results[row.result]
-    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
     promise, relied = (
         ("as it declares to be", f"what {row.kind} declares")
         if meaning is KERNEL_UNSAFE
@@ -179,8 +229,7 @@ def _kernel_finding(case: Case, run: int, step: int, row: KernelRow, meaning: Ro
     return Finding(
         class_=meaning.class_,
         fault=meaning.fault,
-        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}"
-        f" (error {error} in {row.cases} case{'s'[: row.cases != 1]}), {promise}{doubt}",
+        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}{_error(row)}, {promise}{doubt}",
         run=run,
         step=step,
         victim=victim,

@@ -314,6 +314,12 @@ ASSUMED_UNSAFE: Final = Row(
     class_="C03",
     fault="plan",
 )
+TWICE_UNSAFE: Final = Row(
+    kinds=("K",),
+    evidence="a kernel is measured wrong where two operands are one buffer, and the program gives it one twice",
+    class_="C04",
+    fault="kernel",
+)
 UNEXPLAINED: Final = Row(
     kinds=("D",),
     evidence="a difference that no violation and no unsafe pair at that op accounts for",
@@ -329,5 +335,5 @@ SANITIZED_ROWS: Final[tuple[Row, ...]] = (
 )
 """What P adds; `allocsim.verdict.kernels` reads them."""
 
-MEASURED_ROWS: Final[tuple[Row, ...]] = (KERNEL_UNSAFE, ASSUMED_UNSAFE, *SANITIZED_ROWS, UNEXPLAINED)
+MEASURED_ROWS: Final[tuple[Row, ...]] = (KERNEL_UNSAFE, ASSUMED_UNSAFE, TWICE_UNSAFE, *SANITIZED_ROWS, UNEXPLAINED)
 """What K, D and P add; `allocsim.verdict.findings` and `kernels` join them."""

@@ -13,6 +13,7 @@ Same data, same seed, same rows: nothing depends on names, on time or on the ord
     memory         arrays laid so, the proof of it, their data, the canary
     measuring      one row
     reach          what planners believe, and whether they get there
+    programs       the kernels of one program, as evidence
     tables         tables of kernels of one's own
     isolated       the same in a process that may crash or hang
 
@@ -83,8 +84,10 @@ def audit(
         yield measure(kernel, groups[kind, variant], (operand, result), layout, seed=seed, draws=source)
 
 
-def audit_ops(ops: Iterable[AuditOp], *, kernels: Table = KERNELS, seed: int = 0, max_elements: int = 1 << 20) -> tuple[Row, ...]:
-    """Measure the kernels of a program exactly over their operands, at its shapes, dtypes and strides, each distinct call once.
+def audit_ops(
+    ops: Iterable[AuditOp], *, kernels: Table = KERNELS, layout: str = "over", seed: int = 0, max_elements: int = 1 << 20
+) -> tuple[Row, ...]:
+    """Measure the kernels of a program in one layout, exactly over their operands, at its shapes, dtypes and strides, each distinct call once.
 
     A call whose result has more than `max_elements` elements is cut to its leading rows where the kernel can be bound to those (row-wise
     kernels can). O(distinct calls); views and host ops are not to be passed. Raises UnknownNameError for a kernel the table has not.
@@ -96,7 +99,7 @@ def audit_ops(ops: Iterable[AuditOp], *, kernels: Table = KERNELS, seed: int = 0
         groups.setdefault((case.kind, case.variant or ""), []).append(cut(case, kernels, max_elements))
     return tuple(
         measure(kernels[kind][variant], groups[kind, variant], (operand, result), layout, seed=seed)
-        for kind, variant, operand, result, layout in cells(groups, ("over",))
+        for kind, variant, operand, result, layout in cells(groups, (layout,))
     )
 
 

@@ -118,7 +118,7 @@ def _duplicate_over(case: Case, operand: int, result: int) -> Iterator[Arrangeme
 
 def _views(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
     spec, target = case.operands[operand], case.results[result]
-    if spec.dtype != target.dtype or prod(target.shape) < 2:
+    if spec.dtype != target.dtype or prod(target.shape) < 2 or 0 in spec.shape:
         return
     for lain in _over(case, operand, result):
         for other in _likes(case, operand)[1:]:

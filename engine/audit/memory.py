@@ -86,13 +86,13 @@ def floats(dtype: np.dtype[Any]) -> bool:
 
 
 def redden(result: Array, which: int) -> None:
-    """Fill a result with what no kernel may rely on, one of `REDS` contents."""
+    """Fill a result with what no kernel may rely on and no draw gives to operands that a result can lie over, one of `REDS` contents."""
     if floats(result.dtype):
         result.fill((np.nan, 1234.5)[which])
     elif result.dtype.kind == "b":
         result.fill(bool(which))
     else:
-        result.fill((0x5A, 0x25)[which])
+        result.fill((101, 121)[which])
 
 
 def draw(case: Case, position: int, rng: np.random.Generator, how: str) -> Array:

@@ -158,10 +158,11 @@ def training_graph(
         graph.expand(logits)
         seed = graph.input(SEED, (1,), config.dtype)
         graph.expand(seed)
+    rows = config.batch * config.seq
     if classes:
-        loss = graph.op("cross_entropy_classes", logits, graph.input("labels", (config.seq,), "i32"), name="loss")
+        loss = graph.op("cross_entropy_classes", logits, graph.input("labels", (rows,), "i32"), name="loss")
     else:
-        labels = graph.input("labels", (config.seq, config.vocab), config.dtype)
+        labels = graph.input("labels", (rows, config.vocab), config.dtype)
         loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
     graph.expand(loss)
     kept = crossing(graph) if checkpoints else None
@@ -244,16 +245,14 @@ def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, fl
 
 
 def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str, Array]:
-    """Return the inputs of one run: a seeded sequence, its next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
+    """Return the inputs of one run: seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
-    if config.batch != 1:
-        raise EngineError(f"batch is {config.batch}; the one seeded sequence is for a batch of 1")
-    steps = config.seq
-    sequence = np.random.default_rng(seed).integers(0, config.vocab, steps + 1, dtype=np.int32)
+    sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
+    following = sequences[:, 1:].ravel()
     return {
-        "tokens": sequence[:-1].copy(),
+        "tokens": sequences[:, :-1].ravel(),
         **constants(config),
-        "labels": sequence[1:].copy() if classes else one_hot(sequence[1:], config.vocab, dtype),
+        "labels": following if classes else one_hot(following, config.vocab, dtype),
         SEED: np.ones(1, dtype=dtype),
     }
 

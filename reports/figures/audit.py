@@ -15,13 +15,20 @@ from reports.words import short
 
 COLOURS: Final = {"safe": pale(GREEN, 0.35), "unsafe": RED, "crashed": RED, "hung": RED, "not reached": pale(GREY, 0.5)}
 MARKS: Final = {"crashed": "crashed", "hung": "hung", "not reached": "?"}
+ORDER: Final = ("apart", "duplicate", "over", "duplicate over", "shifted", "partial", "views")
+"""Columns, from what everyone must bear to what nobody need."""
+
+NAMED: Final = 4
+"""Kernels named above the matrix for each layout."""
+
 WRONG: Final = frozenset({"broken", "assumed"})
 
 
 @styled
 def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
     """Draw the rows of `allocsim audit --json`; no row gives a figure that says so."""
-    layouts = list(dict.fromkeys(str(row["layout"]) for row in rows))
+    there = dict.fromkeys(str(row["layout"]) for row in rows)
+    layouts = sorted(there, key=lambda layout: ORDER.index(layout) if layout in ORDER else len(ORDER))
     lines = list(dict.fromkeys(_line(row) for row in rows))
     figure = canvas(4.2 + 1.05 * max(len(layouts), 4), 1.9 + 0.24 * max(len(lines), 4))
     axes = figure.add_subplot()
@@ -55,10 +62,20 @@ def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
               transform=axes.transAxes, va="top", fontsize=8.5, color=FAINT)  # fmt: skip
     finding = "Every layout that is declared or believed is safe"
     if wrong:
-        named = list(dict.fromkeys(f"{_line(row)} {row['layout']}" for row in wrong))
-        finding = f"{len(wrong)} declared or believed layout{'s are' if len(wrong) > 1 else ' is'} unsafe: {', '.join(named[:3])}"
-    heading(axes, finding, [f"{of}; green: safe, red: unsafe"], room=16)
+        finding = f"{len(wrong)} declared or believed layout{'s are' if len(wrong) > 1 else ' is'} unsafe"
+    heading(axes, finding, [f"{of}; green: safe, red: unsafe", *_named(wrong, layouts)], room=16)
     return figure
+
+
+def _named(wrong: Sequence[Mapping[str, Any]], layouts: Sequence[str]) -> list[str]:
+    """Return a line for each layout in which something is wrong, with the first few kernels and operands."""
+    found = {layout: [f"{row['op']} {row['source']}" for row in wrong if row["layout"] == layout] for layout in layouts}
+    return [
+        f"{layout}: {', '.join(short(name, 30) for name in names[:NAMED])}"
+        + (f" and {len(names) - NAMED} more" if names[NAMED:] else "")
+        for layout, names in found.items()
+        if names
+    ]
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -23,9 +23,11 @@ from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import Document
 from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
+from reports.figures.crowd import DEPTH, Window, paint, topmost
 from reports.figures.families import Families, families
 from reports.figures.scene import Curve, Scene, scene
 from reports.figures.style import (
+    GREY,
     INK,
     RASTER_ABOVE,
     RED,
@@ -48,6 +50,9 @@ LINE: Final = 145
 
 NAMED_BUFFERS: Final = 40
 """Up to this many rectangles carry their buffer's name, where it fits."""
+
+PLACES: Final = (0.5, 0.25, 0.75, 0.1, 0.9)
+"""Where along a rectangle its name goes: the first place where no other stands."""
 
 
 @styled
@@ -91,14 +96,15 @@ def memory_map(
     floor = min(0, int(shown.plan.offset[buffers].min()))
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
     stop = _visible(shown, handed)
-    _rectangles(axes, shown, buffers, stop, colours, faded=bool(drawn or faults))
+    window = 0.0, float(shown.steps), float(floor), float(reach)
+    hidden = _rectangles(axes, shown, buffers, stop, colours, window=window, faded=bool(drawn or faults))
     _handovers(axes, shown, handed)
     _names(axes, shown, buffers, stop, colours, faded=bool(drawn or faults))
     step_axis(axes, shown.steps)
     bytes_axis(axes.yaxis, reach, "address in the arena")
     axes.set_ylim(floor, floor + (reach - floor) * 1.04)
     axes.grid(visible=False)
-    _conflicts(axes, drawn + faults, shown.steps)
+    _conflicts(axes, drawn + faults, shown.steps, window)
     _lines(axes, top, live)
     _legend(figure, axes, colours, handed=len(handed), drawn=len(drawn), faults=len(faults))
     apart = int((shown.plan.arena < 0).sum())
@@ -107,8 +113,10 @@ def memory_map(
     details = [f"{short(shown.source, 60)}: {placed}, {len(handed):,} taken in place"]
     if elsewhere:
         details.append(
-            f"{count(elsewhere, 'violation')} of another run, another arena or a belief: in the report, not drawn here"
+            f"{count(elsewhere, 'violation')} of another run, another arena or a belief, or not listed in the report: not drawn here"
         )
+    if hidden:
+        details.append(f"{count(hidden, 'buffer')} under {DEPTH:.0f} others and more: grey")
     judged = count(len(shown.program.ops), "op") if len(shown.program.ops) else count(len(buffers), "buffer")
     said = _finding(drawn, faults, judged, report=report)
     size = _size(top, live.peak)
@@ -124,12 +132,19 @@ def _visible(shown: Scene, handed: Int64s) -> Int64s:
     return np.maximum(stop, shown.start + (shown.stop > shown.start))
 
 
-def _rectangles(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
+def _rectangles(
+    axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, window: Window, faded: bool
+) -> int:
+    """Draw the buffers, a later one over an earlier; return how many lie too deep to be drawn one by one."""
     assert shown.plan is not None
     order = buffers[np.argsort(shown.start[buffers], kind="stable")]
     x0, x1 = shown.start[order].astype(float), stop[order].astype(float)
     y0 = shown.plan.offset[order].astype(float)
     y1 = y0 + shown.nbytes[order]
+    boxes = np.stack([x0, x1, y0, y1], axis=1)
+    top = topmost(boxes, window)
+    paint(axes, boxes[~top], window, pale(GREY, 0.55 if faded else 0.0), alpha=1.0, zorder=1.9, gid="hidden")
+    order, (x0, x1, y0, y1) = order[top], boxes[top].T
     corners = np.stack([np.stack([x0, y0], 1), np.stack([x0, y1], 1), np.stack([x1, y1], 1), np.stack([x1, y0], 1)], axis=1)
     faces = [pale(colours.colours[index], 0.55 if faded else 0.0) for index in order.tolist()]
     few = len(order) <= RASTER_ABOVE // 4
@@ -138,6 +153,7 @@ def _rectangles(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours
         antialiaseds=few, rasterized=len(order) > RASTER_ABOVE, zorder=2, gid="buffers",
     )  # fmt: skip
     axes.add_collection(collection, autolim=False)
+    return int((~top).sum())
 
 
 def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
@@ -159,10 +175,11 @@ def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
 
 
 def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
-    """Write the names into the rectangles of a small map that are large enough for them."""
+    """Write the names into the rectangles of a small map that are large enough for them; where rectangles overlap, beside each other."""
     assert shown.plan is not None
     if len(buffers) > NAMED_BUFFERS:
         return
+    written: list[tuple[float, float, float]] = []
     height = float((shown.plan.offset[buffers] + (shown.nbytes[buffers] - 1)).max()) + 1.0 or 1.0
     for buffer in buffers.tolist():
         name = shown.program.buffers.names[buffer]
@@ -170,18 +187,35 @@ def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Fam
         if shown.nbytes[buffer] / height < 0.04 or wide < 4 or not name:
             continue
         luminance = float(np.dot(mpl.colors.to_rgb(colours.colours[buffer]), (0.299, 0.587, 0.114)))
+        label, y = short(name, int(wide)), float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2)
+        half = (len(label) + 1) / 118 * max(shown.steps, 1) / 2
+        places = [shown.start[buffer] + part * (stop[buffer] - shown.start[buffer]) for part in PLACES]
+        free = (x for x in places if all(abs(x - a) >= half + b or abs(y - c) >= 0.035 * height for a, b, c in written))
+        x = next(free, None)
+        if x is None:
+            continue
+        written.append((float(x), half, y))
         axes.text(
-            (shown.start[buffer] + stop[buffer]) / 2, float(shown.plan.offset[buffer] + shown.nbytes[buffer] / 2),
-            short(name, int(wide)), ha="center", va="center", fontsize=9, clip_on=True, zorder=6,
+            x,
+            y,
+            label,
+            ha="center",
+            va="center",
+            fontsize=9,
+            clip_on=True,
+            zorder=6,
             color=INK if faded or luminance > 0.5 else "white",
-        )  # fmt: skip
+        )
 
 
-def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int) -> None:
-    boxes = [box for conflict in drawn for box in conflict.boxes]
+def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int, window: Window) -> None:
+    boxes = [box for conflict in drawn for box in conflict.boxes][::-1]  # the first of the report on top
     if not boxes:
         return
-    corners = [[(a, low), (a, high), (b, high), (b, low)] for a, b, low, high in boxes]
+    rows = np.array(boxes, dtype=np.float64)
+    top = topmost(rows, window)
+    paint(axes, rows[~top], window, RED, alpha=0.45, zorder=4.9, gid="more conflicts")
+    corners = [[(a, low), (a, high), (b, high), (b, low)] for a, b, low, high in rows[top].tolist()]
     collection = PolyCollection(
         corners, facecolors=mpl.colors.to_rgba(RED, 0.45), edgecolors=RED, linewidths=1.3,
         rasterized=len(boxes) > RASTER_ABOVE, zorder=5, gid="conflicts", clip_on=False,

@@ -122,8 +122,24 @@ def test_bisect_json_is_one_document(wrong, capsys):
     assert record["cause"]["kind"] == "StaleRead"
     assert record["cure"]["elements"] == ["keep a until op 3 has run"]
     assert record["cure"]["minimal"]
+    assert record["cure"]["seconds"] is None
+    assert record["cure"]["why_no_seconds"].startswith("op 1 'f' is of kind 'f', for which the engine has no kernel")
     assert (record["smallest"]["ops"], record["smallest"]["ops_before"]) == (3, 5)
     assert check(document.loads(json.dumps(record["smallest"]["document"]))).of_kind("StaleRead")
+
+
+def test_the_price_of_a_cure_is_in_bytes_and_where_the_engine_can_run_it_in_time(tmp_path, capsys):
+    path = tmp_path / "known.json"
+    document.write(
+        Document.of(plan(program("x = host.write; a = exp x; b = neg x; c = add a b; host.read c"), "x=0 a=64 b=64 c=128")), path
+    )
+    assert main(["bisect", str(path), "--json"]) == 0
+    cure = json.loads(capsys.readouterr().out)["cure"]
+    assert (cure["bytes"], cure["pin_all_bytes"], cure["why_no_seconds"]) == (64, 64, None)
+    assert set(cure["seconds"]) == {"default", "cured", "pinned"}
+    assert all(seconds > 0 for seconds in cure["seconds"].values())
+    assert main(["bisect", str(path)]) == 0
+    assert "  a run takes " in capsys.readouterr().out
 
 
 def test_bisect_of_a_clean_file_finds_nothing(sound, capsys):

@@ -1,6 +1,7 @@
 """`allocsim replay` on files: the table, what is kept and gone on from, and one line for what cannot be replayed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,8 @@ def replayed(capsys, *arguments):
     return status, json.loads(capsys.readouterr().out)
 
 
-def test_every_case_of_a_file_is_judged_and_none_executed(file, capsys):
+def test_every_case_of_a_file_is_judged_and_executed_beside_it(file, capsys):
+    """An upload left out reads what took its place: wrong numbers where S says so, and nowhere else."""
     status, found = replayed(capsys, file)
     assert (status, found["failed"], found["planner"]) == (0, 0, "linear_scan")
     cases = {row["case"]: row for row in found["cases"]}
@@ -45,8 +47,47 @@ def test_every_case_of_a_file_is_judged_and_none_executed(file, capsys):
     ) + ["pins"] * 5
     assert cases["second run"]["S"]["status"] == "clean"
     assert cases["inputs uploaded once"]["S"]["class"] == "C06"
-    assert {row["D"]["status"] for row in found["cases"]} == {"not run"}
+    assert found["kernels"] == {"add": "numpy", "exp": "numpy", "neg": "numpy"}
+    for row in found["cases"]:
+        expected = {"differs"} if row["S"]["status"] != "clean" else {"equal", "covered"} if row["group"] == "pins" else {"equal"}
+        assert row["D"]["status"] in expected, row["case"]
+    assert cases["inputs uploaded once"]["D"]["first"] | {"ulp": 0, "relative": 0} == {
+        "run": 1, "op": 1, "name": "exp", "kind": "exp", "what": "operand", "ulp": 0, "relative": 0,
+    }  # fmt: skip
     assert all(row["fits"] for row in found["cases"] if row["group"] != "program")
+
+
+def test_ops_the_engine_has_no_kernel_for_are_judged_alone_and_it_says_why(tmp_path, capsys):
+    made = document("linear_scan").programs[0]
+    foreign = replace(made, ops=replace(made.ops, kinds=tuple("mine" if kind == "exp" else kind for kind in made.ops.kinds)))
+    write(Document.of(find("linear_scan").plan(foreign)), tmp_path / "foreign.json")
+    why = "op 1 'exp' is of kind 'mine', for which the engine has no kernel; it cannot be run"
+    _, found = replayed(capsys, str(tmp_path / "foreign.json"))
+    assert {(row["D"]["status"], row["D"]["why"]) for row in found["cases"]} >= {("not run", why)}
+    assert {row["D"]["status"] for row in found["cases"]} <= {"not run", "covered"}
+    assert main(["replay", str(tmp_path / "foreign.json")]) == 0
+    assert f"not executed: {why}" in capsys.readouterr().out
+
+
+def test_a_kernel_that_is_wrong_in_place_shows_in_a_legal_plan_of_a_file(tmp_path, capsys):
+    """ggml's two-pass rms_norm_back, named in the meta of an op: S is clean, D names the kernel, and the exit status is 1."""
+    b = ProgramBuilder("norm")
+    dz, x = (b.tensor(name, "f32", (4, 8), role=Role.INPUT) for name in ("dz", "x"))
+    g, dx = b.tensor("g", "f32", (4, 8)), b.tensor("dx", "f32", (4, 8))
+    b.op("host.write", (), (dz,), name="dz")
+    b.op("host.write", (), (x,), name="x")
+    b.op("neg", (dz,), (g,))
+    b.op("rms_norm_back", (g, x), (dx,), in_place=((0, 0),), meta={"variant": "two_pass", "params": {"eps": 1e-5}})
+    b.op("host.read", (dx,), ())
+    write(Document.of(plan_of(b.build(), [0, 128, 256, 256])), tmp_path / "norm.json")
+    status, found = replayed(capsys, str(tmp_path / "norm.json"))
+    second = found["cases"][0]
+    assert (status, second["case"], second["S"]["status"]) == (1, "second run", "clean")
+    assert (second["D"]["status"], second["D"]["first"]["kind"], second["D"]["first"]["what"]) == (
+        "differs",
+        "rms_norm_back",
+        "result",
+    )
 
 
 def test_without_a_planner_there_are_no_pins(tmp_path, capsys):

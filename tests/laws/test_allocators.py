@@ -14,7 +14,7 @@ from strategies import SMALL, arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.checks import check
-from allocsim.fuzzing.sketch import assemble, listed
+from allocsim.fuzzing.recipes import assemble, listed
 from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)
@@ -24,7 +24,7 @@ FEWER = settings(max_examples=40)
 @st.composite
 def honest(draw, **space):
     """A program without defects and without op-NONE views of temporaries."""
-    drawn = [("look" if action == "whole" else action, i, j, k) for action, i, j, k in draw(recipes(max_size=14))]
+    drawn = [("look" if action == "whole" else action, *numbers) for action, *numbers in draw(recipes(max_size=14))]
     return listed(assemble(drawn, arenas=draw(arenas(**space))))
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import judge, place
 
-from allocsim.checks import check, placement, screen
+from allocsim.checks import check, intervals, screen
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Document, Plan, Problem, Program, Run
 
@@ -63,10 +63,10 @@ def test_compiled_screens_change_no_word(document):
     """With and without them: the same report, messages included, of sound documents and of faulty ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(screen, "COMPILE_FROM", NEVER)
-        patch.setattr(placement, "COMPILE_FROM", NEVER)
+        patch.setattr(intervals, "COMPILE_FROM", NEVER)
         plain = check(document)
         patch.setattr(screen, "COMPILE_FROM", 0)
-        patch.setattr(placement, "COMPILE_FROM", 0)
+        patch.setattr(intervals, "COMPILE_FROM", 0)
         assert check(document) == plain
 
 

@@ -107,14 +107,14 @@ def test_a_renumbered_belief_is_cured_by_the_same_changes_at_the_same_price():
 def _static_cure(doc: Document):
     from allocsim.allocators import find  # noqa: PLC0415 - only here
     from allocsim.checks import check  # noqa: PLC0415 - only here
-    from repro.run import _suspects  # noqa: PLC0415 - only here
+    from repro.detectors import suspects  # noqa: PLC0415 - only here
 
     plan = doc.runs[0].plan
 
     def right(other):
         return check(Document.of(*(Run.of(other, skip=r.skip) for r in doc.runs)), limit=1).clean
 
-    suspects, others = _suspects(Evidence(document=doc))
+    suspects, others = suspects(Evidence(document=doc))
     found = cure.find(plan.problem, find("ggml").place, suspects=suspects, others=others, right=right)
     assert found is not None
     assert found.minimal

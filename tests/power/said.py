@@ -1,9 +1,10 @@
-"""What each detector said of a document: the kinds it reports, None where it did not run."""
+"""What each detector said of a document: the kinds it reports, None where it did not run; and what is said against one that is sound."""
 
 from collections.abc import Mapping
 
 from allocsim.evidence import Evidence
-from allocsim.verdict import Verdict
+from allocsim.model import Document
+from allocsim.verdict import Verdict, judge
 
 BELIEFS = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
 
@@ -25,3 +26,12 @@ def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | 
     }
     status = {detector: says["status"] for detector, says in verdict.detectors.items()}
     return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}
+
+
+def accusations(document: Document) -> list[str]:
+    """Return what the verdict and the lists of S, L and H say against a sound document."""
+    verdict = judge(Evidence(document=document))
+    said = [f"{finding.class_} {finding.fault}: {finding.text}" for finding in verdict.findings]
+    said += [f"{v.kind}: {v.message}" for v in verdict.report.violations]
+    said += [f"{v.kind}: {v.message}" for v in verdict.report.warnings if v.kind == "LifetimeTooLong"]
+    return said + [f"{name} {says['status']}" for name, says in verdict.detectors.items() if says["status"] == "violations"]

@@ -8,22 +8,10 @@ from facts import permitted as permitted_by_definition
 from facts import persistent, planned
 from generation import lot
 from oracle import judge as oracle
-
-from allocsim.evidence import Evidence
-from allocsim.model import Document
-from allocsim.verdict import judge
+from power.said import accusations
 
 BLOCKS, LOTS, PROGRAMS = 10, 10, 1000
 """In all a hundred thousand programs, a thousand to a document."""
-
-
-def accusations(document: Document) -> list[str]:
-    """Return what the verdict and the lists of S, L and H say against a sound document."""
-    verdict = judge(Evidence(document=document))
-    said = [f"{finding.class_} {finding.fault}: {finding.text}" for finding in verdict.findings]
-    said += [f"{v.kind}: {v.message}" for v in verdict.report.violations]
-    said += [f"{v.kind}: {v.message}" for v in verdict.report.warnings if v.kind == "LifetimeTooLong"]
-    return said + [f"{name} {says['status']}" for name, says in verdict.detectors.items() if says["status"] == "violations"]
 
 
 @pytest.mark.slow

@@ -6,6 +6,9 @@ from hypothesis import given
 from oracle import replay
 from strategies import documents
 
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.model import Document
+
 
 def twin(document):
     """Return (run, step) of the ops that the plan breaks, and of those that the program itself breaks."""
@@ -38,6 +41,17 @@ def met(program, op, where):
 def test_the_reads_it_finds_are_those_of_the_twin(document):
     found, own = twin(document)
     assert {(run, step) for run, step, _ in late_reads(document)} - own == found - own
+
+
+def test_bytes_taken_by_a_plan_are_seen_although_the_op_itself_may_destroy_them_too():
+    b = ProgramBuilder("clash")
+    x, y = (b.tensor(name, "f32", (2,)) for name in "xy")
+    over = b.value("x as bytes", 0, "u8", (8,))
+    b.op("host.write", (), (x,))
+    b.op("compute", (x,), (y,), in_place=((0, 0),))
+    b.op("clash", (x,), (over,), in_place=())
+    document = Document.of(plan_of(b.build(), {0: 0, 1: 0}))  # y takes the bytes of x before "clash" reads them
+    assert late_reads(document) == [(0, 2, 0)]
 
 
 @given(document=documents(sound=True))

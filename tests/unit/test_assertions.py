@@ -4,14 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tiny import plan, program
+from tiny import belief, plan, program
 
 import allocsim
-from allocsim.assertions import document_of
 from allocsim.errors import ModelError
 from allocsim.model import Document, Run
 from allocsim.outcomes import baseline, outcome_of
+from allocsim.verification import document_of
 
 pytest_plugins = ("pytester",)
 
@@ -32,6 +33,51 @@ def test_whatever_is_a_question_is_answered(what):
 def test_what_is_no_question_is_misuse(what):
     with pytest.raises(ModelError, match="alone cannot be judged"):
         allocsim.assert_clean(what)
+    with pytest.raises(ModelError, match="alone cannot be judged"):
+        allocsim.verify(what)
+
+
+def test_one_line_in_a_test_is_verify_whatever_there_is_to_judge():
+    believed = belief(MADE)
+    for what in (
+        (MADE, SOUND),
+        (MADE, [0, 64, 128, 192]),
+        (SOUND,),
+        (Document.of(SOUND),),
+        ([SOUND, SOUND],),
+        (believed,),
+        (believed, SOUND),
+    ):
+        assert allocsim.verify(*what).clean
+    for what in ((MADE, WRONG), (WRONG,), (Document.of(WRONG),), ([SOUND, WRONG],), (belief(MADE, a=(1, 2)),), (believed, WRONG)):
+        assert not allocsim.verify(*what).clean
+
+
+@pytest.mark.parametrize(
+    ("slots", "line"),
+    [
+        ([0, 64], "slots: has 2 entries; the program has 4 buffers"),
+        ({9: 0}, "slots[9]: buffer 9 does not exist; there are 4"),
+        ({"x": 0}, "slots['x']: 'x' is no whole number"),
+        ([0, 64, 128, 1.5], "slots[3]: 1.5 is no whole number"),
+        ([0, 64, 128, True], "slots[3]: True is no whole number"),
+        ([0, 64, 128, "owm"], "slots[3]: 'owm' is no whole number"),
+        ([0, 64, 128, 1 << 63], f"slots[3]: {1 << 63} exceeds 2^62"),
+        (3, "slots: 3 is neither a plan nor an offset for each buffer"),
+        ("own", "slots: 'own' is neither a plan nor an offset for each buffer"),
+    ],
+)
+def test_what_is_no_offset_is_misuse(slots, line):
+    with pytest.raises(ModelError) as caught:
+        allocsim.verify(MADE, slots)
+    assert str(caught.value) == line
+
+
+def test_offsets_of_numpy_are_offsets():
+    """They must not come out as 0: two buffers at 0 and one at 128 are a plan as well."""
+    found = allocsim.plan_of(MADE, np.array([0, 64, 128, 192]))
+    assert found.offset.tolist() == [0, 64, 128, 192]
+    assert allocsim.plan_of(MADE, {np.int64(1): np.int32(64)}).offset.tolist() == [0, 64, 0, 0]
 
 
 def test_the_message_shows_the_ops_round_the_fault():
@@ -104,7 +150,7 @@ def test_the_fixture_fails_a_test_with_the_ops_round_the_fault(run):
 
 
 def test_the_options_of_a_run_reach_every_check(run, pytester):
-    run("--allocsim-max-peak=95").assert_outcomes(failed=2)
+    run("--allocsim-max-peak=0.09KiB").assert_outcomes(failed=2)
     run("--allocsim-save=out").assert_outcomes(passed=1, failed=1)
     saved = allocsim.read(pytester.path / "out" / "test_wrong.json")
     assert not allocsim.check(saved).clean
@@ -112,6 +158,22 @@ def test_the_options_of_a_run_reach_every_check(run, pytester):
     space = {}
     exec((pytester.path / "out" / "test_wrong_test.py").read_text(), space)
     space["test_the_fault_is_found"]()
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--allocsim-baseline=nobody.json", "ERROR: nobody.json: No such file or directory"),
+        ("--allocsim-baseline=other.json", "ERROR: other.json: is no file of known faults: *"),
+        ("--allocsim-max-peak=much", "ERROR: 'much' is no number of bytes; write 4096, 64KiB or 2GiB"),
+    ],
+)
+def test_an_option_that_cannot_be_read_ends_the_run_in_a_line_before_any_test(run, pytester, option, line):
+    (pytester.path / "other.json").write_text('{"format": "allocsim"}')
+    result = run(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([line])
+    assert "Traceback" not in result.stderr.str()
 
 
 def test_a_baseline_silences_what_is_known(run, pytester):

@@ -268,6 +268,22 @@ def test_a_repeated_key_is_found_at_its_place():
         document.loads(text, "f.json")
 
 
+@pytest.mark.parametrize("piece", [1, 40, 1 << 22])
+@pytest.mark.parametrize(
+    "meta",
+    ['{"a:b":":::","c":[":",{"d":":"}]}', '{"a\\":":1,"a":":\\"b\\":"}', '{"a":{},"b":[[],[{}],{"a":null}],"a ":1e3}', '{"\\u003a":"\\u003A"}'],
+)  # fmt: skip
+def test_keys_are_told_apart_by_what_they_say_and_colons_in_strings_are_none(meta, piece, monkeypatch):
+    """As they are, and with one key of the `meta` repeated, in objects taken whole and in pieces."""
+    monkeypatch.setattr("allocsim.document.decoding.PIECE", piece)
+    text = f'\n {json.dumps(BASE, indent=1)[:-1]}, "meta" : {meta}\n}}'
+    assert document.loads(text).meta == json.loads(meta)
+
+    key = json.dumps(next(iter(json.loads(meta))))
+    with pytest.raises(DocumentError, match=r"meta: has the key .* twice"):
+        document.loads(text.replace(meta, f"{meta[:-1]}, {key} :2}}"))
+
+
 def test_a_document_beyond_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr("allocsim.document.decoding.MAX_BYTES", 100)
     with pytest.raises(DocumentError, match="is larger than 0 MiB"):

@@ -43,6 +43,26 @@ def test_the_same_without_the_late_reader_is_clean():
     assert kinds(recorder) == []
 
 
+@pytest.mark.parametrize(
+    ("misuse", "line"),
+    [
+        (lambda r: r.call("f", reads=["x"]), "reads[0]: str is neither an array nor (name, array)"),
+        (lambda r: r.call("f", reads=3), "reads: is int; a list of arrays is needed"),
+        (lambda r: r.call("f", writes=np.zeros(3)), "writes: is ndarray; a list of arrays is needed"),
+        (lambda r: r.upload(("x", 3)), "writes[0]: tuple is neither an array nor (name, array)"),
+        (lambda r: r.download(None), "reads[0]: NoneType is neither an array nor (name, array)"),
+        (lambda r: r.keep([1.0], "w"), "keep[0]: list is neither an array nor (name, array)"),
+        (lambda r: r.view(np.zeros(3), (np.zeros(3), "v")), "view[1]: tuple is neither an array nor (name, array)"),
+    ],
+)
+def test_what_is_no_array_is_misuse(misuse, line):
+    recorder = allocsim.Recorder()
+    with pytest.raises(ModelError) as caught:
+        misuse(recorder)
+    assert str(caught.value) == line
+    assert len(recorder.finish()[0].ops) == 0
+
+
 def test_names_tell_tensors_apart_where_objects_are_made_anew():
     memory = np.zeros(128, np.uint8)
     here = lambda: piece(memory, 0)  # noqa: E731 - a runtime that makes an array for each call

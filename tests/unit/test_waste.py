@@ -67,3 +67,37 @@ def test_explain_without_a_buffer_tells_what_is_wasted(chain, tmp_path, capsys):
     assert "1 buffer is believed to live too long: 192 bytes times steps wasted" in capsys.readouterr().out
     assert main(["explain", str(tmp_path / "plan.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["buffers"][0]["wasted"] == 192
+
+
+def test_what_a_planner_believes_of_a_file_without_beliefs_can_be_measured(chain, tmp_path, capsys):
+    """ggml never frees what is never read: a third output beside the chain lives to its end, 4 steps of 64 bytes too long."""
+    b = ProgramBuilder("unread")
+    x, y, z = (b.tensor(name, "f32", (16,)) for name in "xyz")
+    b.op("host.write", (), (x,))
+    b.op("exp", (x,), (y,))
+    for _ in range(3):
+        b.op("neg", (x,), (b.tensor("n", "f32", (16,)),))
+    b.op("exp", (x,), (z,))
+    b.op("host.read", (z,), ())
+    native.write(Document.of(b.build()), tmp_path / "program.json")
+    file = str(tmp_path / "program.json")
+
+    assert main(["explain", file]) == 2
+    assert "there is none for this program, so nobody believes anything; name a buffer, or a --belief" in capsys.readouterr().err
+    assert main(["explain", file, "--belief", "ggml", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["believed"], row["derived"]) for row in found["buffers"]] == [
+        ("y", [1, 7], [1, 2]), ("n", [2, 7], [2, 3]), ("n", [3, 7], [3, 4]), ("n", [4, 7], [4, 5]),
+    ]  # fmt: skip
+    assert found["wasted"] == 64 * (5 + 4 + 3 + 2)
+    assert main(["explain", file, "--belief", "exact"]) == 0
+    assert "0 buffers are believed to live too long: 0 bytes times steps wasted" in capsys.readouterr().out
+    assert main(["explain", file, "--belief", "nobody"]) == 2
+    assert capsys.readouterr().err.startswith("allocsim: allocator 'nobody' does not exist")
+
+
+def test_without_ops_nothing_tells_how_long_a_buffer_needs_to_live(tmp_path, capsys):
+    (tmp_path / "problem.csv").write_text("id,lower,upper,size\na,0,2,8\nb,1,3,8\n")
+
+    assert main(["explain", str(tmp_path / "problem.csv")]) == 2
+    assert capsys.readouterr().err.endswith("it has no ops, so nothing tells how long its buffers need to live\n")

@@ -87,6 +87,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("in_place_undeclared", "C03", "ggml", "any dying operand of equal size is taken, declared or not", believing(beliefs.in_place_undeclared)),
         ("host_reads_forgotten", "C05", "tlsf", "a read by the host is no use", believing(beliefs.host_reads_forgotten)),
         ("pin_on_a_view_ignored", "C05", "greedy_by_size", "the host's read of a view does not keep the buffer", believing(beliefs.host_reads_of_views_forgotten)),
+        ("told_pins_forgotten", "C05", "xla_best_fit", "of the pins, only those that reads by the host stand for are kept", believing(beliefs.told_pins_forgotten)),
         ("input_recycled", "C06", "best_fit", "an input is free after its first use", mistaking(beliefs.input_recycled)),
         ("state_recycled", "C07", "linear_scan", "parameters and states are temporaries of one run", believing(beliefs.state_recycled)),
         ("stale_plan", "C08", "greedy_by_size", "a plan is kept for the next program with as many buffers of the same sizes", placing(placements.stale)),

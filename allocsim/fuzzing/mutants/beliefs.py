@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocsim.allocators import Constraints, exact
+from allocsim.allocators import Constraints, exact, pin_reads
 from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
 
@@ -159,6 +159,11 @@ def host_reads_of_views_forgotten(program: Program, constraints: Constraints) ->
     """Reads of views by the host are missed, and so are the pins that stand for them."""
     reads = Reads.of(program)
     return _unpinned(reads, constraints, reads.of_host & (_views(program)[reads.value] > 0))
+
+
+def told_pins_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """What the host reads in the program is kept, and no other buffer that is said to be pinned."""
+    return exact.believe(program, replace(constraints, pinned=constraints.pinned & pin_reads(program)))
 
 
 def _unpinned(reads: Reads, constraints: Constraints, missed: Bools) -> Problem:

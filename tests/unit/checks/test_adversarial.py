@@ -7,6 +7,7 @@ import pytest
 from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost_fragments, one_address, program
 
 from allocsim import liveness
+from allocsim.attribution import causes
 from allocsim.builder import ProgramBuilder
 from allocsim.checks import check, clocks, dataflow, in_place, script
 from allocsim.checks.case import COUNT_LIMIT
@@ -16,6 +17,7 @@ from allocsim.errors import ModelError
 from allocsim.evidence import Evidence
 from allocsim.evidence import save as save_evidence
 from allocsim.model import Document, Plan
+from allocsim.verdict import judge
 
 SMALL, LARGE = 400, 100_000
 
@@ -41,6 +43,18 @@ def test_a_hurtful_document_gets_the_right_verdict(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_large_hurtful_document_gets_the_right_verdict(name):
     assert_right(name, LARGE, check(CASES[name].build(LARGE), limit=100))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one address", "huge and far", "one op", "wrong beliefs"])
+def test_thousands_of_violations_have_a_verdict_and_each_a_cause(name):
+    """What is asked of one violation is looked up: asked of the program anew, each of these would take hours."""
+    made = CASES[name].build(20_000)
+    report, found = causes(made)
+
+    assert len(found) == len(report.violations) == 10_000
+    assert {cause.fault for cause in found} == {"plan"}
+    assert {finding.fault for finding in judge(Evidence(document=made)).findings} == {"plan"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocsim.checks import segments
+from allocsim.checks import intervals, rectangles, segments
 from allocsim.checks.intervals import TOP, Ranges, conflicts, end_of, join
 from allocsim.checks.segments import FLOOR, NEVER, Segments, merged, shared
 
@@ -33,19 +33,55 @@ def test_join_is_every_pair_of_one_key_that_meets_once(left, right, cap):
     assert (len(cut.left), cut.total) == (min(cap, len(expected)), len(expected))
 
 
-@given(RECTANGLES, st.integers(0, 8))
-def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_start_on_the_left(rectangles, cap):
-    expected = {
+def meeting(rectangles_):
+    """Return every two rows that meet, the first to start on the left, the lower row where both start together."""
+    return {
         min((a[0][0], i, j), (b[0][0], j, i))[1:]
-        for i, a in enumerate(rectangles)
-        for j, b in enumerate(rectangles[:i])
+        for i, a in enumerate(rectangles_)
+        for j, b in enumerate(rectangles_[:i])
         if meet(a[0], b[0]) and meet(a[1], b[1])
     }
-    columns = np.array(rectangles, dtype=np.int64).reshape(-1, 4).T
+
+
+@given(RECTANGLES, st.integers(0, 8))
+def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_start_on_the_left(rows, cap):
+    expected = meeting(rows)
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     found = conflicts(*columns, cap=1 << 20)
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
     cut = conflicts(*columns, cap=cap)
     assert (len(cut.left), cut.total) == (min(cap, len(expected)), len(expected))
+
+
+@given(RECTANGLES, st.integers(0, 8), st.integers(1, 5))
+def test_compiled_conflicts_are_the_same_whatever_the_length_of_a_stretch(rows, cap, stretch):
+    expected = meeting(rows)
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "COMPILE_FROM", 0)
+        patch.setattr(rectangles, "STRETCH", stretch)
+        found = conflicts(*columns, cap=1 << 20)
+        cut = conflicts(*columns, cap=cap)
+    assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
+    begins = [rows[right][0][0] for right in found.right.tolist()]
+    assert begins == sorted(begins)
+    assert (len(cut.left), cut.total) == (min(cap, len(expected)), min(cap + 1, len(expected)))
+    assert set(zip(cut.left.tolist(), cut.right.tolist(), strict=True)) <= expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_conflicts_of_thousands_are_those_of_the_plain_join(seed):
+    """A tree of several levels, in stretches that carry many rows on, with ends at both ends of the number line."""
+    rng = np.random.default_rng(seed)
+    start = rng.integers(0, 3000, 6000)
+    stop = start + rng.integers(1, (3, 40, 3000)[seed], 6000)
+    low = rng.choice([-(1 << 62), -7, 0, 1 << 61], 6000) + rng.integers(0, 100_000, 6000)
+    high = end_of(low, rng.choice([1, 50, 1 << 62], 6000, p=[0.5, 0.49, 0.01]))
+    plain = conflicts(start, stop, low, high, cap=1 << 22)
+    left, right, more = rectangles.met(start, stop, low, high, cap=1 << 22)
+    assert not more
+    assert plain.total == len(left) > 100
+    assert np.array_equal(np.sort(plain.left * 6000 + plain.right), np.sort(left * 6000 + right))
 
 
 def remembered(writes, asked):

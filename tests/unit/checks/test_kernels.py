@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from allocsim import layout
-from allocsim.checks import check, kernels, placement, screen
+from allocsim.checks import check, kernels, screen
 from allocsim.checks.accesses import Extents
 from allocsim.checks.case import Case
 from allocsim.checks.holes import holes_of
@@ -18,9 +18,8 @@ from allocsim.model import OWN, Document, Plan, Run
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Send everything through the screens, however small."""
+    """Send everything through the screen, however small."""
     monkeypatch.setattr(screen, "COMPILE_FROM", 0)
-    monkeypatch.setattr(placement, "COMPILE_FROM", 0)
 
 
 def stretches(pieces):
@@ -75,32 +74,6 @@ def test_an_axis_reaches_to_the_last_address():
 
     assert kernels.held_by(axis, 1 << 62, kernels.TOP) == 7
     assert kernels.held_by(axis, 0, 1 << 62) == NEVER
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_disjoint_says_what_a_look_at_all_pairs_says(seed):
-    random = Random(seed)
-    for _ in range(60):
-        count = random.randrange(1, 14)
-        start = np.sort(np.array([random.randrange(8) for _ in range(count)], dtype=np.int64))
-        stop = start + [random.randrange(1, 4) for _ in range(count)]
-        low = np.array([random.randrange(30) for _ in range(count)], dtype=np.int64)
-        high = low + [random.randrange(1, 6) for _ in range(count)]
-        meeting = {
-            (a, b)
-            for b in range(count)
-            for a in range(b)
-            if start[b] < stop[a] and start[a] < stop[b] and low[a] < high[b] and low[b] < high[a]
-        }
-        allowed = {(a, b) for a, b in meeting if start[b] == stop[a] - 1 and random.random() < 0.7}
-        packed = np.array(sorted(a * count + b for a, b in allowed), dtype=np.int64)
-        columns = np.arange(count), start, stop, low, high
-        found = kernels.disjoint(kernels.axis_for(2 * count), *columns, count, packed)
-        brief = any(stop[b] == start[b] + 1 for _, b in allowed)
-        if meeting - allowed:
-            assert found >= 0
-        elif not brief:
-            assert found == -1
 
 
 def test_the_holes_of_many_values_are_those_of_each(tiny):

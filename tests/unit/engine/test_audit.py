@@ -111,6 +111,47 @@ def bind_copy_then_add(params, operands, results):
     return run, (*operands, *results)
 
 
+def test_every_layout_of_every_kernel_comes_to_the_test():
+    """Arrays can lie so, empty ones too, and the canary is caught: an audit of everything ends with rows."""
+    small = [case for case in default_cases(KERNELS) if case.elements <= 8]
+    assert any(0 in spec.shape for case in small for spec in case.operands)
+    rows = list(audit(cases=small, layouts=tuple(LAYOUTS)))
+    assert {row.kind for row in rows} == set(KERNELS) - {"full"}  # which has no operand
+    assert {row.layout for row in rows if row.measured in {"safe", "unsafe"}} == set(LAYOUTS)
+
+
+def test_whole_numbers_drawn_never_are_what_a_result_is_filled_with_before():
+    """Else a canary over the last of them is not caught: an operand of 16411 draws holds every number drawn."""
+    (row,) = (r for r in audit(kernels={"count_equal": KERNELS["count_equal"]}, layouts=("partial",)) if r.operand == 0)
+    assert row.cases > 0
+    drawn = memory.draw(row.sample, 0, np.random.default_rng(0), "distinct")
+    for which in range(2):
+        result = np.empty(1, drawn.dtype)
+        memory.redden(result, which)
+        assert result[0] not in drawn
+        assert not 0 <= result[0] < 100
+
+
+def test_of_a_kernel_that_bears_any_overlap_rounding_otherwise_is_no_fault_and_anything_else_is():
+    """numpy copies what it would write over, and its loop of vectors begins elsewhere; a kernel that only says so is convicted."""
+
+    def loop(x, out):
+        for n in range(out.size):
+            out.flat[n] = np.exp(x.flat[n])
+
+    def bound(function):
+        return Kernel(bind=lambda _params, operands, results: (function, (*operands, *results)), overlap="any")
+
+    cases = [Case(kind="exp", params={}, operands=(dense("f64", n),), results=(dense("f64", n),)) for n in (33, 7)]
+    rows = list(
+        audit(
+            kernels={"exp": {"numpy": bound(np.exp), "loop": bound(loop)}}, cases=cases, layouts=("shifted", "partial", "views")
+        )
+    )
+    assert {row.measured for row in rows if row.variant == "numpy"} == {"safe"}
+    assert {row.measured for row in rows if row.variant == "loop"} == {"unsafe"}
+
+
 def test_a_stranger_s_kernel_is_measured_like_our_own():
     """The table is the only thing known of a kernel; its kind need not be one of ours."""
     table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}

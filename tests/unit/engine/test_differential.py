@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from scenario_runs import small
 
 from engine.differential import HostRun, compare, origins, relative_error, same_bits, tap
-from repro.run import _Bench
+from repro.bench import Bench
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 
 
 def bench(name):
     result = small(name)
-    return _Bench(result.scenario, result.options, lambda *_: None)
+    return Bench(result.scenario, result.options, lambda *_: None)
 
 
 @pytest.mark.parametrize("mode", ["default", "pinned", "reference"])
 def test_a_repaired_program_has_no_origin_under_any_plan(mode):
     result = small("ggml-1501", fixed=True)
-    it = _Bench(result.scenario, result.options, lambda *_: None)
+    it = Bench(result.scenario, result.options, lambda *_: None)
     with it.runtime(it.plans[mode]) as planned, it.runtime(it.plans["reference"]) as reference:
         assert origins(planned, reference, it.host(2)) == ()
 

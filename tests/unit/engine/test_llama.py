@@ -232,6 +232,26 @@ def test_parameters_and_batch_are_seeded_and_complete():
     assert (data["labels"].argmax(axis=1)[:-1] == data["tokens"][1:]).all()
 
 
+def test_a_batch_of_two_sequences_is_both_of_them():
+    """Its first sequence is that of a batch of one drawn alike; its loss the mean of what each has by itself."""
+    one, both = batch(F64, seed=5), batch(replace(F64, batch=2), seed=5)
+    rows = F64.seq
+    assert np.array_equal(both["tokens"].shape, (2 * rows,))
+    assert not np.array_equal(both["tokens"][:rows], both["tokens"][rows:])
+    for name in ("tokens", "positions", "labels"):
+        assert np.array_equal(both[name][:rows], one[name]), name
+    parameters = init_parameters(F64, seed=3, learning_rate=0.05)
+    training = training_graph(replace(F64, batch=2))
+    lowered = lower(training.graph, [training.loss])
+    with Runtime(lowered, find("ggml").plan(lowered.program), parameters=parameters) as runtime:
+        (loss,) = runtime.run(both)[training.loss.name]
+    apart = [
+        {name: data[part] if len(data) == 2 * rows else data for name, data in both.items()}
+        for part in (slice(rows), slice(rows, None))
+    ]
+    assert loss == pytest.approx(np.mean([independent_loss(F64, parameters, data) for data in apart]), rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

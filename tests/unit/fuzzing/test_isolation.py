@@ -6,6 +6,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.builder import ProgramBuilder
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing import Case, Target
+from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.case import same_plan
 from allocsim.model import Arena
 
@@ -72,3 +73,25 @@ def test_a_refusal_is_told_from_a_plan_that_does_not_fit():
 def test_a_target_that_is_none_is_misuse(name):
     with pytest.raises(AllocsimError, match=r"does not exist|not a function"):
         Target(name=name).open()
+
+
+def test_when_the_time_is_over_the_last_cases_have_no_answer_and_the_next_list_is_asked_from_its_start(monkeypatch):
+    # before the first list; before the second, after its first answer, after its second, and before what is left
+    over = iter([True, False, False, True, True])
+    with Target(name="bad_planners:by_name").open() as asker:
+        monkeypatch.setattr(targets, "_over", lambda until: until is not None and next(over))
+
+        assert asker.ask([case(), case()], until=0.0) == []
+        assert [answer.plan is not None for answer in asker.ask([case(ops=n) for n in (2, 3, 4)], until=0.0)] == [True, True]
+        assert [len(answer.plan.offset) for answer in asker.ask([case(ops=5), case(ops=6)])] == [5, 6]
+
+
+def test_a_target_that_has_never_answered_is_given_less_and_less_time(monkeypatch):
+    monkeypatch.setattr(targets, "GRACE", 1.0)
+    with Target(name="bad_planners:by_name", seconds=0.1).open() as asker:
+        graces = []
+        for _ in range(3):
+            graces.append(asker._grace)
+            assert asker.ask([case("hangs")])[0].failure.kind == "hangs"
+        assert graces == [1.0, 0.5, 0.25]
+        assert asker.ask([case()])[0].plan is not None

@@ -158,3 +158,16 @@ def test_a_belief_that_only_misses_a_pin_keeps_what_makes_it_one():
     found = reduce(Document.of(placed))
     assert (found.cause.class_, found.cause.violation.kind) == ("C05", "MissingPin")
     assert found.ops <= 2
+
+
+def test_two_ops_that_go_only_together_go():
+    """What a planner does with a program may need both of two ops or neither; here it is the question itself that does."""
+    document = Document.of(plan(program("a = f; b = g; c = h; d = k; host.read c"), "a=0 b=64 c=128 d=192"))
+
+    def keep(candidate):
+        kinds = {op.kind for op in candidate.programs[0].ops}
+        return "h" in kinds and ("f" in kinds) == ("k" in kinds)
+
+    found = reduce(document, keep=keep)
+    assert found.complete
+    assert [op.kind for op in found.document.programs[0].ops] == ["h"]

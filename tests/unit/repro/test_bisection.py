@@ -6,8 +6,8 @@ from allocsim.checks import check
 from allocsim.reduction import Reduction
 from engine.replay import diverging
 from repro import scenarios
+from repro.bench import Options
 from repro.bisection import Smallest, bisect_scenario, frozen, kernel_test
-from repro.run import Options
 
 SMALL = Options(layers=2, seq=8, steps=2)
 

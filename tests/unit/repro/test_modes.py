@@ -19,8 +19,8 @@ from reports.figures.modes import mode_errors
 from reports.figures.style import render
 from reports.folder import encoded
 from repro import scenarios
+from repro.bench import Bench, Options
 from repro.modes import courses, record, side_of, sides_of
-from repro.run import Options, _Bench
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
 NAMES = ("default", "pinned", "reference", "float64", "deny:rms_norm_back", "greedy_by_size", "deny+pin:forward", "calls")
@@ -29,7 +29,7 @@ NAMES = ("default", "pinned", "reference", "float64", "deny:rms_norm_back", "gre
 @cache
 def bench():
     options = Options(layers=2, seq=8, steps=2, base=BASE)
-    return _Bench(scenarios.find("ggml-1501"), options, lambda *_: None)
+    return Bench(scenarios.find("ggml-1501"), options, lambda *_: None)
 
 
 @cache

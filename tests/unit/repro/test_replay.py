@@ -8,13 +8,13 @@ import pytest
 from allocsim.allocators import Constraints, find
 from allocsim.allocators.planner import Allocator
 from allocsim.model import Role, Run
-from allocsim.replay import judged, session_cases
+from allocsim.replay import failed, judged, session_cases
 from allocsim.replay.pins import Pairs, pin_cases
 from allocsim.replay.programs import another_order, program_cases, reordered, rewired
 from engine.models.llama import LlamaConfig
 from repro import scenarios
-from repro.replay import _cases, _executed, bench_of, failed, replay
-from repro.run import Options
+from repro.bench import Options
+from repro.replay import _cases, _executed, bench_of, replay
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
 
@@ -128,12 +128,21 @@ def test_slots_that_nobody_shares_suit_any_program_of_these_sizes():
     assert not any(row["fits"] for row in found.values())
 
 
-def test_a_longer_sequence_outgrows_its_slots_and_a_shorter_one_does_not():
+def test_larger_batches_outgrow_their_slots_and_smaller_ones_do_not():
     found = rows(bench(), "shape")
-    longer, twice, half = found.values()
-    for row in (longer, twice):
+    assert list(found) == [
+        "one position more: 1 x 9 instead of 1 x 8 positions",
+        "twice as many positions: 1 x 16 instead of 1 x 8 positions",
+        "half as many positions: 1 x 4 instead of 1 x 8 positions",
+        "one sequence more: 3 x 4 instead of 2 x 4 positions",
+        "twice as many sequences: 4 x 4 instead of 2 x 4 positions",
+        "one sequence less: 2 x 4 instead of 3 x 4 positions",
+    ]
+    longer, twice, half, more, double, less = found.values()
+    for row in (longer, twice, more, double):
         assert (row["S"]["class"], row["S"]["fault"], row["D"]["status"], row["fits"]) == ("C08", "plan", "differs", False)
-    assert (half["S"]["status"], half["D"]["status"], half["fits"]) == ("clean", "equal", False)
+    for row in (half, less):
+        assert (row["S"]["status"], row["D"]["status"], row["fits"]) == ("clean", "equal", False)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,9 @@ from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError, PlannerError
 from allocsim.model import Document, Run
 from repro import scenarios
-from repro.run import MODES, Options, _Bench, _suspects, run
+from repro.bench import Bench, Options
+from repro.detectors import suspects
+from repro.run import MODES, run
 from repro.scenario import join, repaired
 
 
@@ -86,11 +88,11 @@ def test_arenas_grow_from_default_over_pinned_to_reference():
 @pytest.mark.parametrize("name", ["ggml-1501", "ggml-1501-as-reported+ggml-1501-seed"])
 def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
     result = small(name)
-    bench = _Bench(result.scenario, result.options, lambda *_: None)
+    bench = Bench(result.scenario, result.options, lambda *_: None)
     target = bench.train_plan(bench.plans["reference"], 2, "")
     problem = bench.plans["default"].problem
-    suspects, others = _suspects(result.evidence)
-    described = dict(zip((e.describe(bench.program) for e in (*suspects, *others)), (*suspects, *others), strict=True))
+    suspected, others = suspects(result.evidence)
+    described = dict(zip((e.describe(bench.program) for e in (*suspected, *others)), (*suspected, *others), strict=True))
     elements = [described[words] for words in result.evidence.cure.elements]
 
     def cured(chosen):

@@ -11,9 +11,9 @@ from allocsim.verdict import judge
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
 
 
-def evidence(text=TEXT, slots="a=0 b=0 c=64", *, runs=1, **measured):
+def evidence(text=TEXT, slots="a=0 b=0 c=64", *, runs=1, share="a>b", **measured):
     made = program(text)
-    planned = plan(made, slots, belief(made, share="a>b"))
+    planned = plan(made, slots, belief(made, share=share))
     return Evidence(document=Document.of(*[Run.of(planned)] * runs), **measured)
 
 
@@ -163,3 +163,44 @@ def test_an_evidence_without_runs_has_a_verdict():
         judge(Evidence(document=Document(programs=()))).text
         == "the plan is legal (0 conflicts in 0 ops); nothing wrong was found"
     )
+
+
+TWICE = "x = host.write; a = f x; b = norm a a; c = norm b x; host.read c"
+
+
+def test_a_kernel_that_does_not_bear_one_buffer_twice_is_convicted_where_it_is_given_one():
+    """By K alone: no differential run can show it. The second call of the kernel has two buffers, and nothing to do with it."""
+    found = row(layout="duplicate", max_error=0.25)
+    verdict = judge(evidence(TWICE, "x=256 a=0 b=64 c=128", share="", audit=(found,), origins=(), diverges=False))
+    (finding,) = verdict.findings
+    assert (finding.class_, finding.fault, finding.step, finding.count) == ("C04", "kernel", 2, 1)
+    assert finding.victim.buffer_name == "a"
+    assert finding.text == (
+        "the kernel of norm is wrong where one buffer is given for operand 0 and another (error up to 0.25 in 3 cases), as every "
+        "kernel must bear, and op 2 gives it a twice (no differential run can show it: the reference gives the buffer twice as well)"
+    )
+    assert verdict.detectors["K"]["unsafe"] == ["norm: operand 0 given twice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = host.write; a = f x; b = norm a x; c = norm b x; host.read c", row(layout="duplicate")),  # never twice
+        (TWICE, row(layout="duplicate", measured="safe")),
+        (TWICE, row(layout="duplicate", kind="other")),
+        (TWICE, row(layout="duplicate", operand=2)),
+        (TWICE, row(layout="over")),  # in place, which this plan is nowhere
+        ("x = host.write; a[16] = f x; v:a[8] = view a; w:a[8@32] = view a; b = norm v w; host.read b", row(layout="duplicate")),
+    ],
+    ids=["never twice", "safe", "another kernel", "another operand", "in place only", "halves of one buffer"],
+)
+def test_it_takes_an_unsafe_kernel_and_one_buffer_for_that_operand(text, found):
+    verdict = judge(evidence(text, "x=256 a=0 b=64 c=128", share="", audit=(found,), origins=(), diverges=False))
+    assert verdict.sound
+
+
+def test_operands_that_overlap_in_part_are_one_buffer_twice():
+    text = "x = host.write; a[16] = f x; v:a[8] = view a; w:a[8@16] = view a; b = norm v w; host.read b"
+    assert not judge(
+        evidence(text, "x=256 a=0 b=64", share="", audit=(row(layout="duplicate"),), origins=(), diverges=False)
+    ).sound

@@ -387,7 +387,6 @@ def test_a_file_that_is_none_is_one_line(tmp_path, make, says):
         (lambda: gpt2.GPT2Config(layers=0), "layers is 0"),
         (lambda: replace(LLAMA, targets=("x",)), "at least one of q, k, v, o, gate, up, down"),
         (lambda: replace(LLAMA, batch=0), "batch is 0"),
-        (lambda: llama.batch(replace(LLAMA, batch=2), seed=0), "batch is 2"),
     ],
 )
 def test_sizes_that_make_no_model_are_one_line(make, says):

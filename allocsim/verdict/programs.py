@@ -1,0 +1,131 @@
+"""What a program does, as the rows of the table ask it: each fact found once for all violations of a program.
+
+Thousands of violations may ask the same of a program of a million ops, so nothing here is found for one of them: a fact is O(columns) at its
+first use, or O(operands) for an op that is asked about, and then a look-up.
+
+What this module does not see: violations, plans and beliefs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable
+from functools import cached_property
+
+import numpy as np
+
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Int32s, Program
+from allocsim.verdict.calls import Call, homes
+
+
+class Doings:
+    """One program, with what is asked of it computed once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._crosses: dict[int, bool] = {}
+        self._unread: dict[frozenset[int], frozenset[Hashable]] = {}
+        self._copies: dict[tuple[int, frozenset[int]], bool] = {}
+
+    def kind(self, step: int) -> str:
+        """The kind of an op."""
+        ops = self.program.ops
+        kind: str = ops.kinds[ops.kind[step]]
+        return kind
+
+    def crosses(self, step: int) -> bool:
+        """Whether an op carries bytes from one arena to another."""
+        if step not in self._crosses:
+            read, written = (set(self.program.buffers.arena[buffers].tolist()) for buffers in self._buffers(step))
+            self._crosses[step] = bool(read and written and read != written)
+        return self._crosses[step]
+
+    def _buffers(self, step: int) -> tuple[Int32s, Int32s]:
+        ops, home = self.program.ops, self.program.values.buffer
+        return home[self._operands(step)], home[ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]]
+
+    def _operands(self, step: int) -> Int32s:
+        ops = self.program.ops
+        return ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]]
+
+    def home(self, buffer: int) -> Call | None:
+        """The inlined call or branch a buffer belongs to; None where the program says nothing of calls or no op accesses it."""
+        return self._homes.get(buffer)
+
+    @cached_property
+    def _homes(self) -> dict[int, Call]:
+        return dict(homes(self.program))
+
+    @cached_property
+    def own(self) -> Bools:
+        """Bool (values,): which values are their buffer's own; the others are views of it.
+
+        Own is what an op other than `view` makes, and, in a buffer no such op writes (content), what no op makes.
+        """
+        program = self.program
+        producer, buffer = program.producer, program.values.buffer
+        view = np.append(program.ops.is_kind(VIEW), False)[producer]
+        made = (producer >= 0) & ~view
+        written = np.zeros(len(program.buffers), dtype=np.bool_)
+        written[buffer[made]] = True
+        mask: Bools = made | ((producer < 0) & (~written[buffer] | program.buffers.persistent[buffer]))
+        return mask
+
+    @cached_property
+    def outputs(self) -> frozenset[int]:
+        """Buffers the host reads."""
+        ops = self.program.ops
+        read = np.repeat(ops.is_kind(HOST_READ), np.diff(ops.operand_starts))
+        return frozenset(self.program.values.buffer[ops.operands[read]].tolist())
+
+    @cached_property
+    def _reads(self) -> dict[int, dict[int, bool]]:
+        """Buffer -> step of each op other than `view` that reads it, in order -> whether through views alone."""
+        ops = self.program.ops
+        steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+        keep = ~ops.is_kind(VIEW)[steps]
+        buffers, own = self.program.values.buffer[ops.operands[keep]], self.own[ops.operands[keep]]
+        found: dict[int, dict[int, bool]] = {}
+        for step, buffer, direct in zip(steps[keep].tolist(), buffers.tolist(), own.tolist(), strict=True):
+            at = found.setdefault(buffer, {})
+            at[step] = at.get(step, True) and not direct
+        return found
+
+    def reads_through_view(self, buffer: int, step: int) -> bool:
+        """Whether an op reads a buffer, and no operand is the buffer's own."""
+        return self._reads.get(buffer, {}).get(step, False)
+
+    def last_read_outside_through_view(self, buffer: int, start: int, stop: int) -> bool:
+        """Whether some op outside steps `[start, stop)` reads a buffer, and the last that does reads it through a view."""
+        steps = self._steps.get(buffer)
+        if not steps:
+            return False
+        place = len(steps) - 1 if not start <= steps[-1] < stop else bisect_left(steps, start) - 1
+        return place >= 0 and self._reads[buffer][steps[place]]
+
+    @cached_property
+    def _steps(self) -> dict[int, list[int]]:
+        return {buffer: list(at) for buffer, at in self._reads.items()}
+
+    def copies_like_unread(self, step: int, skip: frozenset[int]) -> bool:
+        """Whether an op reads a value laid out as one that the host lays, but for the ops of `skip`, and no op but `view` reads."""
+        if (step, skip) not in self._copies:
+            unread = self._unread_uploads(skip)
+            self._copies[step, skip] = any(_layout(self.program, value) in unread for value in self._operands(step).tolist())
+        return self._copies[step, skip]
+
+    def _unread_uploads(self, skip: frozenset[int]) -> frozenset[Hashable]:
+        if skip not in self._unread:
+            ops, home = self.program.ops, self.program.values.buffer
+            lays = ops.is_kind(HOST_WRITE)
+            lays[list(skip)] = False
+            laid = ops.results[np.repeat(lays, np.diff(ops.result_starts))].tolist()
+            self._unread[skip] = frozenset(_layout(self.program, value) for value in laid if home[value] not in self._reads)
+        return self._unread[skip]
+
+
+def _layout(program: Program, value: int) -> Hashable:
+    """Return what two values have in common exactly if they have the same layout."""
+    row = program.values[value]
+    return row.shape, row.itemsize, tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
+
+
+__all__ = ["Doings"]

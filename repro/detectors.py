@@ -1,0 +1,156 @@
+"""Every detector asked about the default plan of a scenario, and the search for its cure.
+
+    asked = ask(bench, bench.train("default", against=bench.train("reference")))
+    asked.evidence, asked.cured
+
+S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure by delta
+debugging. The detectors see the program, the plan, the session and the kernels, never the scenario.
+
+What this module does not see: what the evidence means (`allocsim.verdict`).
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from allocsim import cure
+from allocsim.checks import check
+from allocsim.evidence import CureRecord, Evidence
+from allocsim.model import Plan
+from allocsim.sanitizer import Incident
+from allocsim.streams import preferring, said_of
+from allocsim.verdict import judge
+from engine.audit import Case, default_cases
+from engine.audit.programs import measured
+from engine.differential import origins
+from engine.kernels import KERNELS
+from engine.sanitizer import Sanitizer
+from repro.bench import Bench, Trained
+from repro.waits import Waits, waits_that_cure
+
+SANITIZED_RUNS: Final = 2
+"""Runs P watches: the first, and one more that names the op where the first left several suspects."""
+LOCKSTEP_RUNS: Final = 2
+"""Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the detectors said."""
+
+    evidence: Evidence
+    cured: Plan | None = None
+    """The plan that the smallest cure of the belief gives; None where there is no such cure."""
+
+
+def ask(bench: Bench, default: Trained) -> Asked:
+    """Ask every detector about the default plan, which has been trained by."""
+    bench.progress("kernels", 0, 1)
+    audit = measured(bench.lowered, more=_standing_cases(bench))
+    bench.progress("kernels", 1, 1)
+    horizon = min(bench.steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
+    with bench.runtime(default.plan) as planned, bench.runtime(bench.plans["reference"]) as reference:
+        found = origins(planned, reference, bench.host(horizon), order=bench.order)
+    bench.progress("lockstep", 1, 1)
+    evidence = Evidence(
+        document=bench.session(default.plan, bench.steps),
+        audit=audit,
+        origins=found,
+        sanitizer=_sanitized(bench, default.plan),
+        diverges=default.first_difference is not None,
+    )
+    if judge(evidence).sound:
+        return Asked(evidence=evidence)
+    record, cured = _cure(bench, evidence, horizon)
+    return Asked(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
+
+
+def _sanitized(bench: Bench, plan: Plan) -> tuple[Incident, ...]:
+    """Run the first steps in guarded memory, as the default run did them."""
+    hosts = bench.host(min(bench.steps, SANITIZED_RUNS))
+    with Sanitizer(bench.lowered, plan, parameters=bench.setup.parameters, threads=bench.options.threads) as sanitizer:
+        for number, host in enumerate(hosts):
+            sanitizer.run(host.inputs, skip=host.skip)
+            bench.progress("sanitized", number + 1, len(hosts))
+        sanitizer.finish()
+        return sanitizer.incidents
+
+
+def _standing_cases(bench: Bench) -> Iterator[Case]:
+    """The audit's own sizes and dtypes for the kernels of the program: what is unsafe at one size may not show at another."""
+    used = {kind: KERNELS[kind] for kind in bench.lowered.variants}
+    return (replace(case, variant=bench.lowered.variants[case.kind]) for case in default_cases(used))
+
+
+def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | None, Plan | None]:
+    """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where it changes the belief."""
+    problem = bench.plans["default"].problem
+    if problem is None:
+        return None, None
+    target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
+
+    def right(plan: Plan) -> bool:
+        if not check(bench.session(plan, horizon), limit=1).clean:
+            return False
+        return bench.train_plan(plan, horizon, "cure", against=target).first_difference is None
+
+    if waits := waits_that_cure(bench.plans["default"]):
+        return _cure_by_waits(bench, waits, horizon, target), None
+    suspected, others = suspects(evidence)
+    found = cure.find(problem, bench.planner.place, suspects=suspected, others=others, right=right)
+    if found is None:
+        return None, None
+    before = bench.plans["default"].peak_bytes
+    record = CureRecord(
+        elements=tuple(element.describe(bench.program) for element in found.elements),
+        nbytes=found.plan.peak_bytes - before,
+        pin_all_bytes=bench.plans["pinned"].peak_bytes - before,
+        minimal=found.minimal,
+        trials=found.trials,
+    )
+    return record, found.plan
+
+
+def _cure_by_waits(bench: Bench, waits: Waits, horizon: int, target: Trained) -> CureRecord | None:
+    """Return the waits as a cure if they bring the reference back, in numbers too; None if something else is wrong as well."""
+    waiting = copy(bench)
+    waiting.lowered, waiting.program = replace(bench.lowered, program=waits.program), waits.program
+    waiting.order = preferring(waits.program, len(waits.program.streams) - 1)
+    plan = said_of(waits.program, bench.plans["default"])
+    if not check(waiting.session(plan, horizon), limit=1).clean:
+        return None
+    if waiting.train_plan(plan, horizon, "cure", against=target).first_difference is not None:
+        return None
+    return CureRecord(
+        elements=waits.elements,
+        nbytes=0,
+        pin_all_bytes=bench.plans["pinned"].peak_bytes - plan.peak_bytes,
+        minimal=True,
+        trials=waits.trials,
+    )
+
+
+def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:
+    """Return the changes that the evidence suggests, and all others that could matter."""
+    document = evidence.document
+    plan = document.runs[0].plan
+    program = plan.program
+    used = {element: None for donor, recipient in cure.used_pairs(plan) for element in cure.pair_class(program, donor, recipient)}
+    unsafe = {
+        (row.kind, row.operand, row.result) for row in evidence.audit or () if row.measured == "unsafe" and row.layout == "over"
+    }
+    suspects: dict[cure.Element, None] = {
+        element: None for element in used if (element.kind, element.operand, element.result) in unsafe
+    }
+    for v in check(document).of_kind("StaleRead"):
+        if v.buffer is None or v.op is None:
+            continue
+        earlier = v.want_run is not None and v.run is not None and v.want_run < v.run
+        suspects[cure.Pin(v.buffer) if earlier else cure.Extend(v.buffer, v.op + 1)] = None
+    return list(suspects), [element for element in used if element not in suspects]
+
+
+__all__ = ["LOCKSTEP_RUNS", "Asked", "ask", "suspects"]

@@ -1,0 +1,116 @@
+"""What is asked of pins: they never make a plan unsound, and what is pinned is there at the end."""
+
+import numpy as np
+import pytest
+
+from allocsim.allocators import ALLOCATORS, pin_all
+from allocsim.builder import ProgramBuilder, plan_of, read_at_end
+from allocsim.checks import check
+from allocsim.fuzzing.batch import join, join_plans
+from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.mutants import MUTANTS
+from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
+from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document
+
+KEPT = PROPERTIES["kept"]
+
+
+def chain(*, in_place=(), streams=1):
+    """x is written, y is made of x, z of y; nobody reads z."""
+    b = ProgramBuilder("chain", arenas=(Arena(name="cpu"),), streams=[f"s{n}" for n in range(streams)])
+    x, y, z = (b.tensor(name, "f32", (2,)) for name in "xyz")
+    b.op(HOST_WRITE, (), (x,))
+    b.op("neg", (x,), (y,), in_place=in_place)
+    b.op("neg", (y,), (z,), in_place=in_place, stream=streams - 1, after=(1,) if streams > 1 else ())
+    return b.build()
+
+
+def mutated():
+    """x is written, mutated, and read by nobody."""
+    b = ProgramBuilder("mutated", arenas=(Arena(name="cpu"),))
+    x, y = b.buffer("x", 8), b.buffer("y", 8)
+    old, new = (b.value(name, x, "f32", (2,)) for name in ("old", "new"))
+    other = b.value("other", y, "f32", (2,))
+    b.op(HOST_WRITE, (), (old,))
+    b.op("scale", (old,), (new,), in_place=((0, 0),))
+    b.op(HOST_WRITE, (), (other,))
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("program", "slots", "pins", "lost"),
+    [
+        (chain(), [0, 8, 0], [0], True),
+        (chain(), [0, 8, 0], [1, 2], False),
+        (chain(), [0, 8, 16], [0, 1, 2], False),
+        (chain(), ["own", 0, 8], [0, 1, 2], False),
+        (chain(in_place=((0, 0),)), [0, 0, 0], [2], False),
+        (chain(in_place=((0, 0),)), [0, 0, 8], [0, 1], True),
+        (chain(streams=2), [0, 8, 0], [0], True),
+        (chain(streams=2), [0, 8, 16], [0, 1, 2], False),
+        (mutated(), [0, 8], [0, 1], False),
+        (mutated(), [0, 0], [0], True),
+        (mutated(), [0, 0], [1], False),
+    ],
+)
+def test_a_pinned_buffer_is_lost_where_another_is_written_over_it_later(program, slots, pins, lost):
+    plan = plan_of(program, slots)
+    pinned = np.isin(np.arange(len(program.buffers)), pins)
+    assert check(Document.of(plan)).clean  # nothing is wrong but for the pins
+
+    why = KEPT.broken(Case(program=program, pinned=pinned), Answer(plan=plan))
+    assert (why is not None) is lost
+    batch = join([program, program])
+    both = join_plans(batch, [plan_of(program, ["own"] * len(slots)), plan])
+    assert list(KEPT.suspects(batch, both, np.concatenate([pinned, pinned]))) == [1] * lost
+
+
+def test_what_is_not_pinned_is_nobodys_business():
+    plan = plan_of(chain(), [0, 8, 0])
+
+    assert KEPT.broken(Case(program=plan.program), Answer(plan=plan)) is None
+    assert list(KEPT.suspects(join([plan.program]), plan, None)) == []
+
+
+def test_an_unsound_plan_is_another_propertys_business():
+    plan = plan_of(chain(), [0, 0, 0])
+    case = Case(program=plan.program, pinned=pin_all(plan.program))
+
+    assert PROPERTIES["pins"].broken(case, Answer(plan=plan)) is not None
+    assert KEPT.broken(case, Answer(plan=plan)) is None
+
+
+def test_a_planner_that_is_told_of_no_pins_is_not_asked_to_keep_them():
+    assert {"pins", "kept"} <= set(asked_of(None))
+    assert not {"pins", "kept"} & set(asked_of(None, told=False))
+
+
+@pytest.mark.parametrize("name", [name for name in ALLOCATORS if name not in {"exact", "best"}])
+def test_the_shelf_keeps_every_pin_of_a_batch(name):
+    batch = batch_of(np.random.default_rng(9), 60)
+    pinned = pin_all(batch.program)
+    case = Case(program=batch.program, pinned=pinned)
+
+    assert list(KEPT.suspects(batch, ALLOCATORS[name].plan(batch.program, case.constraints), pinned)) == []
+
+
+def test_a_planner_that_forgets_pins_it_is_told_of_is_caught_by_this_alone():
+    batch = batch_of(np.random.default_rng(9), 60)
+    case = Case(program=batch.program, pinned=pin_all(batch.program))
+    plan = MUTANTS["told_pins_forgotten"].allocator().plan(batch.program, case.constraints)
+
+    assert check(Document.of(plan)).clean
+    assert list(KEPT.suspects(batch, plan, case.pinned)) != []
+
+
+def test_the_host_reads_at_the_end_after_every_stream():
+    program = chain(streams=2)
+    grown = read_at_end(program, [0, 2])
+    last = grown.ops[len(program.ops)]
+
+    assert (last.kind, last.operands, last.results) == (HOST_READ, (0, 2), ())
+    assert last.stream == 1
+    assert last.after == (1,)  # the last op of the other stream
+    assert list(grown.ops)[:-1] == list(program.ops)
+    assert with_pins_read(plan_of(program, [0, 8, 16]), np.zeros(3, dtype=bool)).program.ops[3].operands == ()

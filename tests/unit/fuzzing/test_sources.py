@@ -1,0 +1,85 @@
+"""Sources: a chunk is the same each time, steering steers, and a strategy of one's own is drawn from."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.document import dumps
+from allocsim.errors import AllocsimError, CapacityError
+from allocsim.fuzzing import Chunk
+from allocsim.fuzzing.case import Answer
+from allocsim.fuzzing.sources import alias_depth, by_hypothesis, waste
+from engine.executing import execute
+
+
+class Seen:
+    """What a source asks; answered by an allocator that leaves gaps, here."""
+
+    def __init__(self):
+        self.cases, self.plans = [], []
+
+    def case(self, case):
+        self.cases.append(case)
+        try:
+            self.plans.append(ALLOCATORS["tlsf"].plan(case.program))
+        except CapacityError as error:
+            return Answer(refused=str(error))
+        return Answer(plan=self.plans[-1])
+
+
+def gone_through(number, *, count=60, seed=0, **options):
+    seen = Seen()
+    by_hypothesis(Chunk(seed=seed, number=number, count=count, options=options), seen)
+    return seen
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_chunk_is_the_same_each_time_and_no_two_are(number):
+    one, again, other = (gone_through(which) for which in (number, number, number + 2))
+    shown = [[dumps(case.document()) for case in seen.cases] for seen in (one, again, other)]
+
+    assert len(shown[0]) == 60
+    assert shown[0] == shown[1]
+    assert shown[0] != shown[2]
+
+
+def test_steering_finds_longer_chains_of_aliases_and_more_waste():
+    """An even chunk is drawn freely, the odd one after it is steered: the same number of programs, the same planner."""
+    free, steered = ([gone_through(number, count=250, seed=seed) for seed in (1, 2)] for number in (0, 1))
+
+    def depth(seen):
+        return np.mean([alias_depth(case.program) for part in seen for case in part.cases])
+
+    def most(seen):
+        return max(waste(plan) for part in seen for plan in part.plans)
+
+    assert depth(steered) > 1.4 * depth(free)
+    assert most(steered) > 1.4 * most(free)
+
+
+def test_training_graphs_are_a_source_and_run_on_the_engine():
+    seen = gone_through(0, count=8, strategy="engine.strategies:training_programs")
+    kinds = {op.kind for case in seen.cases for op in case.program.ops}
+
+    assert {"cross_entropy_loss_back", "opt_step_sgd", "host.read"} <= kinds
+    assert {execute(plan) for plan in seen.plans} == {None}
+
+
+def test_a_program_of_training_is_run_with_what_its_ops_say_of_themselves():
+    """Joined with others it still has the parameters of its kernels."""
+    from allocsim.fuzzing.batch import join, join_plans  # noqa: PLC0415 - only here
+
+    plans = gone_through(0, count=8, strategy="engine.strategies:training_programs").plans
+    batch = join([plan.program for plan in plans])
+
+    assert any(plan.program.ops.meta for plan in plans)
+    assert execute(join_plans(batch, plans)) is None
+
+
+def test_without_hypothesis_there_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+
+    with pytest.raises(AllocsimError, match=r"^drawing programs needs Hypothesis: pip install 'allocsim\[fuzz\]'; [^\n]+$"):
+        gone_through(0)

@@ -1,0 +1,66 @@
+"""What is found once for all violations of a program is what its definition says of one."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import documents, programs
+
+from allocsim.cure import used_pairs
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW
+from allocsim.verdict.programs import Doings
+from allocsim.verdict.ways import Ways
+
+
+def readers(program, doings, buffer):
+    """Return (step, through views alone?) of every op other than `view` that reads a buffer."""
+    home = program.values.buffer
+    return [
+        (op.step, not any(home[value] == buffer and doings.own[value] for value in op.operands))
+        for op in program.ops
+        if op.kind != VIEW and any(home[value] == buffer for value in op.operands)
+    ]
+
+
+@given(programs(defects=True), st.integers(-1, 6), st.integers(0, 8))
+def test_reads_through_views_are_those_of_no_own_value(program, start, length):
+    doings = Doings(program)
+    for buffer in range(len(program.buffers)):
+        reads = readers(program, doings, buffer)
+        assert [doings.reads_through_view(buffer, step) for step, _ in reads] == [through for _, through in reads]
+        assert not doings.reads_through_view(buffer, len(program.ops))
+        outside = [through for step, through in reads if not start <= step < start + length]
+        assert doings.last_read_outside_through_view(buffer, start, start + length) == bool(outside and outside[-1])
+
+
+@given(programs(defects=True), st.data())
+def test_outputs_copies_and_unread_uploads_are_what_they_are_called(program, data):
+    doings, home, arena = Doings(program), program.values.buffer, program.buffers.arena
+    assert doings.outputs == {int(home[value]) for op in program.ops if op.kind == HOST_READ for value in op.operands}
+    uploads = [op for op in program.ops if op.kind == HOST_WRITE]
+    skip = frozenset(data.draw(st.sets(st.sampled_from([op.step for op in uploads])))) if uploads else frozenset()
+    read = {int(home[value]) for op in program.ops if op.kind != VIEW for value in op.operands}
+    unread = [v for op in uploads if op.step not in skip for v in op.results if int(home[v]) not in read]
+    for op in program.ops:
+        assert doings.kind(op.step) == op.kind
+        reads, writes = ({int(arena[home[value]]) for value in side} for side in (op.operands, op.results))
+        assert doings.crosses(op.step) == bool(reads and writes and reads != writes)
+        alike = any(program.values[a].same_layout(program.values[b]) for a in unread for b in op.operands)
+        assert doings.copies_like_unread(op.step, skip) == alike
+
+
+@given(documents(), st.data())
+def test_a_way_is_bad_if_the_shortest_has_a_bad_pair(document, data):
+    for plan in document.plans:
+        pairs = used_pairs(plan)
+        bad = set(data.draw(st.lists(st.sampled_from(pairs), min_size=1))) if pairs else set()
+        ways, count = Ways(plan, bad), len(plan.program.buffers)
+        asked = data.draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=8)) if count else []
+        for victim, writer in asked:
+            found, level = {writer: False}, [writer]
+            while level:
+                nearer = [(d, r) for r in level for d, recipient in pairs if recipient == r and d not in found]
+                level = []
+                for donor, recipient in nearer:
+                    if donor not in found:
+                        found[donor] = found[recipient] or (donor, recipient) in bad
+                        level.append(donor)
+            assert ways.bad(victim, writer) == found.get(victim, False)
