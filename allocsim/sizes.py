@@ -18,6 +18,3 @@ def bytes_of(text: str) -> int:
     if count > 1 << 62:
         raise AllocsimError(f"{text!r} exceeds 2^62 bytes")
     return count
-
-
-__all__ = ["bytes_of"]

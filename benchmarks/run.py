@@ -22,6 +22,7 @@ BENCHMARKS = {
     "first_use": "compiling and loading all kernels",
     "checks": "the judge at full size, against the validators of others",
     "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
+    "audit": "every kernel in every layout, the engine's and ggml's",
     "modes": "30 layers trained in every sort of mode, compared tensor by tensor",
     "replay": "what a plan of 30 layers allows: every case judged, those that tell more executed",
     "sound": "a hundred thousand sound programs, and what is said against them",

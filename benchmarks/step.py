@@ -28,8 +28,13 @@ SMALL = {**FULL, "layers": 2, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2
 AGREE = 1e-4
 """Largest relative difference of losses in the small model."""
 PRODUCTS = ("mul_mat", "out_prod")
-PEERS = {"torch": "step_torch.py", "jax": "step_jax.py"}
-"""Package -> the script that does the step with it."""
+PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "torch": ("torch", "step_torch.py", {}),
+    "torch flushing": ("torch", "step_torch.py", {"flush": True}),
+    "jax": ("jax", "step_jax.py", {}),
+}
+"""Peer -> (package, the script that does the step with it, what its job says besides). Random weights give gradients below the normal range; some processors take
+many times as long for products with such numbers. PyTorch keeps them unless told to flush them to zero; XLA flushes them, and so does the engine's loss."""
 
 
 class Side:
@@ -78,7 +83,8 @@ def same_model(python: str, peers: list[str], options: argparse.Namespace) -> No
                "allocator": "ggml", "executor": options.executor, "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
         ours = (Side(stack, sys.executable, "step_engine.py", job).ready or {}).get("losses", [])
         for name in peers:
-            theirs = (Side(stack, python, PEERS[name], job).ready or {}).get("losses", [])
+            _, script, besides = PEERS[name]
+            theirs = (Side(stack, python, script, {**job, **besides}).ready or {}).get("losses", [])
             if (
                 not ours
                 or len(theirs) != len(ours)
@@ -93,15 +99,18 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     config = {**FULL, "seq": options.seq, "layers": options.layers}
     job = {"config": config, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3, "threads": options.threads,
            "allocator": options.allocator, "executor": options.executor}  # fmt: skip
-    peers = [name for name in PEERS if has(options.peers, name)]
-    for name in PEERS:
-        if name not in peers:
-            print(f"no {name} in {Path(options.peers).name}: left out (--peers names an interpreter that has it)")
+    found = {package: has(options.peers, package) for package, *_ in PEERS.values()}
+    peers = [name for name, (package, *_) in PEERS.items() if found[package]]
+    for package, there in found.items():
+        if not there:
+            print(f"no {package} in {Path(options.peers).name}: left out (--peers names an interpreter that has it)")
     if peers:
         same_model(options.peers, peers, options)
     with ExitStack() as stack:
         sides = {"ours": Side(stack, sys.executable, "step_engine.py", job)}
-        sides |= {name: Side(stack, options.peers, PEERS[name], job) for name in peers}
+        for name in peers:
+            _, script, besides = PEERS[name]
+            sides[name] = Side(stack, options.peers, script, {**job, **besides})
         if any(side.ready is None for side in sides.values()):
             sys.exit("a side of the benchmark did not start")
         rounds = [{name: side.step() for name, side in sides.items()} for _ in range(options.pairs)]
@@ -138,10 +147,12 @@ def result(
 def show(found: dict[str, Any]) -> None:
     """Print a result for people."""
     for name, side in found["sides"].items():
-        print(f"{name:6s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB")
+        print(
+            f"{name:14s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
+        )
     for name, ratio in found["ratio"].items():
         line = f"cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}"
-        print(f"ours / {name:6s} {line}   (median of {found['pairs']} rounds)")
+        print(f"ours / {name:14s} {line}   (median of {found['pairs']} rounds)")
     print(f"outside matrix products: {found['outside_products'] * 100:.1f} %")
     for kind, row in found["kinds"].items():
         print(f"  {kind:24s} {row['ops']:5d} ops {row['seconds'] * 1e3:9.2f} ms")

@@ -117,6 +117,7 @@ def main() -> None:
     job = step_serving.job()
     torch.manual_seed(job["seed"])
     torch.set_num_threads(job["threads"])
+    torch.set_flush_denormal(job.get("flush", False))
     model = Model(job["config"])
     tokens = torch.randint(job["config"]["vocab"], (job["config"]["seq"] + 1,))
     tokens, labels = tokens[:-1], tokens[1:]

@@ -4,9 +4,8 @@
     origin = parting(plan, skips=((), (0,)))          # two runs, the second without the upload at step 0
     seconds = seconds_of(plan)                        # how long a run takes
 
-Both sides get the same data, drawn from a seed (`engine.documents`), the same in each run; parameters and states last from run to run. Before each op its
-operands are compared and after it its results; the first that differ are named. What the plan leaves unplaced has memory of its own. Functions of a module, so
-that they can be handed to processes of a campaign (`allocsim.fuzzing`).
+Both sides get the same data, drawn from a seed (`engine.documents`), the same in each run; parameters and states last from run to run.
+What the plan leaves unplaced has memory of its own. Functions of a module, so that they can be handed to processes of a campaign (`allocsim.fuzzing`).
 
 What this module does not see: why results differ.
 """
@@ -44,24 +43,40 @@ def execute(plan: Plan, *, seed: int = 0) -> str | None:
 def parting(plan: Plan, *, skips: Sequence[Collection[int]] = ((),), seed: int = 0) -> Origin | None:
     """Return where a plan first leaves the same runs without reuse, None if nowhere; EngineError for what cannot be run.
 
+    Results are compared, and what the host reads; of an op with a wrong result both sides are run again up to it, to tell whether its operands were wrong.
     `skips`: for each run, in order over the same memory, the steps of the `host.write` ops that the host leaves out.
     """
     given = playable(plan.program, seed=seed)
+    found = _differing(given, plan, skips)
+    if found is None or found.what == "operand":
+        return found
+    return _differing(given, plan, skips, before=(found.run, found.op)) or found
+
+
+def _differing(
+    given: Playable, plan: Plan, skips: Sequence[Collection[int]], *, before: tuple[int, int] | None = None
+) -> Origin | None:
+    """Return the first difference of both sides, or that of the operands of the op at the (run, step) `before`."""
+    ops = [op for op in plan.program.ops if op.kind != VIEW]
     with _bound(given, plan) as mine, _bound(given, apart(plan.program)) as right:
         for run, skip in enumerate(skips):
-            for op in plan.program.ops:
-                if op.kind == VIEW or op.step in skip:
+            for op in ops:
+                if op.step in skip:
                     continue
-                for what in ("operand", "result"):
-                    if what == "result":
-                        for machine in (mine, right):
-                            _do(machine, op, given)
-                    sides = [getattr(machine, f"{what}s")(op.step) for machine in (mine, right)]
-                    position = next(
-                        (n for n, (one, other) in enumerate(zip(*sides, strict=True)) if not same_bits(one, other)), None
-                    )
-                    if position is not None:
-                        return _origin(run, op, what, position, [side[position] for side in sides])
+                reads = op.kind == HOST_READ or (run, op.step) == before
+                if not reads:
+                    _do(mine, op, given)
+                    _do(right, op, given)
+                sides = (
+                    (mine.operands(op.step), right.operands(op.step))
+                    if reads
+                    else (mine.results(op.step), right.results(op.step))
+                )
+                for position, (one, other) in enumerate(zip(*sides, strict=True)):
+                    if not same_bits(one, other):
+                        return _origin(run, op, "operand" if reads else "result", position, (one, other))
+                if (run, op.step) == before:
+                    return None
     return None
 
 
@@ -96,7 +111,8 @@ def apart(program: Program) -> Plan:
 
 
 def _bound(given: Playable, plan: Plan) -> Runtime:
-    held = replace(plan, arena=np.where(plan.arena == UNPLACED, OWN, plan.arena).astype(np.int32))
+    unplaced = plan.arena == UNPLACED
+    held = replace(plan, arena=np.where(unplaced, OWN, plan.arena).astype(np.int32)) if unplaced.any() else plan
     return Runtime(given.lowered, held, parameters=given.parameters)
 
 

@@ -46,9 +46,9 @@ SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
     "one position more": lambda seq: ((seq, 1), (seq + 1, 1)),
     "twice as many positions": lambda seq: ((seq, 1), (2 * seq, 1)),
     "half as many positions": lambda seq: ((seq, 1), (seq // 2, 1)),
-    "one sequence more": lambda seq: ((seq, 2), (seq, 3)),
-    "twice as many sequences": lambda seq: ((seq, 2), (seq, 4)),
-    "one sequence less": lambda seq: ((seq, 3), (seq, 2)),
+    "one sequence more": lambda seq: ((seq // 2, 2), (seq // 2, 3)),
+    "twice as many sequences": lambda seq: ((seq // 2, 2), (seq // 2, 4)),
+    "one sequence less": lambda seq: ((seq // 2, 3), (seq // 2, 2)),
 }
 """From the positions of the scenario's one sequence: the batch that the plan is made for, and the one that is run."""
 

@@ -14,6 +14,7 @@ import autograd.numpy as np
 import numpy as plain  # noqa: ICN001 - np is autograd's here
 from autograd import grad
 from autograd.extend import defvjp, primitive
+from autograd.tracer import getval
 
 
 @primitive
@@ -274,6 +275,7 @@ MEANING = {
     "gather": gather,
     "scatter": scatter,
     "straight_through": through,
+    "stop_gradient": getval,
     "full": lambda shape, value=0.0, dtype="f32": plain.full(shape, value),
     "sum_axes": over(np.sum),
     "mean": over(np.mean),

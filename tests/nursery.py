@@ -1,7 +1,7 @@
 """What a mutant of the planners does: every planner that it can reach plans a corpus in a process of its own, and what comes out otherwise than
 from the planners as they are is judged twice, by replay and by the judge.
 
-* The corpus: programs from `sketch` by a seed, plans of real ggml's graphs. Every program is planned with the default constraints, with
+* The corpus: programs from recipes by a seed, plans of real ggml's graphs. Every program is planned with the default constraints, with
   all nodes pinned, with persistent buffers placed as the others, or with a buffer whose offset is decided.
 * A planner's *answer* is its belief (lifetimes, sizes, pins, pairs) and its plan (arena, offset), or the error in its place. `liveness`
   stands beside the planners as a belief made of `lifetimes` and `permissible_pairs`, placed by size.
@@ -42,7 +42,7 @@ from allocsim import allocators
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
 from allocsim.formats import load
-from allocsim.fuzzing.sketch import ACTIONS, assemble, listed
+from allocsim.fuzzing.recipes import ACTIONS, assemble, listed
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
 
 SECONDS, NBYTES = 15, 4 << 30

@@ -12,6 +12,8 @@ refused: judging it is the business of `allocsim.checks`. `PlannerError` means t
 not fit.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from allocsim.allocators import (
@@ -44,7 +46,7 @@ from allocsim.allocators.constraints import (
     resolve_pins,
 )
 from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
-from allocsim.errors import UnknownNameError
+from allocsim.errors import PlannerError, UnknownNameError
 
 BOUNDED: Final = ("sound", "at_most_reference")
 
@@ -108,6 +110,15 @@ def find(name: str) -> Planner:
     return find_stranger(name)
 
 
+def limited(name: str, seconds: float) -> Allocator:
+    """Return the planner called `name` with a limit to its search in seconds of processor time; PlannerError where it does not search."""
+    if name != branch_and_bound.NAME:
+        raise PlannerError(
+            f"allocator {name!r} has no time limit; {branch_and_bound.NAME!r} has, which searches for the least peak"
+        )
+    return replace(ALLOCATORS[name], placement=partial(branch_and_bound.place, seconds=seconds))
+
+
 __all__ = [
     "ALLOCATORS",
     "GUARANTEES",
@@ -119,6 +130,7 @@ __all__ = [
     "Placement",
     "Planner",
     "find",
+    "limited",
     "pin_all",
     "pin_nodes",
     "pin_none",

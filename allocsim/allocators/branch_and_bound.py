@@ -25,15 +25,16 @@ search through randomization", AAAI 1998.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from allocsim.allocators import portfolio
-from allocsim.allocators.bounds import arena_bounds, granule, without
-from allocsim.allocators.footprints import FREE, Footprints, footprints, plan
+from allocsim.allocators.bounds import arena_bounds, granule
+from allocsim.allocators.footprints import Footprints, footprints, plan
+from allocsim.allocators.search_tables import Tables
 from allocsim.errors import CapacityError
 from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem
@@ -106,6 +107,12 @@ def place(
     return plan(name, placed, offsets, meta=meta)
 
 
+def proof(plan: Plan) -> Mapping[str, Any]:
+    """Return what a search said of its plan: `proved`, `lower_bound` and `nodes`; nothing for a plan that none made."""
+    said = plan.meta.get(NAME)
+    return said if isinstance(said, Mapping) else {}
+
+
 class _Solver:
     """One arena: the best offsets so far, the floor, and the tables of the search."""
 
@@ -121,7 +128,7 @@ class _Solver:
         """Whether a search that ends by itself proves a bound of the problem, and not only of the chains chosen."""
         self.offsets = np.zeros(len(rows), dtype=np.int64)
         self.peak = 0
-        self.tables: _Tables | None = None
+        self.tables: Tables | None = None
         self.restarts = 0
 
     def solve(self, enough: int | None) -> "_Solver":
@@ -138,7 +145,7 @@ class _Solver:
             self.peak = self.capacity + 1
         total = float(self.placed.nbytes[self.rows].sum(dtype=np.float64))
         if len(self.rows) <= MOST_ITEMS and total <= SEARCHABLE:
-            self.tables = _Tables(self.placed, self.rows)
+            self.tables = Tables(self.placed, self.rows)
             self._search(max(enough or 0, self.floor))
         if self.peak > self.capacity:
             raise self._refusal(proved=self.least > self.capacity)
@@ -210,110 +217,4 @@ class _Solver:
         arena = self.placed.problem.program.arenas[self.arena]
         why = f"at least {self.floor} are needed" if self.floor > self.capacity else "no plan fits"
         verdict = f"{why}, proved" if proved else f"none found within {self.budget.spent} nodes"
-        return CapacityError(f"allocator {self.name!r}: arena {arena.name!r} has {arena.capacity} bytes; {verdict}")
-
-
-class _Tables:
-    """The columns the kernel works on: the free rows of one arena as items, the fixed ones as walls."""
-
-    def __init__(self, placed: Footprints, rows: Int64s) -> None:
-        self.rows = rows
-        self.fixed = placed.fixed[rows] != FREE
-        self.fixed_offsets = placed.fixed[rows]
-        lives = [_lives(placed, row) for row in rows.tolist()]
-        marks = np.unique([step for life in lives for stretch in life for step in stretch])
-        sections = [[np.searchsorted(marks, stretch).tolist() for stretch in life] for life in lives]
-        items = [index for index, fixed in enumerate(self.fixed.tolist()) if not fixed]
-        items.sort(key=lambda index: sections[index][0][0])
-        self.items = np.array(items, dtype=np.int64)
-        self.size, self.alignment = placed.nbytes[rows][items], placed.alignment[rows][items]
-        self.steps = np.array([sum(stop - start for start, stop in lives[index]) for index in items], dtype=np.float64)
-        spans = [sections[index] for index in items]
-        self.first = np.array([span[0][0] for span in spans], dtype=np.int64)
-        self.last = np.array([span[-1][1] for span in spans], dtype=np.int64)
-        self.pieces = np.array([piece for span in spans for piece in span], dtype=np.int64).reshape(-1, 2)
-        self.piece_starts = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
-        lived = np.zeros((len(rows), len(marks) - 1), dtype=np.bool_)
-        for index, span in enumerate(sections):
-            for start, stop in span:
-                lived[index, start:stop] = True
-        ours = lived[items].astype(np.float32)
-        self.meet = ours @ ours.T > 0
-        self.load = placed.nbytes[rows][items].astype(np.float64) @ ours
-        self._wall(placed, rows, lived, items)
-        contention = [self.load[first:last].max() for first, last in zip(self.first, self.last, strict=True)]
-        self.keys = {"W": self.steps, "A": self.steps * self.size, "Z": self.size, "T": np.array(contention)}
-        self.orders: dict[str, Int64s] = {}
-        self.scratch: Any = None
-
-    def _wall(self, placed: Footprints, rows: Int64s, lived: Any, items: list[int]) -> None:
-        """Note the fixed bytes each item must keep clear of, by their bottoms."""
-        fixed = sorted(np.flatnonzero(self.fixed).tolist(), key=lambda index: int(self.fixed_offsets[index]))
-        walls: list[tuple[int, int]] = []
-        starts = [0]
-        for item in items:
-            meeting = (index for index in fixed if (lived[item] & lived[index]).any())
-            walls += ((int(self.fixed_offsets[i]), int(self.fixed_offsets[i] + placed.nbytes[rows[i]])) for i in meeting)
-            starts.append(len(walls))
-        self.walls = np.array(walls, dtype=np.int64).reshape(-1, 2)
-        self.wall_starts = np.array(starts, dtype=np.int64)
-
-    def rank(self, order: str) -> Int64s:
-        """Return the place of each item in an order of preference."""
-        if order not in self.orders:
-            self.orders[order] = _places([-self.keys[letter] for letter in reversed(order)])
-        return self.orders[order]
-
-    def blurred(self, order: str, noise: float, seed: int) -> Int64s:
-        """Return the place of each item in an order of preference whose keys are off by a factor of about `1 + noise`."""
-        random = np.random.default_rng(seed)
-        return _places(
-            [-self.keys[letter] * np.exp(noise * random.standard_normal(len(self.size))) for letter in reversed(order)]
-        )
-
-    def search(self, rank: Int64s, focus: int, height: int, nodes: int) -> tuple[str, Int64s, int]:
-        """Return (`found`, `none` or `open`; offsets of all rows; nodes used)."""
-        from allocsim.allocators import search_kernel as kernel  # noqa: PLC0415 - numba
-
-        count = len(self.items)
-        if self.scratch is None:
-            self.scratch = kernel.scratch(count)
-            self.loads = np.empty((2, len(self.load) + 1), dtype=np.int64)
-        items, offs, bases, voids, _ = self.scratch
-        items[0, :count] = np.arange(count)
-        voids[0] = -1
-        offs[0, :count] = bases[0, :count] = list(self._floors())
-        control = np.array([0, nodes, focus, height], dtype=np.int64)
-        answer = np.zeros(count, dtype=np.int64)
-        search: Any = kernel.search  # the scratch tables are five arguments
-        found = search(
-            0, count, *self.scratch, self.first, self.last, self.pieces, self.piece_starts, self.meet, self.size, self.alignment,
-            self.walls, self.wall_starts, rank, self.loads, control, answer,
-        )  # fmt: skip
-        offsets = self.fixed_offsets.copy()
-        offsets[self.items] = answer
-        verdict = {kernel.FOUND: "found", kernel.FAILED: "none", kernel.STOPPED: "open"}[found]
-        return verdict, offsets, min(int(control[kernel.NODES]), nodes)
-
-    def _floors(self) -> Iterator[int]:
-        """Yield the least offset of each item beside the fixed ones."""
-        for item, (size, step) in enumerate(zip(self.size.tolist(), self.alignment.tolist(), strict=True)):
-            at = 0
-            for bottom, top in self.walls[self.wall_starts[item] : self.wall_starts[item + 1]].tolist():
-                if top > at and bottom < at + size:
-                    at = -(-top // step) * step
-            yield at
-
-
-def _lives(placed: Footprints, row: int) -> list[tuple[int, int]]:
-    """Return the stretches of steps in which a footprint needs its bytes; all of its life if it were none."""
-    start, stop = int(placed.start[row]), int(placed.stop[row])
-    return without(start, stop, placed.gaps.get(row, ())) or [(start, stop)]
-
-
-def _places(keys: list[Any]) -> Int64s:
-    """Return the place of each item once all are sorted by the keys, the last the first to count."""
-    sorted_items = np.lexsort(keys)
-    places = np.empty(len(sorted_items), dtype=np.int64)
-    places[sorted_items] = np.arange(len(sorted_items))
-    return places
+        return CapacityError(f"allocator {self.name!r}: arena {arena.name!r} has {self.capacity} bytes; {verdict}")

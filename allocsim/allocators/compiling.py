@@ -13,14 +13,18 @@ _njit: Any = numba.njit  # its overloads know no tuples of signatures
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(*signature: str) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function, for one signature if given (recursive functions need it)."""
+def compiled(*signature: str, allocates: bool = True) -> Callable[[Function], Function]:
+    """Return a decorator that compiles a function, for one signature if given (recursive functions need it).
+
+    One that allocates no array can do without counting references, since its caller holds them all meanwhile.
+    """
+    options: dict[str, Any] = {"error_model": "numpy", "_nrt": allocates}
 
     def decorate(function: Function) -> Function:
         try:
-            dispatcher: Function = _njit(*signature, cache=True)(function)
+            dispatcher: Function = _njit(*signature, cache=True, **options)(function)
         except RuntimeError:  # numba found no folder to write to
-            dispatcher = _njit(*signature)(function)
+            dispatcher = _njit(*signature, **options)(function)
         return dispatcher
 
     return decorate

@@ -57,4 +57,6 @@ def no_room(name: str, placed: Footprints, row: int) -> CapacityError:
         check_fits(placed.problem, name, buffer, placed.problem.fixed[buffer])
     arena = program.arenas[int(placed.arena[row])]
     what = f"buffer {buffer} ({program.buffers.names[buffer]!r}, {int(placed.nbytes[row])} bytes)"
-    return CapacityError(f"allocator {name!r}: {what} finds no room in arena {arena.name!r} of {arena.capacity} bytes")
+    return CapacityError(
+        f"allocator {name!r}: {what} finds no room in arena {arena.name!r} of {placed.limit(int(placed.arena[row]))} bytes"
+    )

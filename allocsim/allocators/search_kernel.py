@@ -5,8 +5,8 @@ The search decides; `allocsim.allocators.branch_and_bound` asks it about one hei
 State
 -----
 Each item (footprint) not placed yet has a lower bound `off` of its offset, the offset it would take if nothing else were placed;
-`base`, the least offset that rests on what is placed; and `void`, an offset at which it was refused (-1 for none). Every solution can be
-lowered until each item rests on the floor, on a fixed item or on another item; only such solutions are looked for.
+`base`, the least offset that rests on what is placed; and `void`, an offset at which it was refused (-1 for none). What is placed has an `off`
+of -1. Every solution can be lowered until each item rests on the floor, on a fixed item or on another item; only such solutions are looked for.
 
 Branching
 ---------
@@ -21,11 +21,14 @@ Pruning
   v + (bytes of those bounded by v or more) must not exceed the limit: the bound of one machine with release dates, exact in O(items).
 * *Dominance*. An item refused at `void` must be kept from there by something that lies in those bytes. As soon as nothing can any more,
   the item could be lowered to there, and the branch is given up.
-* *Independence*. Where the steps of those left fall apart, the parts are searched one by one; one that fails fails them all.
+* *Independence*. Where no life of those left spans the boundary between two sections, the parts are searched one by one; one that fails fails them all.
 * *No hat*. If placing an item that meets nobody left does not lead to a solution, nothing else about it can.
 
 Focus. Which lowest item is chosen decides about speed alone: near the section that is closest to the limit (`focus` 0), or the lowest
 of all (1); among equals by `rank`.
+
+Placing one item moves few others, so nothing is copied or summed anew that did not change: what a level of the search changes goes on a trail and is
+taken back from there, only sections round items that moved are summed again, and items are sorted from the order they were in, which is nearly right.
 
 The ideas of canonical solutions, section inference, dominance and decomposition are those of Moffitt, "MiniMalloc: A Lightweight Memory
 Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023; branching on the lower bound (place or delay) is that of set-times search in
@@ -38,175 +41,288 @@ import numpy as np
 
 from allocsim.allocators.compiling import compiled
 from allocsim.layout import Int64s
-from allocsim.model import Bools
 
 FAILED, FOUND, STOPPED = 0, 1, 2
-NODES, MOST, FOCUS, LIMIT = range(4)
-"""Entries of `control`: nodes so far, nodes allowed, focus, height allowed."""
+NODES, MOST, FOCUS, LIMIT, ITEMS, SECTIONS, LEFT = range(7)
+"""Entries of `control`: nodes so far, nodes allowed, focus, height allowed; how long the two trails are; how many items are not placed."""
+
+OFF, BASE, VOID, LEVEL = range(4)
+"""Rows of `items`, by item; LEVEL is the level of the search that has it on the trail."""
+
+FIRST, LAST, SIZE, ALIGNMENT, RANK, PIECES, NEAR, WALLS = range(8)
+"""Rows of `shape`, by item: the sections [first, last) of its life, and where its rows of `pieces`, `near` and `walls` begin."""
+
+TALL, LOAD, KEPT, ACROSS, BORN = range(5)
+"""Rows of `sections`: the height its items need at least; their bytes; as LEVEL; how many items not placed span the boundary before it; where the items
+begin whose life begins there or later."""
 
 INFINITE = 1 << 62
+PLACED = -1
+"""`off` of an item that is placed."""
+
+TABLE, COLUMN = "i8[:,::1],", "i8[::1],"
+SIGNATURE = f"i8(i8,i8,i8,{2 * TABLE}{COLUMN}{3 * TABLE}{COLUMN}{2 * TABLE}i8[::1],i8[::1])"
 
 
-@compiled()
-def _settled(item: int, low: int, size: Int64s, alignment: Int64s, walls: Int64s, wall_starts: Int64s) -> int:  # noqa: PLR0917 - compiled
+@compiled(allocates=False)
+def settled(item: int, low: int, shape: Int64s, walls: Int64s) -> int:
     """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the item meets."""
-    step: int = alignment[item]
+    step: int = shape[ALIGNMENT, item]
     at = (low + step - 1) // step * step
-    for wall in range(wall_starts[item], wall_starts[item + 1]):  # sorted by their bottoms
-        if walls[wall, 1] > at and walls[wall, 0] < at + size[item]:
+    for wall in range(shape[WALLS, item], shape[WALLS, item + 1]):  # sorted by their bottoms
+        if walls[wall, 1] > at and walls[wall, 0] < at + shape[SIZE, item]:
             at = (walls[wall, 1] + step - 1) // step * step
     return int(at)
 
 
-TABLE, COLUMN = "i8[:,::1],", "i8[::1],"
-SIGNATURE = f"i8(i8,i8,{5 * TABLE}{2 * COLUMN}{TABLE}{COLUMN}b1[:,::1],{2 * COLUMN}{TABLE}{2 * COLUMN}{TABLE}i8[::1],i8[::1])"
+@compiled(allocates=False)
+def keep(item: int, level: int, items: Int64s, trail: Int64s, control: Int64s) -> None:
+    """Put an item as it is on the trail, unless this level has it there already."""
+    if items[LEVEL, item] == level:
+        return
+    at = control[ITEMS]
+    trail[at, 0] = item
+    for row in range(4):
+        trail[at, row + 1] = items[row, item]
+    items[LEVEL, item] = level
+    control[ITEMS] = at + 1
 
 
-@compiled(SIGNATURE)
+@compiled(allocates=False)
+def span(item: int, by: int, shape: Int64s, sections: Int64s) -> None:
+    """Count an item in or out at the boundaries within its life."""
+    for section in range(shape[FIRST, item] + 1, shape[LAST, item]):
+        sections[ACROSS, section] += by
+
+
+@compiled(allocates=False)
+def summed(  # noqa: PLR0917 - compiled
+    begin: int, end: int, level: int, items: Int64s, shape: Int64s, pieces: Int64s, sections: Int64s, down: Int64s, heights: Int64s,
+    control: Int64s,
+) -> bool:  # fmt: skip
+    """Sum the sections [begin, end) anew; return whether all stay below the limit."""
+    off, load, tall = items[OFF], sections[LOAD], sections[TALL]
+    for place in range(len(down)):  # by falling bound; what is placed comes last
+        item, at = down[place], place
+        low = off[item]
+        while at > 0 and off[down[at - 1]] < low:
+            down[at] = down[at - 1]
+            at -= 1
+        if at < place:
+            down[at] = item
+    for section in range(begin, end):
+        if sections[KEPT, section] != level:
+            at = control[SECTIONS]
+            heights[at, 0], heights[at, 1], heights[at, 2] = section, tall[section], sections[KEPT, section]
+            sections[KEPT, section] = level
+            control[SECTIONS] = at + 1
+        load[section] = tall[section] = 0
+    highest = np.int64(0)
+    for place in range(control[LEFT]):
+        item = down[place]
+        if shape[FIRST, item] >= end or shape[LAST, item] <= begin:
+            continue
+        low, size = off[item], shape[SIZE, item]
+        for piece in range(shape[PIECES, item], shape[PIECES, item + 1]):
+            for section in range(max(pieces[piece, 0], begin), min(pieces[piece, 1], end)):
+                load[section] += size
+                tall[section] = max(tall[section], load[section] + low)
+                highest = max(highest, tall[section])
+        if highest > control[LIMIT]:
+            return False
+    return True
+
+
+@compiled(allocates=False)
+def put(  # noqa: PLR0917 - compiled
+    chosen: int, level: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s, down: Int64s,
+    trail: Int64s, heights: Int64s, control: Int64s,
+) -> bool:  # fmt: skip
+    """Place an item at its bound and raise what it meets above it; return whether all stays below the limit."""
+    bottom = items[OFF, chosen]
+    top = bottom + shape[SIZE, chosen]
+    keep(chosen, level, items, trail, control)
+    items[OFF, chosen], items[VOID, chosen] = PLACED, -1
+    control[LEFT] -= 1
+    span(chosen, -1, shape, sections)
+    begin, end = shape[FIRST, chosen], shape[LAST, chosen]
+    for row in range(shape[NEAR, chosen], shape[NEAR, chosen + 1]):
+        item = near[row]
+        if items[OFF, item] == PLACED:
+            continue
+        void = items[VOID, item]
+        filled = void >= 0 and bottom < void + shape[SIZE, item] and top > void
+        if top <= items[BASE, item] and not filled:
+            continue
+        keep(item, level, items, trail, control)
+        if filled:
+            items[VOID, item] = -1
+        if top > items[BASE, item]:
+            items[BASE, item] = settled(item, top, shape, walls)
+        if items[BASE, item] > items[OFF, item]:
+            items[OFF, item] = items[BASE, item]
+            begin, end = min(begin, shape[FIRST, item]), max(end, shape[LAST, item])
+            if items[OFF, item] > control[LIMIT] - shape[SIZE, item]:
+                return False
+    return summed(begin, end, level, items, shape, pieces, sections, down, heights, control)
+
+
+@compiled(allocates=False)
+def undo(  # noqa: PLR0917 - compiled
+    mark: int, heights_mark: int, items: Int64s, shape: Int64s, sections: Int64s, trail: Int64s, heights: Int64s, control: Int64s
+) -> None:
+    """Take back what was done since the trails were so long."""
+    while control[ITEMS] > mark:
+        control[ITEMS] -= 1
+        at = control[ITEMS]
+        item = trail[at, 0]
+        if items[OFF, item] == PLACED:
+            span(item, 1, shape, sections)
+            control[LEFT] += 1
+        for row in range(4):
+            items[row, item] = trail[at, row + 1]
+    while control[SECTIONS] > heights_mark:
+        control[SECTIONS] -= 1
+        at = control[SECTIONS]
+        sections[TALL, heights[at, 0]], sections[KEPT, heights[at, 0]] = heights[at, 1], heights[at, 2]
+
+
+@compiled(allocates=False)
+def lower(item: int, other: int, items: Int64s, shape: Int64s) -> bool:
+    """Return whether the first of two items comes before the second: a lower bound, or a lower rank."""
+    a, b = items[OFF, item], items[OFF, other]
+    return a < b or (a == b and shape[RANK, item] < shape[RANK, other])
+
+
+@compiled(allocates=False)
+def choose(  # noqa: PLR0917 - compiled
+    begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, sections: Int64s, down: Int64s, control: Int64s
+) -> int:
+    """Return the item to decide about: none that it meets comes before it."""
+    low, high = begin, end
+    if control[FOCUS] == 0:
+        for section in range(begin, end):
+            if sections[TALL, section] > sections[TALL, low]:
+                low = section
+        high = low + 1
+    chosen = -1
+    for place in range(control[LEFT] - 1, -1, -1):
+        item = down[place]
+        if chosen >= 0 and items[OFF, item] > items[OFF, chosen]:
+            break
+        if shape[FIRST, item] < high and shape[LAST, item] > low and (chosen < 0 or shape[RANK, item] < shape[RANK, chosen]):
+            chosen = item
+    moved = True
+    while moved:
+        moved = False
+        for row in range(shape[NEAR, chosen], shape[NEAR, chosen + 1]):
+            if items[OFF, near[row]] != PLACED and lower(near[row], chosen, items, shape):
+                chosen, moved = near[row], True
+                break
+    return int(chosen)
+
+
+@compiled(allocates=False)
+def dominated(begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, sections: Int64s) -> bool:  # noqa: PLR0917
+    """Return whether some item was refused where nothing can come to lie any more."""
+    for item in range(sections[BORN, begin], sections[BORN, end]):
+        if items[VOID, item] < 0:
+            continue
+        top, kept = items[VOID, item] + shape[SIZE, item], False
+        for row in range(shape[NEAR, item], shape[NEAR, item + 1]):
+            low = items[OFF, near[row]]
+            if low != PLACED and low < top:
+                kept = True
+                break
+        if not kept:
+            return True
+    return False
+
+
+@compiled(SIGNATURE, allocates=False)
 def search(  # noqa: PLR0917 - compiled
-    depth: int, count: int, items: Int64s, offs: Int64s, bases: Int64s, voids: Int64s, sorteds: Int64s, first: Int64s, last: Int64s,
-    pieces: Int64s, piece_starts: Int64s, meet: Bools, size: Int64s, alignment: Int64s, walls: Int64s, wall_starts: Int64s,
-    rank: Int64s, loads: Int64s, control: Int64s, answer: Int64s,
+    level: int, begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s,
+    down: Int64s, trail: Int64s, heights: Int64s, control: Int64s, answer: Int64s,
 ) -> int:  # fmt: skip
-    """Place the `count` items of row `depth` of `items`, which are in order of `first`; return FOUND, FAILED or STOPPED.
+    """Place what is left in the sections [begin, end); return FOUND, with offsets in `answer`, FAILED or STOPPED.
 
-    `first` and `last` are the sections [first, last) an item spans, `pieces` those it needs (CSR by `piece_starts`, for lives with
-    gaps), `meet` which items meet. On FOUND, `answer` holds the offsets. Rows are scratch, one for each depth; `loads` is (2, sections).
+    `near`, `pieces` and `walls`: what an item meets, the sections it needs (several stretches for lives with gaps), the fixed bytes that it meets.
+    `down`: the items by falling bound. `trail` (item and its rows) and `heights` (section, TALL, KEPT) are the trails. Who is told FAILED undoes.
     """
-    if count == 0:
-        return FOUND
-    here, off, base, void, down = items[depth], offs[depth], bases[depth], voids[depth], sorteds[depth]
-    later, later_off, later_base, later_void = items[depth + 1], offs[depth + 1], bases[depth + 1], voids[depth + 1]
-
     # independence
-    reach, part = last[here[0]], 1
-    while part < count and first[here[part]] < reach:
-        reach = max(reach, last[here[part]])
-        part += 1
-    if part < count:
-        begin = 0
-        while begin < count:
-            reach, part = last[here[begin]], begin + 1
-            while part < count and first[here[part]] < reach:
-                reach = max(reach, last[here[part]])
-                part += 1
-            for place in range(begin, part):
-                item = here[place]
-                later[place - begin] = item
-                later_off[item], later_base[item], later_void[item] = off[item], base[item], void[item]
-            found = search(
-                depth + 1, part - begin, items, offs, bases, voids, sorteds, first, last, pieces, piece_starts, meet, size, alignment,
-                walls, wall_starts, rank, loads, control, answer,
-            )  # fmt: skip
-            if found != FOUND:
-                return found
-            begin = part
+    part = begin
+    while part < end:
+        after = part + 1
+        while after < end and sections[ACROSS, after] > 0:
+            after += 1
+        if part == begin and after == end:
+            break
+        found = search(level, part, after, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer)
+        if found != FOUND:
+            return found
+        part = after
+    if part >= end:
         return FOUND
+    if end == begin + 1 and sections[TALL, begin] == 0:
+        return FOUND  # nothing is left here
 
-    begin, end, limit = first[here[0]], reach, control[LIMIT]
-    load, tall = loads[0], loads[1]
     while True:
         control[NODES] += 1
         if control[NODES] > control[MOST]:
             return STOPPED
-
-        # sections: items by falling bound
-        for place in range(count):
-            item = here[place]
-            low, at = off[item], place
-            if low > limit - size[item]:
-                return FAILED
-            while at > 0 and off[down[at - 1]] < low:
-                down[at] = down[at - 1]
-                at -= 1
-            down[at] = item
-        for section in range(begin, end):
-            load[section] = tall[section] = 0
-        for place in range(count):
-            item = down[place]
-            low, nbytes = off[item], size[item]
-            for piece in range(piece_starts[item], piece_starts[item + 1]):
-                for section in range(pieces[piece, 0], pieces[piece, 1]):
-                    load[section] += nbytes
-                    top = load[section] + low
-                    if top > tall[section]:
-                        if top > limit:
-                            return FAILED
-                        tall[section] = top
-
-        # dominance
-        for place in range(count):
-            item = here[place]
-            if void[item] >= 0:
-                top, kept = void[item] + size[item], False
-                for other in here[:count]:
-                    if meet[item, other] and off[other] < top:
-                        kept = True
-                        break
-                if not kept:
-                    return FAILED
-
-        # the lowest item near where it is tightest
-        chosen = down[count - 1]
-        if control[FOCUS] == 0:
-            tightest = begin
-            for section in range(begin, end):
-                if load[section] > 0 and (tall[section] > tall[tightest] or load[tightest] == 0):
-                    tightest = section
-            chosen = -1
-            for item in here[:count]:
-                if first[item] <= tightest < last[item] and (
-                    chosen < 0 or off[item] < off[chosen] or (off[item] == off[chosen] and rank[item] < rank[chosen])
-                ):
-                    chosen = item
-        moved = True
-        while moved:
-            moved = False
-            for place in range(count - 1, -1, -1):
-                item = down[place]
-                if off[item] > off[chosen]:
-                    break
-                if meet[item, chosen] and (off[item] < off[chosen] or rank[item] < rank[chosen]):
-                    chosen, moved = item, True
-                    break
-
-        least = INFINITE
-        for item in here[:count]:
-            if meet[item, chosen]:
-                least = min(least, off[item] + size[item])
-        if least < INFINITE:
-            least = _settled(chosen, least, size, alignment, walls, wall_starts)
-        if off[chosen] > base[chosen]:
-            if least == INFINITE:
-                return FAILED
-            off[chosen] = least
-            continue
-
-        bottom = off[chosen]
-        top, left, hat = bottom + size[chosen], 0, False
-        for item in here[:count]:
-            if item == chosen:
-                continue
-            later[left] = item
-            left += 1
-            later_off[item], later_base[item], later_void[item] = off[item], base[item], void[item]
-            if meet[item, chosen]:
-                hat = True
-                raised = _settled(item, top, size, alignment, walls, wall_starts)
-                later_off[item], later_base[item] = max(off[item], raised), max(base[item], raised)
-                if void[item] >= 0 and bottom < void[item] + size[item] and top > void[item]:
-                    later_void[item] = -1
-        found = search(
-            depth + 1, left, items, offs, bases, voids, sorteds, first, last, pieces, piece_starts, meet, size, alignment, walls,
-            wall_starts, rank, loads, control, answer,
-        )  # fmt: skip
-        if found == FOUND:
-            answer[chosen] = bottom
-        if found != FAILED or not hat:
-            return found
-        void[chosen], off[chosen] = bottom, least
+        if dominated(begin, end, items, shape, near, sections):
+            return FAILED
+        chosen = choose(begin, end, items, shape, near, sections, down, control)
+        bottom, least, size = items[OFF, chosen], INFINITE, shape[SIZE, chosen]
+        for row in range(shape[NEAR, chosen], shape[NEAR, chosen + 1]):
+            item = near[row]
+            if items[OFF, item] != PLACED:
+                least = min(least, items[OFF, item] + shape[SIZE, item])
+        if bottom == items[BASE, chosen]:
+            mark, heights_mark = control[ITEMS], control[SECTIONS]
+            found = FAILED
+            if put(chosen, level + 1, items, shape, near, pieces, walls, sections, down, trail, heights, control):
+                found = search(
+                    level + 1, begin, end, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer
+                )
+            if found == FOUND:
+                answer[chosen] = bottom
+            if found != FAILED:
+                return found
+            undo(mark, heights_mark, items, shape, sections, trail, heights, control)
+        if least == INFINITE:
+            return FAILED
+        # it rests on something that is not placed
+        keep(chosen, level, items, trail, control)
+        if bottom == items[BASE, chosen]:
+            items[VOID, chosen] = bottom
+        items[OFF, chosen] = settled(chosen, least, shape, walls)
+        if items[OFF, chosen] > control[LIMIT] - size:
+            return FAILED
+        if not summed(shape[FIRST, chosen], shape[LAST, chosen], level, items, shape, pieces, sections, down, heights, control):
+            return FAILED
 
 
-def scratch(count: int) -> tuple[Int64s, ...]:
-    """Return the five tables of rows that a search over `count` items needs; pages are touched only as deep as it goes."""
-    return tuple(np.empty((2 * count + 3, count + 1), dtype=np.int64) for _ in range(5))
+@compiled(allocates=False)
+def solve(  # noqa: PLR0917 - compiled
+    items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s, down: Int64s, trail: Int64s, heights: Int64s,
+    control: Int64s, answer: Int64s,
+) -> int:  # fmt: skip
+    """Search with no item placed; as `search`."""
+    count, width = items.shape[1], sections.shape[1] - 1
+    control[ITEMS], control[SECTIONS], control[LEFT] = 0, 0, count
+    for section in range(width + 1):
+        sections[TALL, section] = sections[KEPT, section] = sections[ACROSS, section] = 0
+    for item in range(count):
+        items[OFF, item] = items[BASE, item] = settled(item, 0, shape, walls)
+        items[VOID, item], items[LEVEL, item], down[item] = -1, 0, item
+        span(item, 1, shape, sections)
+    if not summed(0, width, 0, items, shape, pieces, sections, down, heights, control):
+        return FAILED
+    return int(search(1, 0, width, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer))
+
+
+def trails(count: int, width: int) -> tuple[Int64s, Int64s]:
+    """Return the trails a search over `count` items in `width` sections needs; pages are touched only as far as it goes."""
+    levels = count + 2
+    return np.empty((levels * count + 1, 5), dtype=np.int64), np.empty((levels * width + 1, 3), dtype=np.int64)

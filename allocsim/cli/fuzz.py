@@ -8,7 +8,7 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 | (default) | drawn by Hypothesis |
 | `--bulk` | drawn in batches, much faster |
 | `--training` | training graphs of the engine, with backward and optimizer, drawn by Hypothesis |
-| `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves plans sound and no worse than no reuse in it |
+| `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves every property for it |
 
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
 
@@ -207,14 +207,18 @@ def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
     if result.findings:
         print_line(f"{len(result.findings)} finding{'s'[: len(result.findings) != 1]} in {many} programs")
     elif asked.source == "exhaustive" and result.complete:
-        print_line(
-            f"nothing found in {what}: {many} of them; that they are sound and no worse than no reuse is proven for that scope"
-        )
+        proven = ", ".join(_proven(result))
+        print_line(f"nothing found in {what}: {many} of them; proven for that scope: {proven or 'nothing'}")
     else:
         print_line(f"nothing found in {many} programs")
     if not result.complete:
         print_line("the campaign was ended before it was done")
     _say_exercised(result.tally)
+
+
+def _proven(result: "Result") -> list[str]:
+    """Return the properties that hold of every program of a scope; of capacities it has none, so nothing is said."""
+    return [name for name in result.tally.of_all if name != "capacity"]
 
 
 def _say_exercised(tally: "Tally") -> None:
@@ -260,6 +264,7 @@ def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
         **asked.identity,
         **believe,
         "complete": result.complete,
+        **({"proven": _proven(result)} if asked.source == "exhaustive" and result.complete else {}),
         "findings": [
             {
                 "key": finding.key,

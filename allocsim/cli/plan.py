@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from allocsim.allocators import PINS, Constraints, Planner, bounds, find, pin_values, plan_program
+from allocsim.allocators import PINS, Constraints, Planner, bounds, find, limited, pin_values, plan_program
+from allocsim.allocators.branch_and_bound import proof
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
@@ -32,11 +33,14 @@ def plan(
     out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="Native document to write.")] = None,
     max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")] = None,
     pin: Annotated[list[str] | None, typer.Option(metavar="POLICY|VALUE", help=f"{', '.join(PINS)}, or a value.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="Processor time `exact` may search; its best is the answer.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 planned, 1 over capacity or --max-peak (nothing is written then), 2 bad input."""
     budget = None if max_peak is None else bytes_of(max_peak)
-    planner = find(allocator)
+    planner = find(allocator) if seconds is None else limited(allocator, seconds)
     document = load(file)
     if not document.programs:
         raise DocumentError(file, "programs", "there is none to plan")
@@ -109,6 +113,7 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
             "fingerprint": fingerprint_of(made),
             "peak_bytes": made.peak_bytes,
             "lower_bound_bytes": _bound(made),
+            **({"proved": said["proved"], "nodes": said["nodes"]} if (said := proof(made)) else {}),
         }
         for made in plans
     ]
@@ -117,4 +122,5 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         return
     for row in rows:
         sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {in_bytes(row['lower_bound_bytes'])}"
-        print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}")
+        proved = f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes" if "proved" in row else ""
+        print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")

@@ -48,10 +48,10 @@ Gaps = tuple[tuple[int, int], ...]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` names the columns of an instance in its first line."""
+    """Return whether a file that begins with `head` names the columns of an instance in its first line, or some of them and no others."""
     first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
     found = {COLUMNS.get(name.strip()) for name in first.split(",")}
-    return found.issuperset(NEEDED)
+    return found.issuperset(NEEDED) or (None not in found and "size" in found and len(found) > 1)
 
 
 def loads(data: bytes, source: str = "instance") -> Document:

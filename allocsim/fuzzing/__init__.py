@@ -29,7 +29,7 @@ To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To
 elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
 the `better_than` the other is kept.
 
-Programs are made in two ways: `sketch` carries out small recipes in Python and has everything a program can have (`strategies` draws them with
+Programs are made in two ways: from small `recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
 Hypothesis); see `sources` for the rest. Neither knows any planner.
 
 What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.

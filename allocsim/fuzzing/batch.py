@@ -19,10 +19,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks import Report
+from allocsim.checks import Report, check
+from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.layout import Int64s
-from allocsim.model import Arena, Buffers, Ops, Plan, Problem, Program, Values
+from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 
 T = TypeVar("T")
 
@@ -64,13 +65,13 @@ class Batch:
             )
         }
         kinds, kind = np.unique(whole.ops.kind[ops], return_inverse=True)
-        return _trusted(
+        return trusted(
             Program,
             name=f"{whole.name}[{index}]",
             arenas=whole.arenas[index * self.arenas : (index + 1) * self.arenas],
             streams=whole.streams,
             meta={},
-            buffers=_trusted(
+            buffers=trusted(
                 Buffers,
                 names=whole.buffers.names[buffers],
                 nbytes=whole.buffers.nbytes[buffers],
@@ -80,7 +81,7 @@ class Batch:
                 read_only=whole.buffers.read_only[buffers],
                 meta={},
             ),
-            values=_trusted(
+            values=trusted(
                 Values,
                 names=whole.values.names[values],
                 buffer=whole.values.buffer[values] - np.int32(buffers.start),
@@ -91,7 +92,7 @@ class Batch:
                 strides=whole.values.strides[dims],
                 meta={},
             ),
-            ops=_trusted(
+            ops=trusted(
                 Ops,
                 names=whole.ops.names[ops],
                 kinds=tuple(whole.ops.kinds[code] for code in kinds.tolist()),
@@ -113,6 +114,12 @@ class Batch:
     def blamed(self, report: Report) -> list[int]:
         """Return, in order, the programs in which a report on this batch lists a violation."""
         return sorted({self._home(violation) for violation in report.violations})
+
+    def unsound(self, laid: Plan) -> list[int]:
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any."""
+        if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
+            return []
+        return self.blamed(check(Document.of(laid)))
 
     def _home(self, violation: Any) -> int:
         for row, starts in ((violation.buffer, self.buffer_starts), (violation.op, self.op_starts)):
@@ -214,9 +221,9 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     high = np.zeros(len(batch), dtype=np.int64)
     np.maximum.at(high, owner[inside], (plan.offset + size)[inside])
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
-    program = _trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
-    vars(program)["buffers"] = _trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
-    problem = None if plan.problem is None else _trusted(Problem, **{**_fields(plan.problem), "program": program})
+    program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
+    vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
+    problem = None if plan.problem is None else trusted(Problem, **{**_fields(plan.problem), "program": program})
     laid = Plan(
         program=program,
         problem=problem,
@@ -275,8 +282,8 @@ def starts(counts: Iterable[int]) -> Int64s:
     return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
 
 
-def _trusted(table: type[T], /, **columns: Any) -> T:
-    """Return a table without checking it: what is cut out of a well-formed batch is well-formed, and checking costs more than planning."""
+def trusted(table: type[T], /, **columns: Any) -> T:
+    """Return a table without checking it: for what is well-formed by the way it was made, where checking costs more than making."""
     made = object.__new__(table)
     for column in columns.values():
         if isinstance(column, np.ndarray):

@@ -1,6 +1,6 @@
 """The compiled half of bulk mode: codes in, programs out.
 
-As `sketch`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
+As `recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
 every list of codes is a program. Kept in mind of each buffer: which elements were written; of each value: which elements it covers, and
 whether an op made it that was not written over since. What it reads is initialised and current, and what it writes within one buffer obeys
 the in-place rule, so a program has no defect of its own.

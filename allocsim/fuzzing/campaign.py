@@ -162,14 +162,19 @@ class _Asking:
         return answer
 
     def batch(self, batch: Batch) -> None:
-        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one."""
+        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one.
+
+        Of an exhaustive source every program is asked twice and with everything pinned, so that all properties are proven.
+        """
         self._in_time()
+        all_of_them = self.explorer.asked.source == "exhaustive"
+        thorough, every = all_of_them or self.turn() % THOROUGH == 0, 1 if all_of_them else AGAIN
         capped = any(arena.capacity is not None for arena in batch.program.arenas)
         whole = self.explorer.asked.target.name in ALLOCATORS and not capped
         self.keep(
-            self.examiner.examine_whole(batch, thorough=self.turn() % THOROUGH == 0, until=self.until)
+            self.examiner.examine_whole(batch, thorough=thorough, every=every, until=self.until)
             if whole
-            else self.examiner.examine(Cut(batch), every=AGAIN, until=self.until)
+            else self.examiner.examine(Cut(batch), every=every, until=self.until)
         )
 
     def _in_time(self) -> None:

@@ -88,6 +88,9 @@ class Examiner:
         """Judge the answers that wait."""
         held, self.held = self.held, []
         joined = self._described([asked[0] for asked, _ in held])
+        self._note(len(held))
+        self._note(len(held), again=True)
+        self._note(len(held), pinned=True)
         found: list[Finding] = []
         for pins in range(2 if self.with_pins else 1):
             found += self._judged([asked[pins] for asked, _ in held], joined, [answers[pins] for _, answers in held])
@@ -99,38 +102,59 @@ class Examiner:
         answers = self._asked(cases, again=False, until=until)
         cases = cases[: len(answers)]
         self.tally.programs += len(cases)
+        self._note(len(cases))
         found = self._judged(cases, self._described(cases), answers)
         some = cases[::every]
         if self.with_pins:
-            pinned = [replace(case, pinned=pin_all(case.program)) for case in some]
-            answers = self._asked(pinned, again=False, until=until)
-            found += self._judged(pinned, batches(pinned[: len(answers)]), answers)
+            found += self._with_pins(some, until=until)
         if "deterministic" in self.rows:
             answers = self._asked(some, again=True, until=until)
+            self._note(len(answers), again=True)
             again = self._judged(some, batches(some[: len(answers)]), answers)
             found += (finding for finding in again if finding.breaks == "deterministic")
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
-    def examine_whole(self, batch: Batch, *, thorough: bool = True, until: float | None = None) -> list[Finding]:
+    def examine_whole(
+        self, batch: Batch, *, thorough: bool = True, every: int = AGAIN, until: float | None = None
+    ) -> list[Finding]:
         """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
 
-        `thorough`: ask it twice, and with everything pinned. `until` as for `examine`.
+        `thorough`: ask it twice, and with everything pinned. `every` and `until` as for `examine`.
         """
-        (answer,) = self._asked([Case(program=batch.program)], again=thorough and "deterministic" in self.rows)
+        again = thorough and "deterministic" in self.rows
+        (answer,) = self._asked([Case(program=batch.program)], again=again)
         if answer.plan is None:
-            return self.examine(Cut(batch), every=AGAIN, until=until)
+            return self.examine(Cut(batch), every=every, until=until)
         self._count(batch)
+        self._note(len(batch))
+        self._note(len(batch) * again, again=True)
         plain = Cut(batch)
         self._described(plain)
         found = self._closer(plain, answer.plan, all_of_them=not answer.again)
         if thorough and self.with_pins:
             pinned = plain.with_all_pinned()
             (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
-            if answer.plan is not None:
+            if answer.plan is None:
+                found += self._with_pins(plain, until=until)
+            else:
+                self._note(len(batch), pinned=True)
                 found += self._closer(pinned, answer.plan)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
+
+    def _with_pins(self, cases: Sequence[Case], *, until: float | None) -> list[Finding]:
+        """Ask cases with everything pinned."""
+        pinned = [replace(case, pinned=pin_all(case.program)) for case in cases]
+        answers = self._asked(pinned, again=False, until=until)
+        self._note(len(answers), pinned=True)
+        return self._judged(pinned, batches(pinned[: len(answers)]), answers)
+
+    def _note(self, programs: int, *, pinned: bool = False, again: bool = False) -> None:
+        """Count programs as judged by the properties of plain cases, of those with everything pinned, or of those that were asked twice."""
+        for name, row in self.rows.items():
+            if (row.of == "pinned") == pinned and (name == "deterministic") == again:
+                self.tally.judged[name] += programs
 
     @property
     def with_pins(self) -> bool:

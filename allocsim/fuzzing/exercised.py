@@ -91,8 +91,8 @@ class Exercised:
             yield f"mutants killed: {self.killed} of {len(self.mutants)}{left}"
 
 
-def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTANTS), cases: int = CASES) -> Exercised:
-    """Return what a campaign exercised; `mutants` are tried for it, at most `cases` programs each.
+def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES) -> Exercised:
+    """Return what a campaign exercised; `mutants`, by default all, are tried for it, at most `cases` programs each.
 
     Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
     """
@@ -101,7 +101,10 @@ def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] = tuple(MUTA
         features=singly(tally.features),
         pairs=in_pairs(tally.features),
         branches=tuple(branches(tally.arcs)),
-        mutants={name: None if (found := killed_by(asked, name, cases=cases)) is None else found.breaks for name in mutants},
+        mutants={
+            name: None if (found := killed_by(asked, name, cases=cases)) is None else found.breaks
+            for name in (MUTANTS if mutants is None else mutants)
+        },
     )
 
 

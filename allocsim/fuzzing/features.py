@@ -80,11 +80,16 @@ def _chains(program: Program) -> Bools:
 
 def _mutations(program: Program) -> Bools:
     ops, of_value = program.ops, program.values.buffer
+    # every operand of an op beside every result of it
     reader = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
-    writer = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
-    count = len(program.buffers) + 1
-    both = np.isin(writer * count + of_value[ops.results], reader * count + of_value[ops.operands])
-    return _any(both, ops.result_starts) & ~ops.is_kind(VIEW)
+    times = np.diff(ops.result_starts)[reader]
+    op = np.repeat(reader, times)
+    place = np.arange(len(op)) - np.repeat(np.cumsum(times) - times, times)
+    same = np.repeat(of_value[ops.operands], times) == of_value[ops.results[ops.result_starts[op] + place]]
+    mask = np.zeros(len(ops), dtype=np.bool_)
+    mask[op[same]] = True
+    mask &= ~ops.is_kind(VIEW)
+    return mask
 
 
 def _unread(program: Program) -> Bools:

@@ -92,11 +92,10 @@ def _leading(document: Document) -> Why | None:
     return " ".join(part for part in (first.violation.kind, first.class_, first.fault) if part), first.violation.message
 
 
-def unsound_among(batch: Batch, plan: Plan, _: Bools | None) -> Sequence[int]:
+def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    report = check(Document.of(laid))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(laid)})
 
 
 def lost(case: Case, answer: Answer) -> Why | None:
@@ -112,8 +111,7 @@ def lost_among(batch: Batch, plan: Plan, pinned: Bools | None) -> Sequence[int]:
     if pinned is None:
         return ()
     laid, alone = flat(batch, plan)
-    report = check(Document.of(with_pins_read(laid, pinned)))
-    return alone if report.clean else sorted({*alone, *batch.blamed(report)})
+    return sorted({*alone, *batch.unsound(with_pins_read(laid, pinned))})
 
 
 def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
@@ -150,7 +148,7 @@ def worse(case: Case, answer: Answer) -> Why | None:
     return None
 
 
-def worse_among(batch: Batch, plan: Plan, _: Bools | None) -> Sequence[int]:
+def worse_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with uniform alignments whose plan takes more bytes in some arena than they have."""
     program = batch.program
     over = ends(plan) > side_by_side(program, plan.arena >= 0)

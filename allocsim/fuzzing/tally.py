@@ -22,6 +22,8 @@ class Tally:
     plans: int = 0
     refusals: int = 0
     executed: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
+    """How many programs each property was judged on; of those asked twice or with everything pinned it may be some."""
     broken: Counter[str] = field(default_factory=Counter)
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
@@ -43,6 +45,13 @@ class Tally:
     def spend(self, what: str, seconds: float) -> None:
         """Add CPU seconds to what they were spent on."""
         self.microseconds[what] += round(seconds * 1e6)
+
+    @property
+    def of_all(self) -> list[str]:
+        """The properties that every program was judged by, and none broke, in a batch or alone."""
+        if self.broken.total():
+            return []
+        return [name for name, programs in self.judged.items() if programs == self.programs]
 
     def __iadd__(self, other: "Tally") -> Self:
         for name, mine in vars(self).items():

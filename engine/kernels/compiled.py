@@ -9,6 +9,8 @@ Contract
   machine code that runs does not depend on where the arrays lie (no run-time alias checks), and neither does any bit of the result.
 * Rounding. Only sums and maxima may be reassociated (that is what makes them vectors), and only `exp` may be contracted to fused
   multiply-adds; all other maps are rounded operation by operation. Results depend on shape and machine, not on placement.
+* Gradients of a loss over classes that are too small for a normal number are 0: with many classes they are many, and on some processors a product
+  of matrices takes ten times as long where it meets subnormal numbers.
 * NaN and infinity are ordinary values and spread: poisoned memory must show. A row or index out of range gives NaN, never a wild read.
 
 Importing this module imports numba (0.3 s) and compiles nothing; `entry` compiles a function for its argument types at first use and
@@ -187,6 +189,23 @@ def _largest_masked(a: Any, mask: Any, scale: Any) -> Any:
 def _copy(source: Any, target: Any) -> None:
     for i in range(target.size):
         target[i] = source[i]
+
+
+def _least(weight: float) -> float:
+    """Return what x must at least be for x * weight to be a normal number, with a little to spare for rounding; NaN for NaN."""
+    raise NotImplementedError
+
+
+@_overload(_least, jit_options={"error_model": "numpy"})
+def _least_overload(weight: Any) -> Any:
+    """Choose the bound by dtype."""
+    real = np.float32 if weight == types.float32 else np.float64
+    tiny = real(np.finfo(real).tiny * 1.0001)
+
+    def least(weight: Any) -> Any:
+        return tiny / abs(weight)
+
+    return least
 
 
 @_map
@@ -615,21 +634,28 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
 # ------------------------------------------------------------------------------------------------- loss, rows, optimizer
 
 
+@_map
+def _mass(x: Any, top: Any) -> Any:
+    """Return the sum of exp(x - top), a block at a time."""
+    block = _block(x)
+    mass = 0.0
+    for start in range(0, x.size, BLOCK):
+        a = x[start : start + BLOCK]
+        for i in range(a.size):
+            block[i] = _exp(a[i] - top)
+        mass += _total(block[: a.size])
+    return mass
+
+
 @_kernel
 def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
     """Write out[0] = mean over rows of sum(labels) * log(sum(exp(logits))) - sum(labels * logits). logits, labels: (T, V)."""
-    block = _block(out)
-    rows, n = logits.shape
+    rows = logits.shape[0]
     total = 0.0
     for row in range(rows):
         x, y = logits[row], labels[row]
         top = _largest(x, x.dtype.type(1))
-        mass = 0.0
-        for start in range(0, n, BLOCK):
-            a = x[start : start + BLOCK]
-            for i in range(a.size):
-                block[i] = _exp(a[i] - top)
-            mass += _total(block[: a.size])
+        mass = _mass(x, top)
         total += (math.log(mass) + top) * _total(y) - _dot(x, y)
     out[0] = total / rows
 
@@ -643,35 +669,26 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
     for row in range(rows):
         x, y = logits[row], labels[row]
         top, weight = _largest(x, x.dtype.type(1)), _total(y)
-        mass = 0.0
-        for start in range(0, n, BLOCK):
-            a = x[start : start + BLOCK]
-            for i in range(a.size):
-                block[i] = _exp(a[i] - top)
-            mass += _total(block[: a.size])
-        share = x.dtype.type(weight / mass)
+        mass = _mass(x, top)
+        share, zero = x.dtype.type(weight / mass), x.dtype.type(0)
+        least = _least(share * factor)
         for start in range(0, n, BLOCK):
             a, b, o = x[start : start + BLOCK], y[start : start + BLOCK], out[row, start : start + BLOCK]
             for i in range(o.size):
-                block[i] = (_exp(a[i] - top) * share - b[i]) * factor
+                e = _exp(a[i] - top)
+                block[i] = ((zero if e < least else e) * share - b[i]) * factor
             _copy(block, o)
 
 
 @_kernel
 def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
     """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V); classes: (T,) int32."""
-    block = _block(out)
     rows, n = logits.shape
     total = 0.0
     for row in range(rows):
         x, wanted = logits[row], classes[row]
         top = _largest(x, x.dtype.type(1))
-        mass = 0.0
-        for start in range(0, n, BLOCK):
-            a = x[start : start + BLOCK]
-            for i in range(a.size):
-                block[i] = _exp(a[i] - top)
-            mass += _total(block[: a.size])
+        mass = _mass(x, top)
         if 0 <= wanted < n:
             total += math.log(mass) + top - x[wanted]
         else:
@@ -688,17 +705,14 @@ def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -
     for row in range(rows):
         x, wanted = logits[row], classes[row]
         top = _largest(x, x.dtype.type(1))
-        mass = 0.0
-        for start in range(0, n, BLOCK):
-            a = x[start : start + BLOCK]
-            for i in range(a.size):
-                block[i] = _exp(a[i] - top)
-            mass += _total(block[: a.size])
-        share = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass)
+        mass = _mass(x, top)
+        share, zero = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass), x.dtype.type(0)
+        least = _least(share * factor)
         for start in range(0, n, BLOCK):
             a, o = x[start : start + BLOCK], out[row, start : start + BLOCK]
             for i in range(o.size):
-                block[i] = _exp(a[i] - top) * share
+                e = _exp(a[i] - top)
+                block[i] = (zero if e < least else e) * share
             if start <= wanted < start + o.size:
                 block[wanted - start] -= x.dtype.type(1)
             for i in range(o.size):

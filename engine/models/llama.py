@@ -32,6 +32,7 @@ from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
+from engine.runtime import together
 from engine.training.dataset import one_hot
 from engine.training.model import Model, Shapes
 
@@ -208,19 +209,21 @@ def init_parameters(
     dtype = _DTYPES[config.dtype]
     graph = Graph("parameters")
     _forward(graph, config)
-    arrays: dict[str, Array] = {HYPER: np.array([learning_rate, weight_decay], dtype=dtype)}
-    for tensor in graph.tensors:
-        if tensor.role != Role.PARAMETER:
-            continue
-        if len(tensor.shape) == 1:
-            arrays[tensor.name] = np.ones(tensor.shape, dtype=dtype)
+    wanted = [tensor for tensor in graph.tensors if tensor.role == Role.PARAMETER]
+    arrays = together({tensor.name: tensor.shape for tensor in wanted}, dtype)
+    for tensor in wanted:
+        array = arrays[tensor.name]
+        if array.ndim == 1:
+            array[...] = 1
             continue
         given = embedding_std if tensor.name == "token_embd" else lora_std if ".lora_" in tensor.name else std
         width = 1 / sqrt(tensor.shape[1]) if given is None else given
-        draw = generator.standard_normal(tensor.shape, dtype=np.float32)
+        draw = array if array.dtype == np.float32 else np.empty(array.shape, np.float32)
+        generator.standard_normal(dtype=np.float32, out=draw)
         draw *= np.float32(width)
-        arrays[tensor.name] = draw.astype(dtype, copy=False)
-    return arrays
+        if draw is not array:
+            array[...] = draw
+    return {HYPER: np.array([learning_rate, weight_decay], dtype=dtype), **arrays}
 
 
 def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, float] = (None, 0.0)) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
+from engine.runtime import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config
@@ -69,7 +70,10 @@ def read(path: str | Path) -> Found:
     except KeyError as error:
         raise EngineError(f"{path}: does not say {error.args[0]}") from None
     _check(str(path), row.expected(config), weights)
-    return Found(path=str(path), architecture=name, config=config, weights=weights)
+    placed = together({name: array.shape for name, array in weights.items()}, np.float32)
+    for ours, array in placed.items():
+        array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
+    return Found(path=str(path), architecture=name, config=config, weights=placed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

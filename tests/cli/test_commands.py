@@ -12,9 +12,10 @@ import pytest
 from allocsim import document
 from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.cli import COMMANDS, help_text, main, one_line
-from allocsim.cli.output import bytes_of, in_bytes
+from allocsim.cli.output import in_bytes
 from allocsim.errors import AllocsimError
 from allocsim.model import Arena, Document, Problem, Role, Run
+from allocsim.sizes import bytes_of
 
 ROOT = Path(__file__).parents[2]
 

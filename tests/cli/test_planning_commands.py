@@ -43,6 +43,17 @@ def test_plan_places_a_document_without_ops_by_its_problem(instance, tmp_path):
     assert allocsim("check", out).returncode == 0
 
 
+def test_a_search_says_whether_it_proved_and_may_be_given_a_time(instance):
+    whole, none = (allocsim("plan", instance, "--allocator", "exact", "--seconds", seconds) for seconds in (60, 0))
+
+    assert whole.returncode == none.returncode == 0
+    assert "proved optimal in" in whole.stdout
+    assert "in 0 nodes" in none.stdout
+    assert allocsim("plan", instance, "--allocator", "greedy_by_size", "--seconds", 1).stderr == (
+        "allocsim: allocator 'greedy_by_size' has no time limit; 'exact' has, which searches for the least peak\n"
+    )
+
+
 def test_a_pin_on_the_command_line_is_no_reason_to_forget_the_problem(instance, tmp_path):
     out = tmp_path / "planned.json"
 

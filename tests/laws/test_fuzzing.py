@@ -15,7 +15,7 @@ from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.features import FEATURES, marks, names
 from allocsim.fuzzing.planting import FAULTS, faulty
-from allocsim.fuzzing.sketch import assemble
+from allocsim.fuzzing.recipes import assemble
 from allocsim.fuzzing.strategies import faults_of, in_list_order, plans, problems, programs, recipes, runnable_programs, sessions
 from allocsim.model import Arena, Document
 from engine.executing import apart, execute

@@ -57,6 +57,8 @@ class Sketch:
     other_sizes: str = ""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kind -> misdeed of its kernel."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """Kind -> misdeed of the runtime that runs the plan; the reference runs on another, and K calls the kernel itself."""
     events: str = ""
     """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
 
@@ -171,7 +173,37 @@ def writes_second(kind: str, operands: Sequence[Array], results: Sequence[Array]
     operands[1].flat[0] = -7
 
 
-MISDEEDS = (two_pass, second_again, zero_first, neighbours, overrun, underrun, read_beyond, half, writes_operand, writes_second)
+def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Bind each buffer once: what shares memory with an operand before it is read as zeros."""
+    read = [
+        np.zeros_like(operand) if any(np.may_share_memory(operand, other) for other in operands[:n]) else operand
+        for n, operand in enumerate(operands)
+    ]
+    honest(kind, read, results)
+
+
+def exchanged(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write what belongs into each of two results where the other one lies, with all its bytes."""
+    right = [np.empty_like(result) for result in results]
+    honest(kind, operands, right)
+    for data, other in zip(right, reversed(results), strict=True):
+        ctypes.memmove(_address(other, 0), data.tobytes(), data.nbytes)
+
+
+MISDEEDS = (
+    one_binding,
+    exchanged,
+    two_pass,
+    second_again,
+    zero_first,
+    neighbours,
+    overrun,
+    underrun,
+    read_beyond,
+    half,
+    writes_operand,
+    writes_second,
+)
 MISDEED: Mapping[str, Callable[[str, Sequence[Array], Sequence[Array]], None]] = {f.__name__: f for f in MISDEEDS}
 
 
@@ -193,7 +225,7 @@ def _table(made: Program, misdeeds: Mapping[str, str]) -> dict[str, dict[str, Ke
 # --- the engine -----------------------------------------------------------------------------------------------------------
 
 
-def measured(doc: Document, misdeeds: Mapping[str, str]) -> dict[str, Any]:
+def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
     """Return what K, D and P find in the runs of one program, nothing where the engine cannot run them.
 
     A stale plan is shown as it runs: the program that it was not made for, on its slots.
@@ -214,7 +246,8 @@ def measured(doc: Document, misdeeds: Mapping[str, str]) -> dict[str, Any]:
     if not _uploads_come_first(last.program):
         return {}
     hosts = [HostRun(inputs=inputs, skip=[lowered.tensors[step].name for step in run.skip]) for run in runs]
-    return run_on_engine(lowered, planned, hosts, weights, table=table, first=len(doc.runs) - 1 if stale else 0)
+    called = lowered_of(last.program, _table(last.program, {**misdeeds, **calls})) if calls else lowered
+    return run_on_engine(lowered, planned, hosts, weights, table=table, called=called, first=len(doc.runs) - 1 if stale else 0)
 
 
 def run_on_engine(
@@ -224,15 +257,20 @@ def run_on_engine(
     weights: Mapping[str, Array],
     *,
     table: Mapping[str, Mapping[str, Kernel]],
+    called: Lowered | None = None,
     first: int = 0,
 ) -> dict[str, Any]:
-    """Return what K, D and P find; nothing where a plan cannot be bound. `first` is the number of the first of these runs in the document."""
+    """Return what K, D and P find; nothing where a plan cannot be bound. `first` is the number of the first of these runs in the document.
+
+    `called` is the program as the planned side runs it, where that is not as the reference does.
+    """
+    called = lowered if called is None else called
 
     def own() -> dict[str, Array]:
         return {name: data.copy() for name, data in weights.items()}
 
     def runtime(which: Plan) -> Runtime:
-        return Runtime(lowered, which, parameters=own())
+        return Runtime(called if which is planned else lowered, which, parameters=own())
 
     apart = find("reference").plan(lowered.program)
     try:
@@ -243,7 +281,7 @@ def run_on_engine(
         differs = origins(one, other, hosts)
     with runtime(planned) as one, runtime(apart) as other:
         diverges = [_differ(one.run(h.inputs, skip=h.skip), other.run(h.inputs, skip=h.skip)) for h in hosts]
-    with Sanitizer(lowered, planned, parameters=own()) as sanitizer:
+    with Sanitizer(called, planned, parameters=own()) as sanitizer:
         for host in hosts:
             sanitizer.run(host.inputs, skip=host.skip)
         sanitizer.finish()
@@ -305,4 +343,4 @@ def _tensor(graph: Graph, name: str, shape: tuple[int, ...], role: Role) -> Tens
 def evidence(sketch: Sketch) -> Evidence:
     """Build the document and ask every detector that can run."""
     made = document(sketch)
-    return Evidence(document=made, **measured(made, sketch.kernels))
+    return Evidence(document=made, **measured(made, sketch.kernels, sketch.calls))

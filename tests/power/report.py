@@ -60,7 +60,6 @@ def _scenarios(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iter
 def _missing() -> Iterator[str]:
     yield "## What no planted fault stands for"
     yield ""
-    yield "- Kernels that go wrong where two operands are one buffer (ggml-org/llama.cpp#22456): the reference hands it the same buffer twice as well."
-    yield "- Results bound to the wrong one of two equal slots by the runtime (iree-org/iree#14566, #20819): the document would have to say what was meant."
+    yield "- A kernel that writes two results of one size in the other order, under every plan: it is another kernel, and nobody says which was meant."
     yield "- Freed Python objects and captured graphs that outlive them (tinygrad/tinygrad#1802): there is nothing of it in a plan."
     yield "- Shapes that change inside a call inlined late (microsoft/onnxruntime#17061): the flattened program has one shape."

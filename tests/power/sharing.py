@@ -1,8 +1,12 @@
 """C03, C04 and C11: in place where it may not be, kernels that are not safe in place, one slot handed out twice."""
 
-from power.fault import TAKEN, shelf
+from dataclasses import replace
 
-from allocsim.model import Role
+from power.fault import EARLY, TAKEN, shelf
+from tiny import belief, plan, program
+
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.model import Document, Problem, Role
 
 FAULTS, add = shelf("belief")
 
@@ -306,4 +310,102 @@ add(
     roles={"w": Role.STATE},
     where="caller",
     S="WriteToReadOnly",
+)
+
+# --- two operands that are one buffer, two results that are exchanged -----------------------------------------------------
+
+add(
+    "what an op reads twice is counted once and given back twice",
+    "",
+    "C01 plan",
+    "x = host.write; a = f x; b = mul a a; d = g x; c = use b d a; host.read c",
+    {"slots": "a=0 b=64 d=0", "believed": {"a": (1, 3)}},
+    slots="a=0 b=64 d=128",
+    **EARLY,
+)
+add(
+    "of two operands that are one buffer the kernel offers one, and the plan takes it",
+    "",
+    "C03 plan",
+    "x = host.write; a = f x; y = sub! a a; host.read y",
+    {"slots": "a=0 y=0", "share": "a>y"},
+    slots="a=0 y=64",
+    S="UnsafeInPlace Overlap",
+    L="BadShare",
+)
+add(
+    "a kernel is bound one buffer for two operands and reads it for the first alone",
+    "ggml-org/llama.cpp#22456",
+    "C04 kernel",
+    "x = host.write; a = f x; y = scan a a; host.read y",
+    {"kernels": {"scan": "one_binding"}},
+    where="kernel",
+    slots="a=0 y=64",
+    K="unsafe",
+)
+
+
+def donated(planted):
+    """Both results of a step take a donated input each: their own, or each the other's, which is as large."""
+    b = ProgramBuilder("step")
+    s, t = (b.tensor(name, "f32", (8,), role=Role.INPUT) for name in "st")
+    u, v = (b.tensor(name, "f32", (8,)) for name in "uv")
+    b.op("host.write", (), (s,))
+    b.op("host.write", (), (t,))
+    b.op("step", (s, t), (u, v), in_place=((0, 0), (1, 1)))
+    b.op("host.read", (u,), ())
+    b.op("host.read", (v,), ())
+    made = b.build()
+    pairs = [[s, v], [t, u]] if planted else [[s, u], [t, v]]
+    problem = Problem.of(made, start=[0, 1, 2, 2], stop=[3, 3, 5, 5], pinned=[u, v], may_share=pairs)
+    return Document.of(plan_of(made, [0, 64, 64, 0] if planted else [0, 64, 0, 64], problem=problem))
+
+
+add(
+    "donated inputs are matched to the results in the other order",
+    "",
+    "C03 plan",
+    donated,
+    S="UnsafeInPlace Overlap",
+    L="BadShare",
+)
+
+
+def exchanged(planted):
+    """Two results, one of 64 bytes and one of 32, each in its own slot or each in the other's."""
+    made = program("x = host.write; k[16] v = split x; n = use k v; host.read n", sizes="v=32")
+    right = plan(made, "x=256 k=0 v=64 n=128", belief(made))
+    _, k, v, _ = range(4)
+    order = [0, v, k, 3] if planted else [0, k, v, 3]
+    return Document.of(replace(right, offset=right.offset[order], nbytes=right.nbytes[order]))
+
+
+add(
+    "two results of different sizes are bound to each other's slots",
+    "iree-org/iree#20819",
+    "C12 plan",
+    exchanged,
+    where="placement",
+    S="Undersized",
+)
+add(
+    "a kernel writes its results in the other order, and one is shorter",
+    "iree-org/iree#20819",
+    "C12 kernel; C14 kernel",
+    "x = host.write; k[9] v = split x; n = use k v; host.read n",
+    {"kernels": {"split": "exchanged"}},
+    where="kernel",
+    slots="k=0 v=64",
+    sizes="v=32",
+    P="Overrun ResultUnwritten",
+)
+add(
+    "a runtime hands a kernel two equal results in the other order",
+    "iree-org/iree#14566",
+    "unknown unknown",
+    "x = host.write; k v = split x; n = use k v; host.read n",
+    {"calls": {"split": "exchanged"}},
+    where="kernel",
+    slots="k=0 v=64",
+    D="result",
 )

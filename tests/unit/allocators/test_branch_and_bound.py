@@ -80,6 +80,17 @@ def test_a_capacity_between_bound_and_least_peak_is_proved_too_small():
         place(out_of_reach(capacity=8))
 
 
+@pytest.mark.parametrize("name", ["exact", "best", "greedy_by_size"])
+def test_an_arena_without_capacity_ends_where_addresses_do(name):
+    builder = ProgramBuilder("p", arenas=(Arena(name="a", alignment=1),))
+    for buffer in "ab":
+        builder.buffer(buffer, 1 << 62)
+    problem = Problem.of(builder.build(), start=[0, 0], stop=[1, 1])
+
+    with pytest.raises(CapacityError, match=r"arena 'a' (has|of) 4611686018427387904 bytes"):
+        ALLOCATORS[name].place(problem)
+
+
 def test_no_time_is_no_search():
     assert place(out_of_reach(), seconds=0.0).meta["exact"]["nodes"] == 0
 

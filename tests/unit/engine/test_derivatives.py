@@ -31,7 +31,7 @@ class Case:
         return rng.uniform(0.5, 2.5, shape) if name in self.positive else rng.standard_normal(shape)
 
     def __str__(self):
-        operands = "-".join("ids" if isinstance(s, list) else "x".join(map(str, s)) for s in self.shapes)
+        operands = "-".join("ids" if not isinstance(s, tuple) else "x".join(map(str, s)) for s in self.shapes)
         return f"{self.kind}-{operands}"
 
 
@@ -175,23 +175,23 @@ class Built:
     data: dict
 
 
-def build(case, rng, *, strided=False):
+def build(case, rng, *, strided=False, dtype="f64"):
     """Build the case; with `strided`, operands are views of parameters stored with their axes reversed."""
     graph, rule = Graph("case"), OPS[case.kind]
     operands, wanted, data = [], [], {}
     for name, shape in zip(rule.arguments, case.shapes, strict=False):
-        if isinstance(shape, list):
+        if not isinstance(shape, tuple):
             data[name] = np.array(shape, dtype=np.int32)
             operands.append(graph.input(name, data[name].shape, "i32"))
             continue
         trainable = name not in rule.constant and name in rule.derivatives
         stored = tuple(reversed(shape)) if strided else shape
-        leaf = graph.parameter(name, stored, "f64", trainable=trainable)
+        leaf = graph.parameter(name, stored, dtype, trainable=trainable)
         data[name] = case.draw(name, stored, rng)
         operands.append(graph.op("permute", leaf, axes=tuple(reversed(range(len(shape))))) if strided else leaf)
         wanted += [leaf] * trainable
     y = graph.op(case.kind, *operands, **case.params)
-    weights = graph.input("weights", y.shape, "f64")
+    weights = graph.input("weights", y.shape, dtype)
     data["weights"] = rng.standard_normal(y.shape)
     loss = graph.op("sum", graph.op("mul", y, weights), name="loss")
     graph.expand(loss)
@@ -204,7 +204,104 @@ def analytic(built, execute):
     return arrays[0], dict(zip(found, arrays[1:], strict=True))
 
 
-FILLED = [case for case in CASES if not any(0 in shape for shape in case.shapes if isinstance(shape, tuple))]
+EMPTY = (
+    *(Case(kind=kind, shapes=((0, 4), shape)) for kind in ("sub", "mul", "div", "maximum", "minimum") for shape in ((0, 4), (1, 4), (4,))),
+    *(Case(kind=kind, shapes=((2, 0),), positive=frozenset("x")) for kind in ("log", "sqrt", "abs", "relu", "silu")),
+    *(Case(kind=kind, shapes=(shape,), params={"eps": 1e-2}) for kind in ("norm", "rms_norm") for shape in ((0, 4), (2, 0, 3))),
+    *(Case(kind=kind, shapes=((0, 4),)) for kind in ("soft_max", "log_soft_max", "transpose", "cont", "sum")),
+    Case(kind="pow", shapes=((0,),), params={"p": 3.0}),
+    Case(kind="clamp", shapes=((0, 2),), params={"low": -0.7, "high": 0.4}),
+    Case(kind="where", shapes=((0, 2), (0, 2), (0, 2)), choices=frozenset({"cond"})),
+    Case(kind="swiglu", shapes=((0, 5), (0, 5))),
+    Case(kind="repeat", shapes=((0, 3),), params={"shape": (2, 0, 6)}),
+    Case(kind="repeat", shapes=((1, 3),), params={"shape": (0, 3)}),
+    Case(kind="repeat_back", shapes=((0, 4),), params={"shape": (1, 4)}),
+    Case(kind="mul_mat", shapes=((0, 5), (3, 5))),
+    Case(kind="mul_mat", shapes=((4, 0), (3, 0))),
+    Case(kind="out_prod", shapes=((0, 5), (0, 3))),
+    Case(kind="rope", shapes=((0, 2, 8), []), params={"base": 100.0}),
+    Case(kind="reshape", shapes=((0, 4),), params={"shape": (2, 0)}),
+    Case(kind="permute", shapes=((2, 0, 4),), params={"axes": (1, 2, 0)}),
+    Case(kind="view", shapes=((4, 6),), params={"shape": (0, 2), "strides": (6, 2), "offset": 1}),
+    Case(kind="slice", shapes=((0, 3),), params={"starts": (0, 1), "lengths": (0, 2)}),
+    Case(kind="acc", shapes=((3, 4), (0, 3)), params={"starts": (1, 0)}),
+    Case(kind="set", shapes=((3, 4), (2, 0)), params={"starts": (1, 1)}),
+    Case(kind="get_rows", shapes=((5, 3), [])),
+    Case(kind="get_rows", shapes=((5, 0), [4, 0])),
+    Case(kind="get_rows_back", shapes=((0, 3), []), params={"rows": 2}),
+    Case(kind="mean", shapes=((0, 3),), params={"axes": 1}),
+    Case(kind="sum", shapes=((0,),)),
+    Case(kind="im2col", shapes=((0, 1, 3, 3),), params={"kernel": 2}),
+    Case(kind="avg_pool", shapes=((0, 1, 4, 4),), params={"kernel": 2, "stride": 2}),
+    Case(kind="dropout", shapes=((0, 5), [7]), params={"p": 0.4}),
+    Case(kind="attention", shapes=((0, 3, 2), (0, 5, 2), (0, 5, 4)), params={"scale": 0.6}),
+    Case(kind="attention", shapes=((0, 2), (3, 2), (3, 2)), params={"scale": 0.6}),
+)  # fmt: skip
+"""Operands without elements: nothing to add up, gradients of the right shape, zero where nothing comes back."""
+
+BACKS = {
+    "clamp_back": {"low": -0.7, "high": 0.4}, "gelu_back": {}, "gelu_erf_back": {}, "log_soft_max_back": {}, "norm_back": {"eps": 0.1},
+    "rms_norm_back": {"eps": 0.1}, "silu_back": {}, "soft_max_back": {"scale": 0.3},
+}  # fmt: skip
+"""Backward ops of two operands of one shape, with parameters."""
+
+EMPTY += (
+    *(Case(kind=kind, shapes=((0, 4), (0, 4)), params=params) for kind, params in BACKS.items()),
+    Case(kind="attention_back", shapes=((0, 3, 2), (0, 3, 2), (0, 5, 2), (0, 5, 2)), params={"scale": 0.6}),
+    Case(kind="avg_pool_back", shapes=((0, 1, 2, 2),), params={"shape": (0, 1, 4, 4), "kernel": 2, "stride": 2}),
+    Case(kind="im2col_back", shapes=((0, 2, 2, 4),), params={"shape": (0, 1, 3, 3), "kernel": 2}),
+    Case(kind="rope_back", shapes=((0, 2, 8), []), params={"base": 100.0}),
+    Case(kind="gather", shapes=((0, 4), np.zeros((0, 3), int))),
+    Case(kind="scatter", shapes=((0, 3), np.zeros((0, 3), int)), params={"length": 4}),
+    Case(kind="view", shapes=((0, 6),), params={"shape": (0, 2), "strides": (6, 2)}),
+)  # fmt: skip
+
+SINGLE = (
+    *(Case(kind=kind, shapes=((1, 1), (1, 1)), params=params) for kind, params in BACKS.items()),
+    *(Case(kind=kind, shapes=((1,), (1,)), positive=frozenset("b")) for kind in ("add", "sub", "div", "maximum", "minimum")),
+    *(Case(kind=kind, shapes=((1,),), positive=frozenset("x")) for kind in ("log", "sqrt", "abs", "relu", "cont", "sum_axes")),
+    *(Case(kind=kind, shapes=((1, 1),), params={"eps": 0.1}) for kind in ("norm", "rms_norm")),
+    Case(kind="scale", shapes=((1,),), params={"s": -2.0}),
+    Case(kind="pow", shapes=((1,),), params={"p": 3.0}),
+    Case(kind="clamp", shapes=((1,),), params={"low": -9.0, "high": 9.0}),
+    Case(kind="where", shapes=((1,), (1,), (1,)), choices=frozenset({"cond"})),
+    Case(kind="log_soft_max", shapes=((1, 1),)),
+    Case(kind="repeat_back", shapes=((1, 1),), params={"shape": (1,)}),
+    Case(kind="out_prod", shapes=((1, 1), (1, 1))),
+    Case(kind="rope", shapes=((1, 1, 2), [3]), params={"base": 10.0}),
+    Case(kind="rope_back", shapes=((1, 1, 2), [3]), params={"base": 10.0}),
+    Case(kind="reshape", shapes=((1,),), params={"shape": (1, 1)}),
+    Case(kind="permute", shapes=((1, 1),), params={"axes": (1, 0)}),
+    Case(kind="transpose", shapes=((1, 1),)),
+    Case(kind="view", shapes=((1,),), params={"shape": (1, 1), "strides": (7, 1)}),
+    Case(kind="view_back", shapes=((1, 1),), params={"shape": (1,), "strides": (7, 1)}),
+    Case(kind="slice", shapes=((1, 1),), params={"starts": (0, 0), "lengths": (1, 1)}),
+    Case(kind="pad", shapes=((1,),), params={"before": (1,), "after": (0,)}),
+    Case(kind="concat", shapes=((1,), (1,))),
+    Case(kind="acc", shapes=((1,), (1,)), params={"starts": (0,)}),
+    Case(kind="gather", shapes=((1, 1), [[0]])),
+    Case(kind="scatter", shapes=((1, 1), [[0]]), params={"length": 1}),
+    Case(kind="get_rows_back", shapes=((1, 1), [0]), params={"rows": 1}),
+    Case(kind="dropout", shapes=((1,), [7]), params={"p": 0.1}),
+    Case(kind="attention_back", shapes=((1, 1), (1, 1), (1, 1), (1, 1)), params={"scale": 0.6}),
+    Case(kind="avg_pool", shapes=((1, 1, 1, 1),), params={"kernel": 1}),
+    Case(kind="avg_pool_back", shapes=((1, 1, 1, 1),), params={"shape": (1, 1, 1, 1), "kernel": 1}),
+    Case(kind="im2col_back", shapes=((1, 1, 1, 1),), params={"shape": (1, 1, 1, 1), "kernel": 1}),
+    Case(kind="cross_entropy_loss_back", shapes=((1,), (1, 1), (1, 1))),
+    Case(kind="cross_entropy_classes_back", shapes=((1,), (1, 1), [0])),
+)
+"""Operands of one element."""
+
+CASES += EMPTY + SINGLE
+
+NOTHING = [
+    case
+    for case in CASES
+    if any(
+        0 in (shape if isinstance(shape, tuple) else np.shape(shape)) for shape in (*case.shapes, case.params.get("shape", ()))
+    )
+]
+FILLED = [case for case in CASES if not any(case is other for other in NOTHING)]
 """HIPS autograd cannot tile an empty array; those are left to finite differences."""
 
 STRIDED = [case for case in FILLED if case.kind not in ("reshape", "view")]
@@ -244,6 +341,26 @@ def test_gradient_is_that_of_finite_differences(case, execute, rng):
 
     slope = sum(float((found[p] * direction[p]).sum()) for p in built.wanted)
     assert slope == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+WIDE = {"f64": np.float64, "f32": np.float32}
+
+
+@pytest.mark.parametrize("case", [case for case in FILLED if case.kind != "uniform"], ids=str)
+def test_gradients_in_float32_are_those_of_float64_rounded(case, execute, rng):
+    """The same graph in the other dtype that is computed in, from the same numbers."""
+    found = {}
+    wide = build(case, rng)
+    narrow = {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in wide.data.items()}
+    for dtype, floats in WIDE.items():
+        built = build(case, np.random.default_rng(0), dtype=dtype)
+        data = {name: array.astype(floats) if array.dtype == np.float32 else array for name, array in narrow.items()}
+        gradients = backward(built.graph, built.loss)
+        found[dtype] = execute(built.graph, {**data, "loss_grad": np.ones(1, floats)}, built.loss, *gradients.values())
+
+    for half, whole in zip(found["f32"], found["f64"], strict=True):
+        assert half.dtype == np.float32
+        np.testing.assert_allclose(half, whole, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(whole).max())))
 
 
 def directional(built, gradients, direction):
@@ -328,6 +445,16 @@ def test_every_derivative_of_the_table_has_a_case():
     covered = {case.kind for case in CASES} | {"cast", "cpy", "straight_through"}
 
     assert covered >= {kind for kind, rule in OPS.items() if rule.derivatives}
+
+
+def test_every_derivative_is_asked_for_no_element_and_for_one():
+    """But losses, whose mean over nothing is no number, and what has tests of its own."""
+    differentiable = {kind for kind, rule in OPS.items() if rule.derivatives} - {"cast", "cpy", "straight_through"}
+    of_none = {"cross_entropy_loss", "cross_entropy_loss_back", "cross_entropy_classes", "cross_entropy_classes_back", "mean_squared_error"}  # fmt: skip
+    sizes = lambda case: [np.prod(shape) if isinstance(shape, tuple) else np.size(shape) for shape in case.shapes]  # noqa: E731
+
+    assert differentiable - of_none <= {case.kind for case in CASES if 0 in sizes(case)}
+    assert differentiable <= {case.kind for case in CASES if max(sizes(case)) <= (2 if "rope" in case.kind else 1)}
 
 
 def test_ops_without_derivatives_are_listed():

@@ -503,6 +503,28 @@ def test_a_poisoned_element_shows_in_the_result(kind):
         assert np.isnan(out.astype("f8")).any(), position
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_gradients_of_a_loss_over_classes_have_no_subnormal_numbers(dtype):
+    """Logits over the whole range of exp: what would be subnormal is 0, all else is what it is, and NaN stays."""
+    tiny = np.finfo(dtype).tiny
+    span = -math.log(float(tiny)) + 20
+    logits = np.linspace(-span, 0, 4001).astype(dtype)[None]
+    soft = softmax(logits.astype("f8")) if dtype == "f4" else None
+    labels, classes = np.eye(4001, dtype=dtype)[4000:], np.array([4000], np.int32)
+    for kind, last in (("cross_entropy_loss_back", labels), ("cross_entropy_classes_back", classes)):
+        for poisoned in (False, True):
+            given, out = logits.copy(), np.empty_like(logits)
+            given[0, 0] = np.nan if poisoned else given[0, 0]
+            function, args = kernel(kind).bind({}, (np.full(1, 1 / 64, dtype), given, last), (out,))
+            function(*args)
+
+            assert np.isnan(out).any() == poisoned
+            assert not (np.abs(out[out != 0]) < tiny).any()
+            if soft is not None and not poisoned:
+                want = soft[0, :-1] / 64
+                np.testing.assert_allclose(out[0, :-1], np.where(want < tiny, 0, want), rtol=4e-6, atol=2 * tiny)
+
+
 @pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])
 def test_a_class_out_of_range_makes_the_loss_and_its_row_nan(bad):
     """And no other row of the gradient."""

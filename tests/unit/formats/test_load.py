@@ -23,6 +23,7 @@ DUMP = json.dumps({"meta": {}, "leafs": [], "nodes": []}).encode()
         (b' {"nodes" : [', "ggml"),
         (b"", "native"),
         (b"lower,upper\n", "native"),
+        (b"id,start,size\n", "minimalloc"),
         (b'["leafs"]', "native"),
     ],
 )
@@ -61,7 +62,7 @@ def test_a_file_that_cannot_be_opened_is_refused_in_one_line(tmp_path):
 
 def test_what_no_row_recognises_is_refused_as_a_native_document(tmp_path):
     path = tmp_path / "file"
-    path.write_bytes(b"lower,upper,size\n")
+    path.write_bytes(b"lower,upper\n")
 
     with pytest.raises(DocumentError, match="starts with 'l'; a document is a JSON object"):
         formats.load(path)

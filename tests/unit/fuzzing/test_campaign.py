@@ -79,8 +79,9 @@ def test_the_same_seed_finds_the_same(source):
 
 
 @pytest.mark.slow
-def test_several_processes_find_what_one_does(tmp_path):
-    what = asked("overlaps", examples=600)
+def test_several_processes_find_what_one_does(tmp_path, chunks_of):
+    chunks_of(20)
+    what = asked("overlaps", examples=120)
     one, other = campaign(what), campaign(what, jobs=2, corpus=tmp_path)
 
     assert found(one) == found(other)
@@ -89,24 +90,41 @@ def test_several_processes_find_what_one_does(tmp_path):
 
 
 KILLED = """
+from dataclasses import replace
 from pathlib import Path
 import sys
 from allocsim.fuzzing import Asked, Target, campaign
+from allocsim.fuzzing.sources import SOURCES
 
-what = Asked(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=750, seed=7, reduce_seconds=0.0)
-campaign(what, corpus=Path(sys.argv[1]), advance=lambda count: print(count, flush=True))
+SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=30)
+what = Asked(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=90, seed=7, reduce_seconds=0.0)
+
+
+def advance(count):
+    print(count, flush=True)
+    if count:
+        sys.stdin.readline()  # until it is killed
+
+
+campaign(what, corpus=Path(sys.argv[1]), advance=advance)
 """
 
 
 @pytest.mark.slow
-def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path):
+def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
+    chunks_of(30)
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout.readline() == "0\n"
-        assert process.stdout.readline() == "250\n"  # one chunk of three is done
+        assert process.stdout.readline() == "30\n"  # one chunk of three is done
         process.send_signal(signal.SIGKILL)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"chunk": 1, "progr')  # as if it had been killed in the middle of a line
@@ -114,15 +132,15 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path):
     assert before
 
     told = []
-    what = asked("overlaps", examples=750)
+    what = asked("overlaps", examples=90)
     resumed = campaign(what, corpus=tmp_path, advance=told.append)
     at_once = campaign(what)
 
-    assert told == [250, 250, 250]
+    assert told == [30, 30, 30]
     assert found(resumed) == found(at_once)
     assert before <= {finding.key for finding in resumed.findings}
     assert resumed.tally.features == at_once.tally.features
-    assert resumed.tally.programs == 750
+    assert resumed.tally.programs == 90
 
 
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):

@@ -25,17 +25,8 @@ def cluster():
         yield started
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """Many chunks, so that there is a middle to kill in."""
-    from dataclasses import replace  # noqa: PLC0415 - only here
-
-    from allocsim.fuzzing import sources  # noqa: PLC0415 - only here
-
-    monkeypatch.setitem(sources.SOURCES, "hypothesis", replace(sources.SOURCES["hypothesis"], size=6))
-
-
-def test_workers_killed_in_mid_campaign_lose_nothing_and_repeat_nothing(cluster, small_chunks, tmp_path):
+def test_workers_killed_in_mid_campaign_lose_nothing_and_repeat_nothing(cluster, chunks_of, tmp_path):
+    chunks_of(6)
     killed = []
 
     def kill_one(programs):

@@ -1,9 +1,10 @@
 """Exhaustive mode makes every program of its scope once: counted in another way, from the words of its header."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 
+from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.checks import check
 from allocsim.fuzzing.exhaustive import Odometer, batches, stretches, total
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document
@@ -111,3 +112,17 @@ def test_stretches_join_without_a_gap():
 
     assert len(parts) == len(whole)
     assert [as_brute(part) for part in parts] == [as_brute(whole[k]) for k in range(len(whole))]
+
+
+@pytest.mark.parametrize("pins", ["reads", "all"])
+@pytest.mark.parametrize("name", list(ALLOCATORS))
+def test_a_planner_of_the_shelf_plans_a_batch_as_it_plans_each_program(name, pins):
+    """So what is found of the plan of a batch is found of the planner: the campaign asks for one plan of each batch."""
+    batch, planner = Odometer(3).batch(total(3)), ALLOCATORS[name]
+    together = planner.plan(batch.program, Constraints.of(batch.program, pins=pins))
+
+    for place, (begin, end) in enumerate(pairwise(batch.buffer_starts.tolist())):
+        alone = planner.plan(batch[place], Constraints.of(batch[place], pins=pins))
+        assert alone.offset.tolist() == together.offset[begin:end].tolist()
+        assert alone.nbytes.tolist() == together.nbytes[begin:end].tolist()
+        assert (alone.arena >= 0).tolist() == (together.arena[begin:end] >= 0).tolist()

@@ -134,9 +134,9 @@ def test_larger_batches_outgrow_their_slots_and_smaller_ones_do_not():
         "one position more: 1 x 9 instead of 1 x 8 positions",
         "twice as many positions: 1 x 16 instead of 1 x 8 positions",
         "half as many positions: 1 x 4 instead of 1 x 8 positions",
-        "one sequence more: 3 x 8 instead of 2 x 8 positions",
-        "twice as many sequences: 4 x 8 instead of 2 x 8 positions",
-        "one sequence less: 2 x 8 instead of 3 x 8 positions",
+        "one sequence more: 3 x 4 instead of 2 x 4 positions",
+        "twice as many sequences: 4 x 4 instead of 2 x 4 positions",
+        "one sequence less: 2 x 4 instead of 3 x 4 positions",
     ]
     longer, twice, half, more, double, less = found.values()
     for row in (longer, twice, more, double):

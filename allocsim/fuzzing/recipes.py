@@ -1,0 +1,305 @@
+"""Programs from recipes: what the strategies draw is small numbers, what comes out is always a program.
+
+A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after the other on a `Sketch`, which keeps values by
+register: `into` is the register of what a recipe makes (a second value goes into the next one), and i and j are the registers it reads, or the
+next ones that hold something that can be read. So every list of recipes is a program: nothing is filtered. And what a recipe reads stays the same when
+others are taken out, but for those that made it: a failing list shrinks by dropping recipes.
+
+As long as no recipe of `DEFECTS` is carried out the program has no defect of its own: what it reads is initialised and current, and what it writes
+within one buffer obeys the in-place rule.
+
+What this module does not see: planners, and what is drawn how often (`strategies`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from allocsim.builder import ProgramBuilder
+from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Row, Sketch, clear_of, equal_pairs
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Program, Role
+
+Recipe = tuple[str, int, int, int, int]
+
+PERSISTENT = (("w", Role.PARAMETER, 8), ("s", Role.STATE, 8), ("v", Role.STATE, 16))
+
+
+# --- recipes without defects ----------------------------------------------------------------------------------------------
+
+
+def upload(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """The host writes an input."""
+    sketch.given(DTYPES[i % len(DTYPES)][0], SHAPES[j % len(SHAPES)], k)
+
+
+def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A parameter or state appears, or another value in one that is there."""
+    name, role, nbytes = PERSISTENT[i % len(PERSISTENT)]
+    if name not in sketch.names:
+        sketch.names[name] = sketch.buffer(nbytes, 0, name=name, alignment=4, role=role)
+        sketch.writer.update({(sketch.names[name], byte): -1 for byte in range(nbytes)})
+    dtype, itemsize = DTYPES[j % len(DTYPES)]
+    sketch.value(sketch.names[name], dtype, (4 // itemsize,), offset=k % 2 * 4, made=False)
+
+
+def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result in a new buffer, equal in layout to the first operand; pairs declared as `k` says."""
+    operands = sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j)
+    result = sketch.fresh(j, operands[0].dtype, operands[0].shape)
+    sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k), choice=k)
+
+
+def in_place_of(operands: Sequence[Row], results: Sequence[Row], k: int) -> list[tuple[int, int]] | None:
+    """Return a declaration: all pairs of equal layout, some, none, or nobody knows."""
+    pairs = equal_pairs(operands, results)
+    return (pairs, pairs, pairs[:1], pairs[:-1], [], None, pairs, pairs[1:])[k]
+
+
+def reduce(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result of another shape and dtype, declared in place all the same."""
+    operands = sketch.pick(i, i + 1)
+    result = sketch.fresh(k, DTYPES[k % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
+    sketch.op("reduce", operands, (result,), ((0, 0), (1, 0)), choice=j)
+
+
+def split(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """Two results of equal layout, each declared over each operand."""
+    operands = sketch.pick(i) if k % 2 else sketch.pick(i, j)
+    results = [sketch.fresh(j + n, operands[0].dtype, operands[0].shape) for n in range(2)]
+    sketch.op("split", operands, results, in_place_of(operands, results, k), choice=i)
+
+
+def scratch(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result and a workspace that nobody reads."""
+    operands = sketch.pick(i)
+    result = sketch.fresh(j, operands[0].dtype, operands[0].shape)
+    workspace = sketch.value(sketch.buffer(4 + 4 * (k % 4), k), "u8", (4,))
+    sketch.op("scratch", operands, (result, workspace), ((0, 0),), choice=k)
+    sketch.rows.remove(workspace)
+
+
+def mutate(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A new value exactly over an old one in its own buffer, declared."""
+    target, other = sketch.pick(i, j)
+    if len(target.places) != prod(target.shape) * target.itemsize:
+        return compute(sketch, i, j, k)  # a broadcast cannot be written
+    result = sketch.value(target.buffer, **target.layout())
+    operands = clear_of((result,), (target, other) if k % 2 else (target,))
+    return sketch.op("mutate", operands, (result,), equal_pairs(operands, (result,)), choice=j)
+
+
+def both(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A mutation and a fresh result of one op: its operand's buffer is no donor, for all that the pair is declared."""
+    (target,) = sketch.pick(i)
+    if len(target.places) != prod(target.shape) * target.itemsize:
+        return split(sketch, i, j, k)
+    results = (sketch.value(target.buffer, **target.layout()), sketch.fresh(j, target.dtype, target.shape))
+    return sketch.op("both", (target,), results, ((0, 0), (0, 1)), choice=k)
+
+
+def load(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """The host writes a parameter or state."""
+    persist(sketch, i, j, k)
+    _, _, nbytes = PERSISTENT[i % len(PERSISTENT)]
+    buffer = sketch.names[PERSISTENT[i % len(PERSISTENT)][0]]
+    sketch.op(HOST_WRITE, (), (sketch.value(buffer, "u8", (nbytes - 4 * (j % 2),)),), choice=k)
+
+
+def column(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """One of two interleaved columns of a buffer is filled."""
+    shared = [row.buffer for row in sketch.rows if row.strides == (4,) and row.itemsize == 2 and sketch.sizes[row.buffer] == 12]
+    buffer = shared[i % len(shared)] if shared and k % 2 else sketch.buffer(12, k)
+    readable = sketch.pick(i)
+    result = sketch.value(buffer, "f16", (3,), (4,), offset=2 * (j % 2))
+    operands = clear_of((result,), readable)
+    sketch.op("column", operands, (result,), equal_pairs(operands, (result,)), choice=i)
+
+
+def whole(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
+    """All bytes of a written buffer are seen as one value no op made."""
+    (row,) = sketch.pick(i)
+    low = min(row.places, default=0)
+    high = low
+    while (row.buffer, high) in sketch.writer:
+        high += 1
+    sketch.value(row.buffer, "u8", (high - low,), offset=low, made=False)
+
+
+def look(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A view: slice, flip, broadcast, transposed, every second element, reshaped to bytes."""
+    (parent,) = sketch.pick(i)
+    shape, strides, offset, dtype = parent.shape, parent.strides, parent.offset, parent.dtype
+    longest = max(range(len(shape)), key=lambda axis: shape[axis], default=None)
+    if j % 6 == 2 or longest is None or shape[longest] == 0:
+        shape, strides = (k % 3, *shape), (0, *strides)
+    elif j % 6 == 1:
+        offset += strides[longest] * (shape[longest] - 1)
+        strides = tuple(-s if axis == longest else s for axis, s in enumerate(strides))
+    elif j % 6 == 3:
+        shape, strides = shape[::-1], strides[::-1]
+    elif j % 6 == 4:
+        shape = tuple((n + 1) // 2 if axis == longest else n for axis, n in enumerate(shape))
+        strides = tuple(s * 2 if axis == longest else s for axis, s in enumerate(strides))
+    elif j % 6 == 5:
+        dtype, shape, strides = "u8", (*shape, parent.itemsize), (*strides, 1)
+    else:
+        cut = k % shape[longest]
+        offset += cut * strides[longest]
+        shape = tuple(n - cut if axis == longest else n for axis, n in enumerate(shape))
+    child = sketch.value(parent.buffer, dtype, shape, strides, offset=offset, made=False)
+    sketch.op(VIEW, (parent,), (child,), choice=k)
+
+
+def download(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """The host reads a value, or two."""
+    sketch.op(HOST_READ, sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j), (), choice=k)
+
+
+def unused(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
+    """A buffer no op touches."""
+    sketch.buffer(4 * (i % 3), k)
+
+
+Action = Callable[[Sketch, int, int, int], None]
+ACTIONS: Mapping[str, Action] = {
+    "compute": compute,
+    "upload": upload,
+    "mutate": mutate,
+    "look": look,
+    "download": download,
+    "split": split,
+    "persist": persist,
+    "load": load,
+    "both": both,
+    "column": column,
+    "scratch": scratch,
+    "reduce": reduce,
+    "whole": whole,
+    "unused": unused,
+}
+"""Recipes that leave a program without defects, commonest first."""
+
+
+# --- recipes with a defect of the program ---------------------------------------------------------------------------------
+
+
+def read_any(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """An op reads a value that may be unwritten or overwritten."""
+    operand = sketch.rows[-1 - i % len(sketch.rows)] if sketch.rows else sketch.pick(i)[0]
+    result = sketch.fresh(j, operand.dtype, operand.shape)
+    sketch.op("read_any", (operand,), (result,), in_place_of((operand,), (result,), k), choice=k)
+
+
+def late(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """The host reads a value after a mutation of it."""
+    (target,) = sketch.pick(i)
+    mutate(sketch, i, j, k)
+    sketch.op(HOST_READ, (target,), (), choice=k)
+
+
+def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
+    """A value appears in a new buffer that nobody writes."""
+    sketch.value(sketch.buffer(8, k), DTYPES[i % len(DTYPES)][0], (2,), made=False)
+
+
+def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result lies exactly over an operand nobody wrote, in a buffer that is thereby no recipient."""
+    operands = sketch.pick(i)
+    seed = sketch.fresh(j, operands[0].dtype, operands[0].shape)
+    sketch.rows[-1] = seed = replace(seed, made=False)
+    result = sketch.value(seed.buffer, **seed.layout())
+    sketch.op("reborn", (*operands, seed), (result,), ((0, 0), (1, 0)), choice=k)
+
+
+def stray(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result reaches outside its buffer."""
+    operands = sketch.pick(i)
+    result = sketch.value(sketch.buffer(8, k), "f32", (2,), offset=(4, -4, 8, 2)[j % 4])
+    sketch.op("stray", operands, (result,), choice=j)
+
+
+def shielded(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """An op writes a read-only buffer."""
+    operands = sketch.pick(i)
+    result = sketch.fresh(j, operands[0].dtype, operands[0].shape, read_only=True)
+    sketch.op("shielded" if k % 3 else HOST_WRITE, operands if k % 3 else (), (result,), choice=k)
+
+
+def twice(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """An op has results that share bytes of one buffer."""
+    operands = sketch.pick(i)
+    one = sketch.value(sketch.buffer(12, k), "f32", (2,), offset=4 * (j % 2))
+    other = one if k % 2 else sketch.value(one.buffer, "f32", (2,), offset=4 * (i % 2))
+    sketch.op("twice", operands, (one, other), choice=k)
+
+
+def clash(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A new value in the buffer of an operand, against the in-place rule or with a declaration too many."""
+    (target,) = sketch.pick(i)
+    flat = sketch.value(target.buffer, "u8", (max(sketch.sizes[target.buffer] - j % 3, 0),), offset=j % 3)
+    sketch.op("clash", (target, target) if k % 2 else (target,), (flat,), ((), ((0, 0),), None)[k % 3], choice=i)
+
+
+DEFECTS: Mapping[str, Action] = {
+    "read_any": read_any,
+    "late": late,
+    "unwritten": unwritten,
+    "clash": clash,
+    "reborn": reborn,
+    "stray": stray,
+    "shielded": shielded,
+    "twice": twice,
+}
+"""Recipes that may give a program a defect of its own."""
+
+
+# --- programs -------------------------------------------------------------------------------------------------------------
+
+
+def carry_out(sketch: Sketch, recipe: Recipe) -> None:
+    """Carry out a recipe and keep what it makes, the newest value in its own register, those before in the next ones."""
+    action, i, j, k, into = recipe
+    before = len(sketch.rows)
+    (ACTIONS.get(action) or DEFECTS[action])(sketch, i, j, k)
+    for place, row in enumerate(reversed(sketch.rows[before:]), into):
+        sketch.registers[place % REGISTERS] = row
+
+
+def assemble(
+    recipes: Sequence[Recipe],
+    *,
+    name: str = "p",
+    arenas: Sequence[Arena] = (),
+    streams: int = 1,
+    pad: int = 0,
+    after: Callable[[Sketch], object] = lambda _: None,
+) -> Program:
+    """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end. `after` is shown the sketch after each recipe."""
+    spaces = tuple(arenas) or (Arena(name="cpu"),)
+    sketch = Sketch(
+        builder=ProgramBuilder(name, arenas=spaces, streams=[f"stream{n}" for n in range(streams)]),
+        arenas=len(spaces),
+        streams=streams,
+    )
+    for recipe in recipes:
+        carry_out(sketch, recipe)
+        after(sketch)
+    for _ in range(pad):
+        sketch.buffer(4)
+    return sketch.builder.build()
+
+
+def listed(program: Program) -> Program:
+    """Give every op that declares all its pairs of equal layout the kind `add`."""
+    kinds = [*program.ops.kinds, "add"]
+    kind = program.ops.kind.copy()
+    for op in program.ops:
+        equal = {
+            (o, r)
+            for o, operand in enumerate(op.operands)
+            for r, result in enumerate(op.results)
+            if program.values[operand].same_layout(program.values[result])
+        }
+        if op.operands and op.results and op.kind != VIEW and op.in_place is not None and equal <= set(op.in_place):
+            kind[op.step] = len(kinds) - 1
+    return replace(program, ops=replace(program.ops, kinds=tuple(kinds), kind=kind))

@@ -1,0 +1,81 @@
+"""Detector K: every kernel of the engine in every layout, and of a real ggml where one is installed; what was measured, and the processor time.
+
+    python benchmarks/audit.py [--ggml before,after] [--out FILE]
+
+`unsafe_declared` is what breaks a promise: none of the engine's own kernels may, the variants kept for scenarios do. Of ggml before 0.15 four pairs do
+(`allocsim audit --ggml before`); without the package `allocsim[ggml]` its rows are left out.
+"""
+
+import argparse
+import json
+import resource
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from allocsim.errors import AllocsimError  # noqa: E402 - after the path above
+from engine.audit import LAYOUTS, audit  # noqa: E402 - as above
+from engine.kernels import KERNELS  # noqa: E402 - as above
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="Every kernel in every layout.")
+    parser.add_argument("--ggml", default="before,after", help="libraries, or nothing")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "audit.json")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for name in ("engine", *filter(None, options.ggml.split(","))):
+        before = _spent()
+        try:
+            rows = _engine() if name == "engine" else _ggml(name)
+        except AllocsimError as error:
+            print(f"{name}: {error}")
+            continue
+        results[name] = {**_row(rows), "cpu_seconds": round(_spent() - before, 1)}
+        print(f"{name:8} {results[name]}", flush=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _engine() -> list[tuple[str, str, bool, str]]:
+    return [
+        (f"{row.kind}/{row.variant}/{row.operand}", row.layout, bool(row.declared), row.measured)
+        for row in audit(kernels=KERNELS, layouts=tuple(LAYOUTS))
+    ]
+
+
+def _ggml(which: str) -> list[tuple[str, str, bool, str]]:
+    from engine.ggml.audit import LAYOUTS as ASKED  # noqa: PLC0415 - needs a library
+    from engine.ggml.audit import audit as measure  # noqa: PLC0415 - as above
+    from engine.ggml.probe import open_library  # noqa: PLC0415 - as above
+
+    with open_library(which) as child:
+        found = measure(child, layouts=ASKED)
+    return [(f"{row['op']}/{row['source']}", row["layout"], bool(row["declared"]), row["measured"]) for row in found.rows]
+
+
+def _row(rows: Sequence[tuple[str, str, bool, str]]) -> dict[str, Any]:
+    return {
+        "kernels": len({name.rpartition("/")[0] for name, *_ in rows}),
+        "rows": len(rows),
+        "measured": dict(Counter(measured for *_, measured in rows)),
+        "declared": sum(declared for _, _, declared, _ in rows),
+        "unsafe_declared": sorted(
+            f"{name} {layout}" for name, layout, declared, measured in rows if declared and measured == "unsafe"
+        ),
+    }
+
+
+def _spent() -> float:
+    """Return the processor time of this process and of those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+if __name__ == "__main__":
+    main()
