@@ -623,3 +623,12 @@ def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_ver
     document = Document.of(Run.of(plan(one, "p=0 y=64")), Run.of(plan(other, "u=128 q=0 z=192")))
     first = judge(Evidence(document=document)).findings[0]
     assert (first.class_, first.fault, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
+
+
+def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own():
+    """There is one record of an op unsafe in place, and an overlap for each pair of buffers: one fault, not one of another class beside it."""
+    made = program("s = host.write; t = host.write; u v = step s t; host.read u; host.read v")
+    document = Document.of(plan(made, "s=0 t=64 u=0 v=64", belief(made, share="s>u t>v")))
+    verdict = judge(Evidence(document=document))
+    assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == ["Overlap", "Overlap", "UnsafeInPlace"]
+    assert verdict.causes == {("C03", "plan")}
