@@ -6,8 +6,8 @@ FOLDER holds `minimalloc/*.csv` and `idealloc/*.csv`; `../shared/data` beside th
 out. Times are processor time at one thread, the median of the rounds, after a call that pays for compilation. Ratios are peak over the
 bound of `allocsim.allocators.bounds`; `exact` is asked for a plan within a MiB on the challenging instances, as their solver is.
 
-minimalloc's own solver needs 50 s of processor time for the eleven challenging instances on the machine this project was measured on, 1.05 to 9.8 s
-each.
+minimalloc's own solver needed 50 s of processor time for the eleven challenging instances on another machine of two cores, 1.05 to 9.8 s
+each. All eleven are in its repository (`benchmarks`); figures in `results` are of all of them.
 """
 
 import argparse

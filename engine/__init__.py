@@ -8,7 +8,7 @@
     with engine.Runtime(lowered, plan, parameters=weights) as runtime:
         runtime.run(inputs)["loss"]
 
-or, typed by hand (`engine.front`): `y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2; y.backward()`.
+or, typed by hand (`engine.front`, with `engine.front.functions` beside its methods): `y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2; y.backward()`.
 
 Names are imported when they are first used, and so is the module `engine.lower`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
 and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.

@@ -42,7 +42,7 @@ from allocsim.model import Plan, Problem
 NAME = "exact"
 
 MOST_ITEMS: Final = 1500
-DEFAULT_NODES: Final = 2_000_000
+DEFAULT_NODES: Final = 4_000_000
 FIRST_ROUND: Final = 2_000
 SEARCHABLE: Final = 1 << 60
 """Bytes in all above which sums could leave 64 bits; such arenas are left to the heuristics."""
@@ -50,10 +50,13 @@ SEARCHABLE: Final = 1 << 60
 STRATEGIES: Final = (("AZ", 0), ("TWA", 1), ("WAT", 0), ("AZ", 1), ("ZA", 1), ("TWA", 0), ("WAT", 1))
 """(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live in its life), size (Z) first."""
 
-RESTARTED: Final = (("AZ", 0), ("WTA", 1), ("WAT", 0), ("TAW", 0), ("AZ", 1), ("WAT", 1))
-NOISES: Final = (0.35, 0.1)
-RESTART_NODES: Final = 3_000
-"""What restarts go through in turn, and what each may spend."""
+RESTARTED: Final = (("WAT", 0), ("WTA", 1), ("WAT", 0), ("AZ", 0), ("WAT", 0), ("WAT", 1))
+NOISES: Final = (0.2, 0.15)
+"""What restarts go through in turn. A restart that finds anything does so nearly straight away: after a few nodes for each item."""
+
+RESTART_NODES: Final = 4
+LEAST_NODES: Final = 500
+"""What a restart may spend for each item, and at least."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,11 +188,12 @@ class _Solver:
 
     def _restart(self, height: int, share: int) -> str:
         """As `_ask`, by short searches under blurred orders that spend `share` nodes in all."""
-        for _ in range(share // RESTART_NODES):
+        nodes = max(RESTART_NODES * len(self.rows), LEAST_NODES)
+        for _ in range(share // nodes):
             order, focus = RESTARTED[self.restarts % len(RESTARTED)]
             noise = NOISES[self.restarts // len(RESTARTED) % len(NOISES)]
             self.restarts += 1
-            verdict = self._look(height, RESTART_NODES, order, focus, noise=noise)
+            verdict = self._look(height, nodes, order, focus, noise=noise)
             if verdict != "open":
                 return verdict
         return "open"

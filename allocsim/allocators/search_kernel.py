@@ -191,7 +191,7 @@ def undo(  # noqa: PLR0917 - compiled
 def lower(item: int, other: int, items: Int64s, shape: Int64s) -> bool:
     """Return whether the first of two items comes before the second: a lower bound, or a lower rank."""
     a, b = items[OFF, item], items[OFF, other]
-    return a < b or (a == b and shape[RANK, item] < shape[RANK, other])
+    return bool(a < b or (a == b and shape[RANK, item] < shape[RANK, other]))
 
 
 @compiled(allocates=False)

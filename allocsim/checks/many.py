@@ -118,14 +118,14 @@ class _Many:
         no_holes, nothing = (none, none[:0], none[:0]), (none[:0], none[:0], none[:0], none[:0])
         found = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
         axes = kernels.axis_for(2 * len(rows) + 8), kernels.axis_for(2 * len(rows) + 8)
-        facts = write, value, low, high, whole, self._made()[value]
+        apart = write, value, low, high, whole, self._made()[value]
         ends = np.zeros(len(buffers), dtype=np.bool_), np.zeros(len(buffers), dtype=np.int64), buffers.nbytes.copy()
         chains = self._chains(buffer, len(buffers))
-        count = kernels.stray_apart(chains, facts, ends, no_holes, len(self.program.values), axes, found)
+        count = kernels.stray_apart(chains, apart, ends, no_holes, len(self.program.values), axes, found)
         self.pointed[self.of_buffer[buffer[found[1][:count]]]] = True
-        facts = write, low, high, whole, self.base[buffer], buffer
+        planned = write, low, high, whole, self.base[buffer], buffer
         chains = self._chains(np.where(self.plan.placed, self.space, -1)[buffer], len(self.program.arenas))
-        count = kernels.stray_planned(chains, facts, (none, np.arange(len(buffers))), no_holes, nothing, axes[0], found)
+        count = kernels.stray_planned(chains, planned, (none, np.arange(len(buffers))), no_holes, nothing, axes[0], found)
         self.pointed[self.of_buffer[buffer[found[1][:count]]]] = True
 
     def _placement(self) -> None:

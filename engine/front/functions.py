@@ -85,15 +85,17 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return the tensors one after the other along `axis`."""
     if not tensors:
         raise EngineError("concat was given no tensors")
+    nodes = [_node(t) for t in tensors]
     if not all(t.ndim for t in tensors):
-        raise EngineError(f"concat of {_node(tensors[0])}: a scalar has no axis; stack makes one")
-    return _made(composed(compose.concat, [_node(t) for t in tensors], axis=axis))
+        raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
+    return _made(composed(compose.concat, nodes, axis=axis))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return tensors of one shape along a new axis."""
     if not tensors:
         raise EngineError("stack was given no tensors")
+    _check(*tensors)
     rank = tensors[0].ndim + 1
     if not -rank <= axis < rank:
         raise EngineError(f"axis {axis} is none of the {rank} axes of a stack")
@@ -126,6 +128,7 @@ def scatter(values: Tensor, ids: Any, length: int, axis: int = -1) -> Tensor:
 
 def embedding(table: Tensor, ids: Any) -> Tensor:
     """Return the rows of table[V, D] that ids of any shape name: [*ids, D]."""
+    _check(table)
     if table.ndim != 2:
         raise EngineError(f"embedding: {_node(table)} is no matrix")
     return _made(indexing.rows(_node(table), _numbers("embedding", ids)))
@@ -181,6 +184,7 @@ def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = Non
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float | None = None) -> Tensor:
     """Return softmax(q k^T * scale + mask) v as one op; scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient."""
+    _check(q)
     if not q.ndim:
         raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
     masks = () if mask is None else (_node(operand(mask, q)),)
@@ -223,6 +227,7 @@ def count_equal(a: Any, b: Any) -> int:
 
 def mse_loss(prediction: Tensor, target: Any) -> Tensor:
     """Return the mean of (prediction - target)^2; one shape."""
+    _check(prediction)
     goal = operand(target, prediction)
     if goal.shape != prediction.shape:
         raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
@@ -231,6 +236,7 @@ def mse_loss(prediction: Tensor, target: Any) -> Tensor:
 
 def cross_entropy(logits: Tensor, labels: Any) -> Tensor:
     """Return the mean over rows of -sum(labels * log_softmax(logits)); labels are distributions like logits, or class numbers for each row."""
+    _check(logits)
     if not logits.ndim:
         raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
     if isinstance(labels, Tensor) and labels.dtype.kind == "f":
@@ -249,9 +255,14 @@ def cross_entropy(logits: Tensor, labels: Any) -> Tensor:
 # helpers
 
 
+def _check(*tensors: Tensor) -> None:
+    """Raise EngineError unless all are tensors of the front."""
+    for stranger in (x for x in tensors if not isinstance(x, Tensor)):
+        raise EngineError(f"{type(stranger).__name__} given where a tensor is needed; tensor(...) makes one")
+
+
 def _node(x: Tensor) -> Node:
-    if not isinstance(x, Tensor):
-        raise EngineError(f"{type(x).__name__} given where a tensor is needed; tensor(...) makes one")
+    _check(x)
     return x._present()  # noqa: SLF001 - what functions of the front are made of
 
 
@@ -278,6 +289,7 @@ def _numbers(what: str, given: Any) -> Array:
 
 
 def _ids(what: str, x: Tensor, given: Any, axis: int) -> Node:
+    _check(x)
     ids = _numbers(what, given)
     if not -x.ndim <= axis < x.ndim:
         raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")

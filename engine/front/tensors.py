@@ -11,8 +11,8 @@ Values are computed at once, each by the engine's own kernel (`engine.front.reco
 recorded, extends, plans and runs it (`engine.front.reverse`). There is one engine.
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has shape (). float32 and float64 are computed with; float16 and
-bfloat16 are storage (`astype`), int32 is for indices. Arrays of these keep their dtype, Python numbers and all else become float64, a number beside a tensor
-takes the tensor's. `x ** p` takes a constant; where p is a tensor it is exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without
+bfloat16 are storage (`astype`), int32 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64, numbers beside a tensor
+take the tensor's. `x ** p` takes a constant; where p is a tensor it is exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without
 history. Infinities and NaN are results like any other, without a warning. What is no method is in `engine.front.functions`.
 
 Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each leaf, which is a tensor of its own without a
@@ -491,7 +491,7 @@ def tensor(
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of an array of one of these by default, else float64.
+        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a floating array by default, else float64.
         name: for messages.
 
     Raises:
@@ -499,7 +499,7 @@ def tensor(
     """
     try:
         given = np.asarray(data)
-        wanted = _dtype(dtype) if dtype is not None else given.dtype if given.dtype in DTYPES else np.dtype(np.float64)
+        wanted = _dtype(dtype) if dtype is not None else given.dtype if _kept(given.dtype) else np.dtype(np.float64)
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
         array = np.array(given, wanted, order="C")
@@ -535,8 +535,7 @@ def operand(value: Any, beside: Tensor) -> Tensor:
         return value
     if isinstance(value, (int, float)):
         return Tensor(constant(np.array([value], beside.dtype)), ())
-    made = tensor(value)
-    return made if isinstance(value, np.ndarray) and value.dtype in DTYPES else tensor(value, dtype=beside.dtype)
+    return tensor(value, dtype=None if isinstance(value, np.ndarray) and _kept(value.dtype) else beside.dtype)
 
 
 def _unary(kind: str, x: Tensor, **params: Any) -> Tensor:
@@ -628,6 +627,11 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     node = apply("mul_mat", (apply("transpose", (right,), track=track), left), track=track)
     shape = (*batch, *((x.shape[-2],) if a.ndim > 1 else ()), *((y.shape[-1],) if b.ndim > 1 else ()))
     return Tensor(node, node.shape).reshape(shape)
+
+
+def _kept(dtype: np.dtype[Any]) -> bool:
+    """Return whether arrays of a dtype keep it: floating ones do, whole numbers become what they meet."""
+    return dtype in DTYPES and dtype.kind != "i"
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

@@ -10,6 +10,7 @@ from allocsim.checks import check
 from allocsim.model import Document, Run
 from engine import tensor
 from engine.autodiff import backward
+from engine.front import functions as fn
 from engine.front import reverse
 from engine.front.extension import extend
 from engine.front.record import history
@@ -35,6 +36,21 @@ MOVES = (
     lambda ts, i, _: pick(ts, i, lambda t: t.ndim == 2).T,
     lambda ts, i, _: pick(ts, i, lambda t: t.ndim > 0).sum(0),
     lambda ts, i, _: pick(ts, i).reshape(-1),
+    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim > 0)).softmax(j % a.ndim),
+    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim > 0)).max(j % a.ndim, keepdims=bool(j & 4)),
+    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim > 0)).mean(j % a.ndim),
+    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim > 0))[j % a.shape[0] :],
+    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim > 0))[..., [0, j % a.shape[-1], 0]],
+    lambda ts, i, j: pick(ts, i)[None, ..., None],
+    lambda ts, i, _: fn.concat([a := pick(ts, i, lambda t: 0 < t.ndim < 4), a * 2.0], -1),
+    lambda ts, i, j: fn.where((a := pick(ts, i)) > 0, a, pick(ts, j, lambda t: t.shape in (a.shape, ()))),
+    lambda ts, i, j: fn.maximum(a := pick(ts, i), pick(ts, j, lambda t: t.shape == a.shape)),
+    lambda ts, i, j: fn.dropout(pick(ts, i), 0.3, seed=j),
+    lambda ts, i, j: fn.attention(
+        a := pick(ts, i, lambda t: t.ndim == 2), b := pick(ts, j, lambda t: t.ndim == 2 and t.shape[1] == a.shape[1]), b
+    ),
+    lambda ts, i, _: fn.cross_entropy(a := pick(ts, i, lambda t: t.ndim == 2), np.arange(len(a)) % a.shape[1]),
+    lambda ts, i, j: pick(ts, i).astype(("float16", "bfloat16")[j % 2]).astype("float64"),
 )
 
 numbers = st.integers(0, 7)

@@ -303,6 +303,18 @@ def test_16_bit_storage_rounds_values_and_gradients_and_is_summed_wide(dtype, rn
         stored * stored
 
 
+def test_whole_numbers_become_what_they_meet_unless_int32_is_asked_for():
+    """An index is asked for; a count beside a tensor is a number."""
+    x = tensor(np.ones(3, np.float32), requires_grad=True)
+    for count in (np.arange(3, dtype=np.int32), [0, 1, 2], np.arange(3, dtype=np.int8)):
+        assert (x * count).dtype == np.float32
+        assert tensor(count).dtype == np.float64
+    assert tensor([0, 1], dtype="int32").dtype == np.int32
+    assert tensor(np.ones(2, np.float16)).dtype == np.float16
+    with pytest.raises(EngineError, match="must be f32 or all f64"):
+        x * np.ones(3)
+
+
 # the table, and mistakes
 
 
@@ -375,6 +387,11 @@ X = np.ones((2, 3))
         (lambda x: fn.cross_entropy(x, [0]), r"class numbers \(1,\)"),
         (lambda x: fn.cross_entropy(x, [0, 3]), "run from 0 to 3"),
         (lambda x: fn.rms_norm(X), "ndarray given where a tensor is needed"),
+        (lambda x: fn.concat([x, X]), "ndarray given where a tensor is needed"),
+        (lambda x: fn.stack([X]), "ndarray given where a tensor is needed"),
+        (lambda x: fn.mse_loss(X, X), "ndarray given where a tensor is needed"),
+        (lambda x: fn.cross_entropy([[0.0, 1.0]], [0]), "list given where a tensor is needed"),
+        (lambda x: fn.gather(X, [[0]]), "ndarray given where a tensor is needed"),
         (lambda x: fn.op("norm", x), "parameter eps is missing"),
         (lambda x: fn.op("norm", x, eps=1, ep=2), "no parameter ep; there are eps"),
         (lambda x: fn.op("add", x), "1 operands given; it takes a, b"),

@@ -32,20 +32,21 @@ def test_a_cast_rounds_to_nearest_even_and_its_gradient_comes_back(execute, rng,
     assert np.array_equal(gradient, data["weights"].astype(STORED[dtype]).astype(floats))
 
 
-def test_stored_values_are_viewed_and_moved_but_not_computed_with(execute, rng):
+@pytest.mark.parametrize("dtype", STORED)
+def test_stored_values_are_viewed_and_moved_but_not_computed_with(execute, rng, dtype):
     """Reshape, permute, slice, concat, pad and cont take any dtype; arithmetic wants a cast, and says so."""
     graph = Graph("moves")
-    x = graph.op("cast", graph.parameter("x", (4, 6), "f32"), dtype="bf16")
+    x = graph.op("cast", graph.parameter("x", (4, 6), "f32"), dtype=dtype)
     turned = graph.op("cont", graph.op("permute", x, axes=(1, 0)))
     part = graph.op("slice", turned, starts=(1, 0), lengths=(2, 4))
     both = graph.op("concat", part, graph.op("pad", part, before=(0, 1), after=(0, 0)), axis=1)
     graph.expand(both)
     data = rng.standard_normal((4, 6)).astype(np.float32)
     (found,) = execute(graph, {"x": data}, both)
-    part = data.T.astype(ml_dtypes.bfloat16)[1:3]
+    part = data.T.astype(STORED[dtype])[1:3]
 
     assert np.array_equal(found, np.concatenate([part, np.zeros((2, 1), part.dtype), part], axis=1))
-    with pytest.raises(EngineError, match=r"exp\(x .*bf16.*must be f32 or all f64"):
+    with pytest.raises(EngineError, match=rf"exp\(x .*{dtype}.*must be f32 or all f64"):
         graph.op("exp", x)
     with pytest.raises(EngineError, match="'i32'"):
         graph.op("cast", x, dtype="i32")

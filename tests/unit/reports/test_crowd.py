@@ -1,14 +1,17 @@
-"""Rectangles in crowds: what is drawn one by one is on top, what is not is covered, and a map of many costs no more than one of few."""
+"""Rectangles in crowds: what is drawn one by one is on top, what is not is covered; and how high they reach."""
 
 import numpy as np
 import pytest
 from hurtful import one_address
+from hypothesis import given
 from matplotlib.collections import PolyCollection
 from matplotlib.image import AxesImage
+from strategies import documents
 
 from allocsim.checks import check
 from reports.figures import memory_map
 from reports.figures.crowd import DEPTH, GRID, covered, topmost
+from reports.figures.scene import scene
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -48,3 +51,14 @@ def test_a_map_of_a_pile_draws_few_rectangles_and_says_what_lies_below():
     assert any(
         f"{hidden:,} buffers under 64 others and more: grey" in text.get_text() for text in figure.texts + figure.axes[0].texts
     )
+
+
+@given(documents())
+def test_the_reach_at_a_step_is_the_highest_end_of_what_lives_there(document):
+    for run in range(len(document.runs)):
+        shown = scene(document, run)
+        curve, plan = shown.reach(), shown.plan
+        for first, height in zip(curve.edges[:-1].tolist(), curve.height.tolist(), strict=True):
+            live = (shown.start <= first) & (first < shown.stop) & plan.placed
+            ends = plan.offset + shown.nbytes
+            assert height == sum(int(ends[live & (plan.arena == arena)].max()) for arena in set(plan.arena[live].tolist()))
