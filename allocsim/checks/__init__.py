@@ -43,12 +43,13 @@ CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
 __all__ = ["CHECKS", "KINDS", "Report", "Stats", "Violation", "check"]
 
 
-def check(document: Document, *, limit: int = 10_000) -> Report:
+def check(document: Document, *, limit: int = 10_000, of_each_kind: bool = False) -> Report:
     """Judge every run and every belief of a document.
 
     Args:
         document: programs, problems, plans, and the runs to judge: its session, or each plan once on fresh memory.
         limit: how many violations, and how many warnings, are listed; the count is not affected.
+        of_each_kind: the limit is one of each kind, so that none hides another.
 
     Returns:
         All that was found. `clean` if there are no violations; then every read of every run finds the bytes it would find with
@@ -66,8 +67,8 @@ def check(document: Document, *, limit: int = 10_000) -> Report:
         run(case, findings)
     count = findings.count("violation")
     return Report(
-        violations=findings.listed("violation"),
-        warnings=findings.listed("warning"),
+        violations=findings.listed("violation", of_each_kind=of_each_kind),
+        warnings=findings.listed("warning", of_each_kind=of_each_kind),
         count=count,
         truncated=findings.bounded or count > COUNT_LIMIT,
         stats=stats(case),

@@ -144,11 +144,11 @@ class Findings:
         """Return how many defects of one severity there are."""
         return sum(count for kind, count in self.counts.items() if KINDS[kind][0] == severity)
 
-    def listed(self, severity: str) -> tuple[Violation, ...]:
-        """Return the first `limit` records of one severity, in order of (run, step, kind), nulls first."""
+    def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
+        """Return the first `limit` records of one severity, or of each of its kinds, in order of (run, step, kind), nulls first."""
         chosen = [record for record in self.records if record.severity == severity]
         chosen.sort(key=_place)
-        return tuple(chosen[: self.limit])
+        return tuple(chosen if of_each_kind else chosen[: self.limit])
 
 
 def _place(record: Violation) -> tuple[int, int, int]:

@@ -211,7 +211,9 @@ def _cure_lines(cure: dict[str, Any] | None) -> list[str]:
     price = f"  {_signed(cure['bytes'])}"
     if cure["pin_all_bytes"] is not None:
         price += f", against {_signed(cure['pin_all_bytes'])} for pinning everything"
-    lines.append(f"{price}; {cure['trials']} plans tried{'' if cure['minimal'] else ', not shown minimal'}")
+    lines.append(
+        f"{price}; {cure['trials']} plan{'s'[: cure['trials'] != 1]} tried{'' if cure['minimal'] else ', not shown minimal'}"
+    )
     if cure["seconds"]:
         lines.append("  a run takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items()))
     else:

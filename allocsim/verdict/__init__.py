@@ -62,10 +62,10 @@ def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _detectors(case: Case) -> dict[str, dict[str, Any]]:
-    evidence, warnings = case.evidence, case.report.warnings
+    evidence = case.evidence
     audit, origins = evidence.audit, evidence.origins
-    beliefs, races = len(case.beliefs), case.report.counts.get("Race", 0)
-    too_long = sum(v.kind == "LifetimeTooLong" for v in warnings)
+    beliefs, races = case.beliefs_count, case.report.counts.get("Race", 0)
+    too_long = case.report.counts.get("LifetimeTooLong", 0)
     streams = max((len(run.program.streams) for run in case.runs), default=1)
     not_run = {"status": "not run", "count": None}
     return {
@@ -139,7 +139,7 @@ def _legality(case: Case) -> str:
     """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow."""
     ops = max((len(run.program.ops) for run in case.runs), default=0)
     races = case.report.counts.get("Race", 0)
-    conflicts = case.report.count - len(case.beliefs) - races
+    conflicts = case.report.count - case.beliefs_count - races
     found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
     if any(v.run in {0, None} for v in case.static if v.kind != "Race"):
         return f"the plan is not legal ({found} in {len(case.runs)} run{'s'[: len(case.runs) != 1]} of {ops} ops)"

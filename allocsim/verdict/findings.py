@@ -54,11 +54,9 @@ def plan_findings(case: Case) -> Iterator[Finding]:
 
 def _in_place(case: Case, v: Violation) -> bool:
     """Whether the two buffers are an operand's and a result's of the op at which they meet."""
-    if v.run is None or v.op is None:
+    if v.op is None:
         return False
-    program = case.program(v)
-    op, buffer = program.ops[v.op], program.values.buffer
-    read, written = ({int(buffer[value]) for value in values} for values in (op.operands, op.results))
+    read, written = case.doings(case.program(v)).buffers(v.op)
     return any(one in read and other in written for one, other in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)))
 
 

@@ -21,6 +21,7 @@ class Doings:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._sides: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self._crosses: dict[int, bool] = {}
         self._unread: dict[frozenset[int], frozenset[Hashable]] = {}
         self._copies: dict[tuple[int, frozenset[int]], bool] = {}
@@ -34,13 +35,18 @@ class Doings:
     def crosses(self, step: int) -> bool:
         """Whether an op carries bytes from one arena to another."""
         if step not in self._crosses:
-            read, written = (set(self.program.buffers.arena[buffers].tolist()) for buffers in self._buffers(step))
+            arena = self.program.buffers.arena
+            read, written = ({int(arena[buffer]) for buffer in side} for side in self.buffers(step))
             self._crosses[step] = bool(read and written and read != written)
         return self._crosses[step]
 
-    def _buffers(self, step: int) -> tuple[Int32s, Int32s]:
-        ops, home = self.program.ops, self.program.values.buffer
-        return home[self._operands(step)], home[ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]]
+    def buffers(self, step: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The buffers an op reads, and those it writes."""
+        if step not in self._sides:
+            ops, home = self.program.ops, self.program.values.buffer
+            results = ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]
+            self._sides[step] = frozenset(home[self._operands(step)].tolist()), frozenset(home[results].tolist())
+        return self._sides[step]
 
     def _operands(self, step: int) -> Int32s:
         ops = self.program.ops
