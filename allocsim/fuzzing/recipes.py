@@ -125,13 +125,16 @@ def whole(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the
     sketch.value(row.buffer, "u8", (high - low,), offset=low, made=False)
 
 
+BROADCAST = (2, 2, 3, 0, 2, 1, 2, 3)
+
+
 def look(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A view: slice, flip, broadcast, transposed, every second element, reshaped to bytes."""
     (parent,) = sketch.pick(i)
     shape, strides, offset, dtype = parent.shape, parent.strides, parent.offset, parent.dtype
     longest = max(range(len(shape)), key=lambda axis: shape[axis], default=None)
     if j % 6 == 2 or longest is None or shape[longest] == 0:
-        shape, strides = (k % 3, *shape), (0, *strides)
+        shape, strides = (BROADCAST[k % len(BROADCAST)], *shape), (0, *strides)
     elif j % 6 == 1:
         offset += strides[longest] * (shape[longest] - 1)
         strides = tuple(-s if axis == longest else s for axis, s in enumerate(strides))

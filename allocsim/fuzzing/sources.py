@@ -17,6 +17,7 @@ from allocsim.allocators.exact import accesses
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
 
 MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
@@ -74,9 +75,9 @@ def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | N
 
 
 def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
-    """Draw programs one by one: in every second chunk freely, else steered toward plans with much waste and long chains of aliases.
+    """Draw programs one by one: in every second chunk freely, else steered, in turn toward long chains of aliases and plans with much waste.
 
-    Steering finds what is far out and draws less of everything else; so half of the programs go without.
+    Steering finds what is far out and draws less of everything else; so half of the programs go without. Toward both at once it would get far in neither.
     """
     try:
         from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
@@ -102,13 +103,13 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
         except AllocsimError as error:
             ended.append(error)
             return
-        if chunk.number % 2 == 0:
-            return
-        target(float(alias_depth(program)), label="length of the longest chain of aliases")
-        if answer.plan is not None:
+        if chunk.number % 4 == 1:
+            target(float(alias_depth(program)), label="length of the longest chain of aliases")
+        if chunk.number % 4 == 3 and answer.plan is not None:
             target(waste(answer.plan), label="peak over live bytes")
 
-    one()
+    with repeatable():
+        one()
     if ended:
         raise ended[0]
 

@@ -46,8 +46,8 @@ PAIRS: Final = sorted(((one, other) for one in range(8) for other in range(8)), 
 CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
 
-PLANNERS: Final = ("greedy_by_size", "reference", "ggml", "best_fit")
-"""Rows of the shelf whose plans `plans` starts from."""
+PLANNERS: Final = ("greedy_by_size", "reference", "linear_scan", "best_fit")
+"""Rows of the shelf whose plans `plans` starts from; all promise that these are sound, which ggml does not."""
 
 
 @cache

@@ -4,12 +4,16 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, CapacityError
 from allocsim.fuzzing import Chunk
 from allocsim.fuzzing.case import Answer
+from allocsim.fuzzing.repeatable import repeatable
 from allocsim.fuzzing.sources import alias_depth, by_hypothesis, waste
 from engine.executing import execute
 
@@ -46,17 +50,37 @@ def test_a_chunk_is_the_same_each_time_and_no_two_are(number):
 
 
 def test_steering_finds_longer_chains_of_aliases_and_more_waste():
-    """An even chunk is drawn freely, the odd one after it is steered: the same number of programs, the same planner."""
-    free, steered = ([gone_through(number, count=250, seed=seed) for seed in (1, 2)] for number in (0, 1))
+    """Of four chunks the first is drawn freely, the second steered to chains, the last to waste: as many programs, the same planner."""
+    free, chained, wasteful = ([gone_through(number, count=250, seed=seed) for seed in (1, 2)] for number in (0, 1, 3))
 
     def depth(seen):
         return np.mean([alias_depth(case.program) for part in seen for case in part.cases])
 
-    def most(seen):
-        return max(waste(plan) for part in seen for plan in part.plans)
+    def wasted(seen):
+        return np.mean([waste(plan) for part in seen for plan in part.plans])
 
-    assert depth(steered) > 1.4 * depth(free)
-    assert most(steered) > 1.4 * most(free)
+    assert depth(chained) > 1.5 * depth(free)
+    assert wasted(wasteful) > 1.5 * wasted(free)
+
+
+def test_no_module_that_is_loaded_has_a_say_in_what_is_drawn(monkeypatch):
+    """Left to itself Hypothesis draws constants from the source of modules; here looking for them is an error."""
+
+    def looked():
+        raise LookupError("constants of modules")
+
+    def drawn():
+        """Draw without a campaign, as Hypothesis does."""
+        settings(max_examples=200, database=None, phases=[Phase.generate])(given(st.integers(0, 10**6))(lambda _: None))()
+
+    monkeypatch.setattr(providers, "_get_local_constants", looked)
+    assert len(gone_through(0).cases) == 60
+    with pytest.raises(LookupError):
+        drawn()
+    with repeatable():
+        drawn()
+    with pytest.raises(LookupError):
+        drawn()
 
 
 def test_training_graphs_are_a_source_and_run_on_the_engine():
