@@ -21,6 +21,7 @@ BENCHMARKS = {
     "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
     "first_use": "compiling and loading all kernels",
     "checks": "the judge at full size, against the validators of others",
+    "hurtful": "every command on documents made to hurt",
     "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
     "audit": "every kernel in every layout, the engine's and ggml's",
     "modes": "30 layers trained in every sort of mode, compared tensor by tensor",
