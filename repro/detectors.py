@@ -86,51 +86,50 @@ def _standing_cases(bench: Bench) -> Iterator[Case]:
 
 
 def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | None, Plan | None]:
-    """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where it changes the belief."""
-    problem = bench.plans["default"].problem
-    if problem is None:
+    """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where only the belief changes.
+
+    Each plan tried has the waits that its own reuse takes, none where it takes none. So a set is 1-minimal if its other changes are: without one of
+    these a plan is wrong with all the waits it could have, and without a wait some race is back.
+    """
+    default = bench.plans["default"]
+    if default.problem is None:
         return None, None
     target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
 
     def right(plan: Plan) -> bool:
-        if not check(bench.session(plan, horizon), limit=1).clean:
+        mended = _waiting(bench, waits_that_cure(plan))
+        said = said_of(mended.program, plan)
+        if not check(mended.session(said, horizon), limit=1).clean:
             return False
-        return bench.train_plan(plan, horizon, "cure", against=target).first_difference is None
+        return mended.train_plan(said, horizon, "cure", against=target).first_difference is None
 
-    if waits := waits_that_cure(bench.plans["default"]):
-        return _cure_by_waits(bench, waits, horizon, target), None
+    def record(plan: Plan, waits: Waits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
+        return CureRecord(
+            elements=(*(() if waits is None else waits.elements), *elements),
+            nbytes=plan.peak_bytes - default.peak_bytes,
+            pin_all_bytes=bench.plans["pinned"].peak_bytes - default.peak_bytes,
+            minimal=minimal,
+            trials=trials + (0 if waits is None else waits.trials),
+        )
+
+    if (waits := waits_that_cure(default)) and right(default):
+        return record(default, waits, (), 0, minimal=True), None
     suspected, others = suspects(evidence)
-    found = cure.find(problem, bench.planner.place, suspects=suspected, others=others, right=right)
+    found = cure.find(default.problem, bench.planner.place, suspects=suspected, others=others, right=right)
     if found is None:
         return None, None
-    before = bench.plans["default"].peak_bytes
-    record = CureRecord(
-        elements=tuple(element.describe(bench.program) for element in found.elements),
-        nbytes=found.plan.peak_bytes - before,
-        pin_all_bytes=bench.plans["pinned"].peak_bytes - before,
-        minimal=found.minimal,
-        trials=found.trials,
-    )
-    return record, found.plan
+    elements, waits = tuple(element.describe(bench.program) for element in found.elements), waits_that_cure(found.plan)
+    return record(found.plan, waits, elements, found.trials, minimal=found.minimal), found.plan if waits is None else None
 
 
-def _cure_by_waits(bench: Bench, waits: Waits, horizon: int, target: Trained) -> CureRecord | None:
-    """Return the waits as a cure if they bring the reference back, in numbers too; None if something else is wrong as well."""
+def _waiting(bench: Bench, waits: Waits | None) -> Bench:
+    """Return the bench with a program that has these waits, run in an order they allow."""
+    if waits is None:
+        return bench
     waiting = copy(bench)
     waiting.lowered, waiting.program = replace(bench.lowered, program=waits.program), waits.program
     waiting.order = preferring(waits.program, len(waits.program.streams) - 1)
-    plan = said_of(waits.program, bench.plans["default"])
-    if not check(waiting.session(plan, horizon), limit=1).clean:
-        return None
-    if waiting.train_plan(plan, horizon, "cure", against=target).first_difference is not None:
-        return None
-    return CureRecord(
-        elements=waits.elements,
-        nbytes=0,
-        pin_all_bytes=bench.plans["pinned"].peak_bytes - plan.peak_bytes,
-        minimal=True,
-        trials=waits.trials,
-    )
+    return waiting
 
 
 def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:

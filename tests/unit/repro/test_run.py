@@ -106,6 +106,15 @@ def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
     assert not any(cured([e for e in elements if e is not left_out]) for left_out in elements)
 
 
+def test_races_and_a_bad_kernel_have_one_cure_of_waits_and_a_pair():
+    """The plan without the pair reuses other slots, so its waits are others than those of the plan as it was."""
+    cure = small("parallel-branches+ggml-1501").verdict.cure.split("; ")
+
+    assert cure[-1] == "forbid the in-place pair of rms_norm_back (result 0 over operand 0)"
+    assert len(cure) > 1
+    assert all(" wait for " in element for element in cure[:-1])
+
+
 def test_a_kernel_without_its_unsafe_pair_in_use_is_not_convicted():
     result = small("ggml-1501", allocator="reference")
     assert result.verdict.sound
