@@ -143,6 +143,13 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
     assert resumed.tally.programs == 90
 
 
+def test_a_target_that_ends_its_process_well_is_found():
+    result = campaign(asked("quits", examples=20))
+
+    assert result.complete
+    assert found(result) >= {("answers", "dies exit status 0")}
+
+
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):
     Corpus(tmp_path, asked("good").identity)
 
