@@ -176,6 +176,7 @@ class _Asking:
             if whole
             else self.examiner.examine(Cut(batch), every=every, until=self.until)
         )
+        self._in_time()  # else the end of this batch may be missing, and it may be the last
 
     def _in_time(self) -> None:
         if self.until is not None and time() >= self.until:

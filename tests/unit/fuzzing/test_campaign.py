@@ -13,11 +13,12 @@ from allocsim import check
 from allocsim.document import read
 from allocsim.errors import ModelError, OutputError
 from allocsim.files import write_atomic
-from allocsim.fuzzing import Asked, Corpus, Finding, Tally, Target, campaign
+from allocsim.fuzzing import Asked, Corpus, Examiner, Explorer, Finding, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
 
 ROOT = Path(__file__).parents[3]
-
+RUNNING = sys.modules["allocsim.fuzzing.campaign"]
+"""The module; its name in the package is the function's."""
 
 LINE = next(n for n, line in enumerate((ROOT / "tests/bad_planners.py").read_text().splitlines(), 1) if "raise KeyError" in line)
 RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
@@ -148,6 +149,26 @@ def test_a_target_that_ends_its_process_well_is_found():
 
     assert result.complete
     assert found(result) >= {("answers", "dies exit status 0")}
+
+
+def test_a_chunk_whose_last_batch_was_cut_short_is_not_done(monkeypatch):
+    """The time is over in the middle of the only batch: some of its programs are judged, and nobody may say that all are."""
+    clock = [0.0]
+    monkeypatch.setattr(RUNNING, "time", lambda: clock[0])
+    examine = Examiner.examine
+
+    def cut_short(self, cases, *, until, **options):
+        clock[0] = until
+        return examine(self, cases[:3], **options)
+
+    monkeypatch.setattr(Examiner, "examine", cut_short)
+    what = asked("good", source="exhaustive", options={"ops": 2})
+    (chunk,) = chunks("exhaustive", seed=7, options=what.options, total=None)
+    with Explorer(what) as explorer:
+        tally, complete = explorer.explore(chunk, lambda _: None, until=1.0)
+
+    assert 0 < tally.programs < chunk.count
+    assert not complete
 
 
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):
