@@ -10,6 +10,7 @@ it may be called in this process, in others, or on other machines. What it finds
 
 With a corpus, chunks its journal has are not done again, findings are on disk before they are reduced, and a campaign that was killed
 goes on where it was. The chunks of one seed give the same findings whatever `jobs` is and however often it was killed.
+A chunk that is asked for with more examples than the journal has of it is gone through again from its start, and counted once.
 
 What this module does not see: what a good plan is, and how results are shown.
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from time import time
@@ -224,10 +225,14 @@ def campaign(
     """
     folder = None if corpus is None else Corpus(corpus, asked.identity)
     known: dict[str, Finding] = {} if folder is None else folder.findings()
-    done = {} if folder is None else folder.done
+    records = {} if folder is None else folder.done
+    every = chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples)
+    begun = list(islice(every, 1 + max(records, default=-1)))
+    short = {chunk.number for chunk in begun if records.get(chunk.number, {}).get("count", 0) < chunk.count}
+    done = records.keys() - short
     tally = Tally()
-    for record in done.values():
-        tally += Tally.of(record)
+    for number in done:
+        tally += Tally.of(records[number])
     advance(tally.programs)
 
     def keep(finding: Finding) -> None:
@@ -238,8 +243,7 @@ def campaign(
             folder.keep(finding)
         tell(finding)
 
-    every = chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples)
-    wanted = (chunk for chunk in every if chunk.number not in done)
+    wanted = (chunk for chunk in chain(begun, every) if chunk.number not in done)
     until = None if minutes is None else time() + 60 * minutes
     complete = True
     try:
@@ -247,7 +251,7 @@ def campaign(
             tally += part
             complete &= whole
             if folder is not None and whole:
-                folder.note(chunk.number, part.as_json())
+                folder.note(chunk.number, {**part.as_json(), "count": chunk.count})
             advance(part.programs)
     except KeyboardInterrupt:
         complete = False

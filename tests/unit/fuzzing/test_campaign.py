@@ -171,6 +171,20 @@ def test_a_chunk_whose_last_batch_was_cut_short_is_not_done(monkeypatch):
     assert not complete
 
 
+def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, chunks_of):
+    chunks_of(10)
+    for examples, told in ((5, [0, 5]), (5, [5]), (23, [0, 10, 10, 3]), (13, [23])):
+        advanced = []
+        resumed = campaign(asked("overlaps", examples=examples), corpus=tmp_path, advance=advanced.append)
+        assert advanced == told
+        assert resumed.complete
+
+    at_once = campaign(asked("overlaps", examples=23))
+    assert resumed.tally.programs == at_once.tally.programs == 23
+    assert resumed.tally.features == at_once.tally.features
+    assert found(resumed) == found(at_once)
+
+
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):
     Corpus(tmp_path, asked("good").identity)
 
