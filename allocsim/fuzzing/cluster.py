@@ -19,7 +19,7 @@ from time import time
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError, ClusterError
-from allocsim.fuzzing.campaign import Asked, Explorer
+from allocsim.fuzzing.campaign import Asked, Explored, Explorer
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.sources import Chunk
 from allocsim.fuzzing.tally import Tally
@@ -32,8 +32,6 @@ PATIENCE: Final = 10.0
 
 LIVES: Final = 5
 """How often workers may die of one chunk, beyond what the scheduler allows them, before it is given up."""
-
-Explored = tuple[Tally, bool, list[Finding]]
 
 
 def on_cluster(

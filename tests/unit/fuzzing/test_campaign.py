@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from allocsim import check
 from allocsim.document import read
-from allocsim.errors import ModelError, OutputError
+from allocsim.errors import ModelError, OutputError, PlannerError
 from allocsim.files import write_atomic
 from allocsim.fuzzing import Asked, Corpus, Examiner, Explorer, Finding, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
@@ -183,6 +184,42 @@ def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, 
     assert resumed.tally.programs == at_once.tally.programs == 23
     assert resumed.tally.features == at_once.tally.features
     assert found(resumed) == found(at_once)
+
+
+def kill_one():
+    """Kill a process of the campaign, as the system does where memory is short; return how many there were."""
+    processes = active_children()
+    if processes:
+        os.kill(processes[0].pid, signal.SIGKILL)
+    return len(processes)
+
+
+@pytest.mark.slow
+def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
+    chunks_of(10)
+    what = asked("overlaps", examples=50)
+    kills = []
+
+    def once(programs):
+        if programs and not kills:
+            kills.append(kill_one())
+
+    there, here = campaign(what, jobs=2, advance=once), campaign(what)
+
+    assert any(kills)
+    assert there.complete
+    assert there.tally.programs == here.tally.programs == 50
+    assert there.tally.features == here.tally.features
+    assert found(there) == found(here)
+
+
+@pytest.mark.slow
+def test_a_campaign_whose_processes_are_killed_too_often_ends_in_one_clear_line(monkeypatch, chunks_of):
+    chunks_of(10)
+    monkeypatch.setattr(RUNNING, "LIVES", 0)
+
+    with pytest.raises(PlannerError, match=r"^a process of the campaign was killed [^\n]+ goes on from there$"):
+        campaign(asked("good", examples=100), jobs=2, advance=lambda programs: programs and kill_one())
 
 
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):
