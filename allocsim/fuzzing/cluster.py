@@ -103,6 +103,7 @@ def _explorer(asked: Asked) -> Explorer:
     mine = {**asked.identity, "limits": (asked.target, asked.reduce_seconds)}
     if explorer is None or identity != mine:
         if explorer is not None:
+            _here.held = None, None  # the next target may not start
             explorer.asker.close()
         explorer = Explorer(asked)
         _here.held = mine, explorer

@@ -12,10 +12,11 @@ import pytest
 
 from allocsim import check
 from allocsim.document import read
-from allocsim.errors import ModelError, OutputError, PlannerError
+from allocsim.errors import ClusterError, ModelError, OutputError, PlannerError
 from allocsim.files import write_atomic
 from allocsim.fuzzing import Asked, Corpus, Examiner, Explorer, Finding, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
+from allocsim.fuzzing.cluster import go_through
 
 ROOT = Path(__file__).parents[3]
 RUNNING = sys.modules["allocsim.fuzzing.campaign"]
@@ -184,6 +185,18 @@ def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, 
     assert resumed.tally.programs == at_once.tally.programs == 23
     assert resumed.tally.features == at_once.tally.features
     assert found(resumed) == found(at_once)
+
+
+def test_a_thread_of_a_cluster_goes_on_after_a_target_that_it_could_not_start():
+    what = asked("good", examples=3)
+    (chunk,) = chunks("hypothesis", seed=7, options={}, total=3)
+    before = go_through(what, chunk, None)
+    with pytest.raises(ClusterError, match="nobody"):
+        go_through(asked("nobody"), chunk, None)
+
+    tally, complete, _ = go_through(what, chunk, None)
+    assert complete
+    assert tally.features == before[0].features
 
 
 def kill_one():
