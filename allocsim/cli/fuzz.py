@@ -13,7 +13,7 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
 
 `--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes on from there. `--out DIR` has, for each
-finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed gives the same findings.
+finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed finds the same causes.
 
 Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a bad target, or a folder that cannot be written.
 
