@@ -95,6 +95,13 @@ def describe(document: Document, violation: Violation, *, cause: Cause | None = 
     return "\n".join(lines)
 
 
+def describe_program(program: Program, plan: Plan | None = None) -> str:
+    """Return every op and every buffer of a program, with its place in a plan, as text of several lines. O(program)."""
+    ops = [f"    {op.step:>6}  {_op_line(program, op)}".rstrip() for op in program.ops]
+    buffers = [f"  {_buffer_line(program, buffer, plan, None)}" for buffer in range(len(program.buffers))]
+    return "\n".join([f"program {_quoted(program.name)}", *ops, *buffers])
+
+
 def _at(document: Document, violation: Violation, run: int | None) -> tuple[Program, Plan | None]:
     runs: Sequence[Run] = document.runs
     if run is not None and run < len(runs):

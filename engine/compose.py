@@ -92,6 +92,8 @@ def conv2d(
     op = x.graph.op
     if len(x.shape) != 4 or len(weight.shape) != 4 or x.shape[1] != weight.shape[1]:
         raise EngineError(f"conv2d of {x} with {weight}: [N, C, H, W] and [F, C, KH, KW] are needed, C being the same")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise EngineError(f"conv2d of {x} with {weight}: the bias {bias} must have shape ({weight.shape[0]},)")
     columns = op("im2col", x, kernel=weight.shape[2:], stride=stride, padding=padding, dilation=dilation)
     n, oh, ow, width = columns.shape
     filters = weight.shape[0]
@@ -146,6 +148,8 @@ def gumbel_softmax(logits: Tensor, seed: Tensor, *, temperature: float = 1.0, ha
 
     With `hard` the value is one-hot, and the gradient is that of the soft sample: the straight-through estimator.
     """
+    if not temperature > 0:
+        raise EngineError(f"gumbel_softmax of {logits}: temperature is {temperature}; it must be above 0")
     op = logits.graph.op
     drawn = op("uniform", seed, shape=logits.shape, salt=salt, dtype=logits.dtype)
     noise = op("neg", op("log", op("neg", op("log", drawn))))

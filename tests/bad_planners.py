@@ -46,12 +46,19 @@ def _with_words(_):
     os.kill(os.getpid(), signal.SIGABRT)
 
 
+def _kill_parent(_):
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
 WAYS = {
     "hangs": _forever,
     "eats": _greedily,
     "raises": _raise,
     "segfaults": lambda _: ctypes.string_at(0),
     "exits": lambda _: os._exit(3),
+    "exits_well": lambda _: os._exit(0),
+    "kills_its_parent": _kill_parent,
     "leaves": lambda _: sys.exit(4),
     "aborts": _with_words,
     "rubbish": lambda _: "here and there",
@@ -69,6 +76,11 @@ def by_name(program):
 def raises(program):
     """Good with less than three ops."""
     return good(program) if len(program.ops) < 3 else _raise(program)
+
+
+def quits(program):
+    """Good with less than three ops, else the end of its process, with a good exit status."""
+    return good(program) if len(program.ops) < 3 else os._exit(0)
 
 
 def overlaps(program):

@@ -13,14 +13,14 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
 
 `--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes on from there. `--out DIR` has, for each
-finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed gives the same findings.
+finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed finds the same causes.
 
 Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a bad target, or a folder that cannot be written.
 
 What this module does not see: how programs are made and judged.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from allocsim.files import write_atomic
 from allocsim.sizes import bytes_of
 
 if TYPE_CHECKING:
-    from allocsim.fuzzing import Asked, Finding, Result, Tally
+    from allocsim.fuzzing import Asked, Finding, Result, Tally, Target
 
 SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
@@ -57,7 +57,7 @@ def fuzz(
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each with a target of its own.")] = 1,
     bulk: Annotated[bool, typer.Option("--bulk", help="Draw programs in batches, much faster.")] = False,
     training: Annotated[bool, typer.Option("--training", help="Draw training graphs of the engine.")] = False,
-    exhaustive: Annotated[int | None, typer.Option(metavar="N", min=0, max=8, help="Every program of up to N ops.")] = None,
+    exhaustive: Annotated[int | None, typer.Option(metavar="N", min=0, help="Every program of up to N ops.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Run each plan on the engine as well, and compare.")] = False,
     corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep findings and progress here; go on from it.")] = None,
     out: Annotated[
@@ -69,22 +69,38 @@ def fuzz(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Say which branches of the target were taken, and which known bugs are found.")
     ] = False,
-    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds for one plan.")] = 10.0,
-    memory: Annotated[str, typer.Option(help="What the target may take beyond its import.")] = "2GiB",
+    timeout: Annotated[float | None, typer.Option(min=0.01, help="Seconds for one plan.  [default: 10]")] = None,
+    memory: Annotated[str | None, typer.Option(help="What the target may take beyond its import.  [default: 2GiB]")] = None,
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    ggml: Annotated[str, typer.Option(help="For the target ggml: before, after, or the path of a libggml.")] = "after",
+    ggml: Annotated[
+        str | None, typer.Option(help="For the target ggml: before, after, or the path of a libggml.  [default: after]")
+    ] = None,
 ) -> int:
     """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or target."""
     for folder in (out, corpus):
         if folder is not None:
             _make(folder)
     if target == LIVE:
-        _refuse(bulk or training or exhaustive is not None or execute or corpus is not None or minutes is not None or jobs > 1)
+        _refuse(
+            {
+                "--bulk": bulk,
+                "--training": training,
+                "--exhaustive": exhaustive is not None,
+                "--execute": execute,
+                "--corpus": corpus is not None,
+                "--minutes": minutes is not None,
+                "--jobs": jobs > 1,
+                "--scheduler": scheduler is not None,
+                "--coverage": coverage,
+                "--timeout": timeout is not None,
+                "--memory": memory is not None,
+            }
+        )
         from allocsim.cli.fuzz_ggml import fuzz_ggml  # noqa: PLC0415  # the engine, for this target only
 
         return fuzz_ggml(
-            library=ggml,
+            library=ggml or "after",
             examples=examples or DEFAULTS[LIVE],
             seed=seed,
             shrink=shrink,
@@ -92,6 +108,8 @@ def fuzz(
             as_json=as_json,
             progress=_progress,
         )
+    if ggml is not None:
+        raise AllocsimError(f"--ggml names the library of the target ggml; it is not for the target {target}")
     if scheduler is not None and jobs > 1:
         raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
     _known(target)
@@ -111,11 +129,11 @@ def _known(target: str) -> None:
         raise UnknownNameError("target", target, {LIVE, *ALLOCATORS, *entry_points()})
 
 
-def _refuse(wrong: bool) -> None:  # noqa: FBT001
-    if wrong:
-        raise AllocsimError(
-            "--bulk, --training, --exhaustive, --execute, --corpus, --minutes and --jobs are not for the target ggml"
-        )
+def _refuse(options: Mapping[str, bool]) -> None:
+    """Refuse the options that are given."""
+    given = [name for name, is_given in options.items() if is_given]
+    if given:
+        raise AllocsimError(f"{', '.join(given)}: not for the target ggml")
 
 
 def _asked(  # noqa: PLR0917 - the options, in order
@@ -128,10 +146,12 @@ def _asked(  # noqa: PLR0917 - the options, in order
     minutes: float | None,
     seed: int,
     shrink: bool,  # noqa: FBT001
-    timeout: float,
-    memory: str,
+    timeout: float | None,
+    memory: str | None,
 ) -> "Asked":
     from allocsim.fuzzing import Asked, Target  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.exhaustive import DEEPEST  # noqa: PLC0415  # as above
+    from allocsim.fuzzing.target import MEMORY, SECONDS  # noqa: PLC0415  # as above
 
     chosen = [
         f"--{name}" for name, given in {"bulk": bulk, "training": training, "exhaustive": exhaustive is not None}.items() if given
@@ -140,6 +160,10 @@ def _asked(  # noqa: PLR0917 - the options, in order
         raise AllocsimError(f"{' and '.join(chosen)} are two sources of programs; choose one")
     if exhaustive is not None and examples is not None:
         raise AllocsimError("--exhaustive makes every program of its scope; --examples has no say in it")
+    if exhaustive is not None and exhaustive > DEEPEST:
+        raise AllocsimError(
+            f"--exhaustive takes at most {DEEPEST} ops; there are more programs of {exhaustive} than anyone waits for"
+        )
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
@@ -153,7 +177,9 @@ def _asked(  # noqa: PLR0917 - the options, in order
             options["runnable"] = True
     wanted = examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
     return Asked(
-        target=Target(name=target.removeprefix(SHELF), seconds=timeout, memory=bytes_of(memory)),
+        target=Target(
+            name=target.removeprefix(SHELF), seconds=timeout or SECONDS, memory=MEMORY if memory is None else bytes_of(memory)
+        ),
         source=source,
         seed=seed,
         examples=wanted,
@@ -179,7 +205,7 @@ def _campaign(
         result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
     for finding in result.findings:
         if out is not None:
-            _write(finding, out)
+            _write(finding, asked.target, out)
     if as_json:
         print_json(_record(asked, result))
     else:
@@ -213,7 +239,7 @@ def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
         print_line(f"nothing found in {many} programs")
     if not result.complete:
         print_line("the campaign was ended before it was done")
-    _say_exercised(result.tally)
+    _say_exercised(result.tally, features=not asked.target.trace)
 
 
 def _proven(result: "Result") -> list[str]:
@@ -221,27 +247,29 @@ def _proven(result: "Result") -> list[str]:
     return [name for name in result.tally.of_all if name != "capacity"]
 
 
-def _say_exercised(tally: "Tally") -> None:
-    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
-
+def _say_exercised(tally: "Tally", *, features: bool) -> None:
+    """Print what was exercised; without `features`, which `--coverage` prints with the rest of its figures, the work alone."""
     executed = f", {tally.executed} executed" if tally.executed else ""
     print_line(f"exercised: {tally.questions} questions, {tally.plans} plans, {tally.refusals} refusals{executed}")
-    counts = singly(tally.features)
+    if features:
+        _say_features(tally)
+    spent = ", ".join(f"{what} {spent / 1e6:.3g} s" for what, spent in sorted(tally.microseconds.items()))
+    print_line(f"CPU time: {spent or 'none'}; {_rates(tally)}")
+
+
+def _say_features(tally: "Tally") -> None:
+    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
+
+    counts, pairs = singly(tally.features), in_pairs(tally.features)
     share = max(tally.programs, 1)
     print_table(
         ("feature", "programs", "share"),
         [(name, number, f"{100 * number / share:.1f}%") for name, number in counts.items()],
         right=("programs", "share"),
     )
-    never = [
-        f"{one} + {other}"
-        for (one, other), number in in_pairs(tally.features).items()
-        if not number and counts[one] and counts[other]
-    ]
+    never = [f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]]
     together = f"{len(never)} never together" + (f": {', '.join(never[:6])}{', ...' * (len(never) > 6)}" if never else "")
-    print_line(f"pairs of features seen: {sum(1 for n in in_pairs(tally.features).values() if n)}; {together}")
-    spent = ", ".join(f"{what} {spent / 1e6:.3g} s" for what, spent in sorted(tally.microseconds.items()))
-    print_line(f"CPU time: {spent or 'none'}; {_rates(tally)}")
+    print_line(f"pairs of features seen: {sum(1 for n in pairs.values() if n)}; {together}")
 
 
 def _rates(tally: "Tally") -> str:
@@ -291,39 +319,20 @@ def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
     }
 
 
-def _write(finding: "Finding", out: Path) -> None:
+def _write(finding: "Finding", target: "Target", out: Path) -> None:
     """Write a finding for people: the document, its picture and a test."""
     from allocsim.document import dumps  # noqa: PLC0415  # not for --help
-    from allocsim.reduction import script  # noqa: PLC0415  # as above
+    from allocsim.fuzzing.pasting import pasted  # noqa: PLC0415  # as above
 
     folder = out / finding.key
     _make(folder)
     document = finding.as_document()
     write_atomic(folder / "smallest.json", dumps(document))
-    title = f"Found by allocsim fuzz: {finding.breaks}, {finding.cause}."
-    write_atomic(folder / "test_smallest.py", _test(finding, script(document, title=title)).encode())
+    write_atomic(folder / "test_smallest.py", pasted(finding, target, by="allocsim fuzz").encode())
     if document.plans:
         from reports import plot  # noqa: PLC0415  # drawing is slow to import
 
         plot(document, "map", folder / "smallest.png")
-
-
-def _test(finding: "Finding", text: str) -> str:
-    """Return the test of a document, and one that asks the planner again."""
-    target = finding.origin.get("target", "")
-    return text + (
-        "\n\ndef test_the_planner_does_not_do_it_again():\n"
-        "    from allocsim.fuzzing import Case, Examiner, Target\n\n"
-        f"    with Target(name={target!r}).open() as asker:\n"
-        f"        examiner = Examiner(asker, properties=[{finding.breaks!r}])\n"
-        "        case = Case(program=document().programs[0]"
-        + (
-            f", pinned=allocsim.Problem.of(document().programs[0], pinned={finding.case.pinned.nonzero()[0].tolist()}).pinned"
-            if finding.case.pinned is not None
-            else ""
-        )
-        + f")\n        assert examiner.find(case, {finding.breaks!r}) is None\n"
-    )
 
 
 @contextmanager

@@ -34,10 +34,12 @@ def asker(explorer: Explorer) -> Asker:
 @pytest.fixture(scope="session")
 def result(explorer: Explorer) -> Result:
     """What a campaign against the planner came to."""
-    asked, tally = explorer.asked, Tally()
+    asked, tally, complete = explorer.asked, Tally(), True
     try:
         for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples):
-            tally += explorer.explore(chunk, lambda _: None)[0]
+            part, whole = explorer.explore(chunk, lambda _: None)
+            tally += part
+            complete &= whole
     except AllocsimError as error:
         pytest.exit(str(error), returncode=2)
-    return Result(findings=tuple(explorer.known.values()), tally=tally, complete=True)
+    return Result(findings=tuple(explorer.known.values()), tally=tally, complete=complete)

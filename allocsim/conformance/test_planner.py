@@ -5,12 +5,12 @@ import pytest
 
 from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
-from allocsim.description import describe
-from allocsim.fuzzing import PROPERTIES, Case, Finding, Result
+from allocsim.description import describe, describe_program
+from allocsim.fuzzing import PROPERTIES, Case, Explorer, Finding, Result, Target
+from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.target import Asker
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Program
-from allocsim.reduction.script import script
 
 
 @pytest.mark.parametrize("name", list(PROPERTIES))
@@ -22,13 +22,16 @@ def test_property(name: str, result: Result, asker: Asker) -> None:
         pytest.skip("the planner takes no constraints and is told of no pins but the program's own reads by the host")
     found = [finding for finding in result.findings if finding.breaks == name]
     if found:
-        pytest.fail(f"{PROPERTIES[name].claim}: not so\n\n" + "\n\n".join(map(shown, found)), pytrace=False)
+        pytest.fail(
+            f"{PROPERTIES[name].claim}: not so\n\n" + "\n\n".join(shown(finding, asker.target) for finding in found),
+            pytrace=False,
+        )
 
 
-def test_the_campaign_asked_what_it_was_to_ask(result: Result) -> None:
+def test_the_campaign_asked_what_it_was_to_ask(result: Result, explorer: Explorer) -> None:
     """The properties above would say little if little had been asked."""
     assert result.complete
-    assert result.tally.programs > 0
+    assert result.tally.programs == explorer.asked.examples
 
 
 def test_the_empty_program_has_a_plan(asker: Asker) -> None:
@@ -63,14 +66,17 @@ def two_alive(capacity: int) -> Program:
     return builder.build()
 
 
-def shown(finding: Finding) -> str:
-    """Return the finding for a person: what is wrong, the ops round it, and a test to paste."""
-    lines = [f"{finding.message}  [{finding.cause}; {finding.ops} ops]"]
-    report = check(finding.document, limit=1)
-    if report.violations:
-        lines.append(describe(finding.document, report.violations[0]))
-        lines += ["a test to paste:", "", script(finding.document, title="Found by allocsim.conformance.")]
-    elif finding.case.pinned is not None:
+def shown(finding: Finding, target: Target) -> str:
+    """Return the finding for a person: what is wrong, the ops round it or else all of the case, and a test to paste."""
+    document = finding.document
+    report = check(document, limit=1)
+    plan = document.plans[0] if document.plans else None
+    lines = [
+        f"{finding.message}  [{finding.cause}; {finding.ops} ops]",
+        describe(document, report.violations[0]) if report.violations else describe_program(finding.case.program, plan),
+    ]
+    if finding.case.pinned is not None:
         lines.append(f"with buffers {np.flatnonzero(finding.case.pinned).tolist()} pinned")
+    lines += ["a test to paste:", "", pasted(finding, target, by="allocsim.conformance")]
     lines.append(f"again: --allocator-seed {finding.origin.get('seed')}, chunk {finding.origin.get('chunk')}")
     return "\n".join(lines)

@@ -9,7 +9,9 @@ A chunk is explored by `explore`, which starts nothing but the target and return
 it may be called in this process, in others, or on other machines. What it finds is kept at once, and reduced where its cause is new.
 
 With a corpus, chunks its journal has are not done again, findings are on disk before they are reduced, and a campaign that was killed
-goes on where it was. The chunks of one seed give the same findings whatever `jobs` is and however often it was killed.
+goes on where it was. The chunks of one seed give the same findings whatever `jobs` is and however often it was killed. Where one of its processes
+is killed, chunks that were under way are gone through again; a chunk is given up with a PlannerError when that has happened more than `LIVES` times.
+A chunk that is asked for with more examples than the journal has of it is gone through again from its start, and counted once.
 
 What this module does not see: what a good plan is, and how results are shown.
 """
@@ -18,15 +20,17 @@ import atexit
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from time import time
 from typing import Any, Final, Self
 
 from allocsim.allocators import ALLOCATORS
+from allocsim.errors import PlannerError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.case import Answer, Case
@@ -42,6 +46,9 @@ from allocsim.fuzzing.worker import die_with_parent
 
 WAITING: Final = 2
 """Chunks that are waiting for each process."""
+
+LIVES: Final = 3
+"""How often a chunk is gone through again because a process was killed while it was under way."""
 
 THOROUGH: Final = 4
 """One batch in so many, of those planned as one program, is asked twice and with everything pinned."""
@@ -176,6 +183,7 @@ class _Asking:
             if whole
             else self.examiner.examine(Cut(batch), every=every, until=self.until)
         )
+        self._in_time()  # else the end of this batch may be missing, and it may be the last
 
     def _in_time(self) -> None:
         if self.until is not None and time() >= self.until:
@@ -217,16 +225,20 @@ def campaign(
         advance: called with how many programs are done, as they are.
 
     Raises:
-        PlannerError: there is no such target, or it does not start.
+        PlannerError: there is no such target, or it does not start, or processes of the campaign were killed again and again.
         ModelError, OutputError: the corpus is another campaign's, or cannot be written.
         ClusterError: the scheduler cannot be reached, or its workers cannot do this.
     """
     folder = None if corpus is None else Corpus(corpus, asked.identity)
     known: dict[str, Finding] = {} if folder is None else folder.findings()
-    done = {} if folder is None else folder.done
+    records = {} if folder is None else folder.done
+    every = chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples)
+    begun = list(islice(every, 1 + max(records, default=-1)))
+    short = {chunk.number for chunk in begun if records.get(chunk.number, {}).get("count", 0) < chunk.count}
+    done = records.keys() - short
     tally = Tally()
-    for record in done.values():
-        tally += Tally.of(record)
+    for number in done:
+        tally += Tally.of(records[number])
     advance(tally.programs)
 
     def keep(finding: Finding) -> None:
@@ -237,8 +249,7 @@ def campaign(
             folder.keep(finding)
         tell(finding)
 
-    every = chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples)
-    wanted = (chunk for chunk in every if chunk.number not in done)
+    wanted = (chunk for chunk in chain(begun, every) if chunk.number not in done)
     until = None if minutes is None else time() + 60 * minutes
     complete = True
     try:
@@ -246,7 +257,7 @@ def campaign(
             tally += part
             complete &= whole
             if folder is not None and whole:
-                folder.note(chunk.number, part.as_json())
+                folder.note(chunk.number, {**part.as_json(), "count": chunk.count})
             advance(part.programs)
     except KeyboardInterrupt:
         complete = False
@@ -255,8 +266,8 @@ def campaign(
     return Result(findings=tuple(found), tally=tally, complete=complete)
 
 
-Explored = Iterator[tuple[Chunk, Tally, bool]]
-Way = Callable[[Asked, Iterator[Chunk], float | None, Told], Explored]
+Gone = Iterator[tuple[Chunk, Tally, bool]]
+Way = Callable[[Asked, Iterator[Chunk], float | None, Told], Gone]
 """How chunks are gone through: yields each with its tally and whether that is all of it."""
 
 
@@ -268,7 +279,7 @@ def _way(*, jobs: int, corpus: Path | None, scheduler: str | None) -> Way:
     return _in_turn if jobs == 1 else partial(_side_by_side, jobs=jobs, corpus=corpus)
 
 
-def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told) -> Explored:
+def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told) -> Gone:
     """Explore the chunks in this process, one after another."""
     with Explorer(asked) as explorer:
         while until is None or time() < until:
@@ -278,30 +289,62 @@ def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: T
             yield chunk, *explorer.explore(chunk, keep, until=until)
 
 
+Explored = tuple[Tally, bool, list[Finding]]
+"""What a process says of a chunk: its tally, whether that is all of it, and what was found."""
+
+
 def _side_by_side(
     asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told, *, jobs: int, corpus: Path | None
-) -> Explored:
-    """Explore the chunks in processes of their own, a few ahead of what is done; they write findings into the corpus themselves."""
+) -> Gone:
+    """Explore the chunks in processes of their own, a few ahead of what is done; they write findings into the corpus themselves.
+
+    A pool that has lost a process is of no use any more: there is a new one, and what was under way begins again in it.
+    """
     asked.target.open().close()  # a bad target is said once, here
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(asked, corpus)) as pool:
-        waiting: dict[Future[tuple[Tally, bool, list[Finding]]], Chunk] = {}
-        try:
-            while True:
-                while len(waiting) < WAITING * jobs and (until is None or time() < until):
-                    chunk = next(wanted, None)
-                    if chunk is None:
-                        break
-                    waiting[pool.submit(_go_through, chunk, until)] = chunk
-                if not waiting:
-                    return
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    tally, whole, found = future.result()
-                    for finding in found:
-                        keep(finding)
-                    yield waiting.pop(future), tally, whole
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    begun = partial(ProcessPoolExecutor, jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(asked, corpus))
+    pool = begun()
+    waiting: dict[Future[Explored], tuple[Chunk, int]] = {}
+    """Chunks that are under way, and how often each was so when a process was killed."""
+    try:
+        while True:
+            while len(waiting) < WAITING * jobs and (until is None or time() < until):
+                chunk = next(wanted, None)
+                if chunk is None:
+                    break
+                waiting[_submitted(pool, chunk, until)] = chunk, 0
+            if not waiting:
+                return
+            ended = wait(waiting, return_when=FIRST_COMPLETED).done
+            lost = {future for future in ended if isinstance(future.exception(), BrokenProcessPool)}
+            for future in ended - lost:
+                chunk, _ = waiting.pop(future)
+                tally, whole, found = future.result()
+                for finding in found:
+                    keep(finding)
+                yield chunk, tally, whole
+            if lost:
+                pool.shutdown()
+                pool = begun()
+                waiting = {_submitted(pool, chunk, until): (chunk, _more(chunk, deaths)) for chunk, deaths in waiting.values()}
+    finally:
+        pool.shutdown(wait=not waiting, cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, chunk: Chunk, until: float | None) -> "Future[Explored]":
+    """Return the future of a chunk; of a pool that has lost a process meanwhile, one that says so."""
+    try:
+        return pool.submit(_go_through, chunk, until)
+    except BrokenProcessPool as error:
+        future: Future[Explored] = Future()
+        future.set_exception(error)
+        return future
+
+
+def _more(chunk: Chunk, deaths: int) -> int:
+    if deaths == LIVES:
+        words = f"a process of the campaign was killed {deaths + 1} times while chunk {chunk.number} was under way"
+        raise PlannerError(f"{words}; a campaign with a corpus goes on from there")
+    return deaths + 1
 
 
 _here: tuple[Explorer, Path | None] | None = None
@@ -317,7 +360,7 @@ def _begin(asked: Asked, corpus: Path | None) -> None:
     _here = explorer, corpus
 
 
-def _go_through(chunk: Chunk, until: float | None) -> tuple[Tally, bool, list[Finding]]:
+def _go_through(chunk: Chunk, until: float | None) -> Explored:
     assert _here is not None
     explorer, corpus = _here
     found: dict[str, Finding] = {}

@@ -19,7 +19,7 @@ from time import time
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError, ClusterError
-from allocsim.fuzzing.campaign import Asked, Explorer
+from allocsim.fuzzing.campaign import Asked, Explored, Explorer
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.sources import Chunk
 from allocsim.fuzzing.tally import Tally
@@ -32,8 +32,6 @@ PATIENCE: Final = 10.0
 
 LIVES: Final = 5
 """How often workers may die of one chunk, beyond what the scheduler allows them, before it is given up."""
-
-Explored = tuple[Tally, bool, list[Finding]]
 
 
 def on_cluster(
@@ -105,6 +103,7 @@ def _explorer(asked: Asked) -> Explorer:
     mine = {**asked.identity, "limits": (asked.target, asked.reduce_seconds)}
     if explorer is None or identity != mine:
         if explorer is not None:
+            _here.held = None, None  # the next target may not start
             explorer.asker.close()
         explorer = Explorer(asked)
         _here.held = mine, explorer

@@ -1,7 +1,8 @@
 """A folder that outlives its campaign: what was found, and how far it came.
 
     DIR/findings/<key>.json     a finding for each cause, the smallest so far: a native document
-    DIR/journal.jsonl           a line for the campaign, then one for each chunk that is done
+    DIR/journal.jsonl           a line for the campaign, then one for each chunk that is done, with the `count` of cases it was asked for;
+                                of two lines for one chunk the later one holds
 
 Files of findings appear whole or not at all; a line of the journal that was cut short by a crash is passed over, and its chunk done
 again. A chunk is deterministic, so nothing is lost by that and nothing counted twice.

@@ -9,7 +9,7 @@ finding has been decided by `Property.broken` on the very case it shows.
 What this module does not see: where cases come from, and what becomes of findings.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
@@ -38,11 +38,13 @@ TOGETHER: Final = 50
 """Cases that are asked one by one and judged at once."""
 
 CLOSE: Final = 50
-"""About so many suspects of a property in one batch are looked at closer; where there are more, they are much the same."""
+"""So many findings of a property in one batch are enough, more are much the same; suspects that are none do not count, or a rare fault is missed."""
 
+AS_ONE: Final = {"deterministic", "bits"}
+"""Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
-IN_A_BATCH: Final = {"sound", "pins", "kept", "no_worse"}
-"""Properties whose suspects in a plan of a whole batch should be found again alone."""
+IN_A_BATCH: Final = {"sound", "pins", "kept", "no_worse", *AS_ONE}
+"""Properties whose suspects in a plan of a whole batch should be found again alone; what is not is counted as `only in a batch`."""
 
 Joined = Sequence[tuple[Batch, Sequence[int]]]
 """Batches of cases, each with the places of its programs among the cases."""
@@ -131,7 +133,7 @@ class Examiner:
         self._note(len(batch) * again, again=True)
         plain = Cut(batch)
         self._described(plain)
-        found = self._closer(plain, answer.plan, all_of_them=not answer.again)
+        found = self._closer(plain, answer, answer.plan)
         if thorough and self.with_pins:
             pinned = plain.with_all_pinned()
             (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
@@ -139,7 +141,7 @@ class Examiner:
                 found += self._with_pins(plain, until=until)
             else:
                 self._note(len(batch), pinned=True)
-                found += self._closer(pinned, answer.plan)
+                found += self._closer(pinned, answer, answer.plan)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
@@ -166,17 +168,24 @@ class Examiner:
         self.tally.plans += len(batch) - 1
         self.tally.questions += len(batch) - 1
 
-    def _closer(self, cases: Cut, plan: Plan, *, all_of_them: bool = False) -> list[Finding]:
-        """Return what is found of the suspects of a batch's plan, each asked alone."""
+    def _closer(self, cases: Cut, answer: Answer, plan: Plan) -> list[Finding]:
+        """Return what is found of the suspects of a batch's plan, each asked alone: of one answered in two ways, all its programs."""
+        whole = Case(program=cases.batch.program, pinned=cases.pinned)
+        found: list[Finding] = []
         with self.tally.timed("judging"):
-            found = []
             for name, suspects in self._suspects(cases.batch, plan, cases.pinned).items():
-                close = range(len(cases)) if all_of_them and name == "deterministic" else suspects
-                for place in few(close):
-                    finding = self.find(cases[place], name)
-                    found += [finding] if finding is not None else []
-                    self.tally.broken["only in a batch"] += finding is None and name in IN_A_BATCH
+                close = range(len(cases)) if name == "deterministic" and not answer.again else suspects
+                sure, innocent = enough(spread(close), lambda place: self.find(cases[place], name))  # noqa: B023 - called at once
+                found += sure.values()
+                if name in IN_A_BATCH - AS_ONE:
+                    self.tally.broken["only in a batch"] += innocent
+                self._note_as_one(name, whole, answer, found_any=bool(sure), innocent=innocent)
             return found
+
+    def _note_as_one(self, name: str, whole: Case, answer: Answer, *, found_any: bool, innocent: int) -> None:
+        """Count a batch that breaks a property of `AS_ONE` as one program, where none of its programs does alone."""
+        if name in AS_ONE and innocent and not found_any:
+            self.tally.broken["only in a batch"] += self.rows[name].broken(whole, answer) is not None
 
     def find(self, case: Case, name: str) -> Finding | None:
         """Ask one case and judge it by one property: what a reducer asks, over and over."""
@@ -195,17 +204,25 @@ class Examiner:
 
     def _judged(self, cases: Sequence[Case], joined: Joined, answers: Sequence[Answer]) -> list[Finding]:
         """Return what is wrong with answers: all that are no plans, and what a batch shows, looked at closer."""
+        found: dict[tuple[int, int], Finding] = {}
         with self.tally.timed("judging"):
-            suspects = {(index, name) for index, a in enumerate(answers) if a.plan is None or not a.again for name in self.rows}
+            odd = {index for index, answer in enumerate(answers) if answer.plan is None or not answer.again}
+            for rank, name in enumerate(self.rows):
+                looked = ((index, self._sure(name, cases[index], answers[index])) for index in sorted(odd))
+                found |= {(index, rank): finding for index, finding in looked if finding is not None}
             for batch, members, plan in planned(joined, answers):
-                suspected = self._suspects(batch, plan, pins_of(cases, members))
-                suspects |= {(members[place], name) for name, close in suspected.items() for place in few(close)}
-            order = list(self.rows)
-            sure = (
-                self._sure(name, cases[index], answers[index])
-                for index, name in sorted(suspects, key=lambda pair: (pair[0], order.index(pair[1])))
-            )
-            return [finding for finding in sure if finding is not None]
+                pinned = pins_of(cases, members)
+                whole = Case(program=batch.program, pinned=pinned)
+                suspected = self._suspects(batch, plan, pinned)
+                for rank, name in enumerate(self.rows):
+                    close = (members[place] for place in spread(suspected.get(name, ())))
+                    sure, innocent = enough(
+                        [index for index in close if index not in odd],
+                        lambda index: self._sure(name, cases[index], answers[index]),  # noqa: B023 - called at once
+                    )
+                    found |= {(index, rank): finding for index, finding in sure.items()}
+                    self._note_as_one(name, whole, Answer(plan=plan), found_any=bool(sure), innocent=innocent)
+        return [found[key] for key in sorted(found)]
 
     def _asked(self, cases: Sequence[Case], *, again: bool, until: float | None = None) -> list[Answer]:
         tally = self.tally
@@ -286,9 +303,25 @@ def pins_of(cases: Sequence[Case], members: Sequence[int]) -> Bools | None:
     return mask
 
 
-def few(suspects: Sequence[int]) -> Sequence[int]:
-    """Return about `CLOSE` suspects, from all over the batch."""
-    return suspects[:: max(len(suspects) // CLOSE, 1)]
+def spread(suspects: Sequence[int]) -> Iterator[int]:
+    """Yield all suspects, the first `CLOSE` of them from all over the batch."""
+    stride = max(len(suspects) // CLOSE, 1)
+    return (place for begin in range(stride) for place in suspects[begin::stride])
+
+
+def enough(places: Iterable[int], look: Callable[[int], Finding | None]) -> tuple[dict[int, Finding], int]:
+    """Look at places until there are `CLOSE` findings; return these, and how many were looked at for nothing."""
+    sure: dict[int, Finding] = {}
+    innocent = 0
+    for place in places:
+        finding = look(place)
+        if finding is None:
+            innocent += 1
+            continue
+        sure[place] = finding
+        if len(sure) == CLOSE:
+            break
+    return sure, innocent
 
 
 def batches(cases: Sequence[Case]) -> Joined:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Final
 
-from allocsim.allocators import Allocator
+from allocsim.allocators import ALLOCATORS, Allocator
 from allocsim.errors import AllocsimError, CapacityError, ExceededError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.bulk import Cut
@@ -110,21 +110,29 @@ def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] | None = Non
 
 def killed_by(asked: Asked, name: str, *, cases: int = CASES) -> Finding | None:
     """Return the first finding of a mutant among the programs of a campaign's source and seed; None where it stays alive."""
-    return first_finding(asked, MUTANTS[name].allocator(), cases=cases)
+    row = MUTANTS[name]
+    return first_finding(asked, row.allocator(), guarantees=ALLOCATORS[row.into].guarantees, cases=cases)
 
 
-def first_finding(asked: Asked, allocator: Allocator, *, cases: int = CASES) -> Finding | None:
-    """Return the first finding of a planner of ours, asked in this process, under the properties of its kind."""
+def first_finding(
+    asked: Asked, allocator: Allocator, *, guarantees: Sequence[str] | None = None, cases: int = CASES
+) -> Finding | None:
+    """Return the first finding of a planner of ours among `cases` programs at most, asked in this process.
+
+    It is held to what these guarantees promise, by default its own; a mutant to those of the planner it is planted into.
+    """
     asker: Any = Within(allocator)  # all that an examiner asks of an `Asker`
-    examiner = Examiner(asker, properties=asked_of(("at_most_reference",)))
-    asking = _Until(examiner)
+    examiner = Examiner(asker, properties=asked_of(allocator.guarantees if guarantees is None else guarantees))
+    asking = _Until(examiner, cases)
     for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
         try:
             SOURCES[asked.source].explore(chunk, asking)
             asking.stop_at(examiner.judge_held())
         except _Found as found:
             return found.finding
-    return None
+        except _Enough:
+            break
+    return next(iter(examiner.judge_held()), None)
 
 
 class Within:
@@ -161,21 +169,34 @@ class _Found(BaseException):
         super().__init__(finding.message)
 
 
+class _Enough(BaseException):
+    """As many programs as were asked for; on its way out of a source, as `_Found` is."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Until:
-    """What a source does with its cases until the first finding (`sources.Asking`)."""
+    """What a source does with its cases until the first finding, or until there were `cases` (`sources.Asking`)."""
 
     examiner: Examiner
+    cases: int
 
     def case(self, case: Case) -> Answer:
         """Examine a case."""
+        self.left()
         answer, findings = self.examiner.hold(case)
         self.stop_at(findings)
         return answer
 
     def batch(self, batch: Batch) -> None:
-        """Examine the programs of a batch."""
-        self.stop_at(self.examiner.examine(Cut(batch), every=AGAIN))
+        """Examine the programs of a batch, of the last one as many as are left."""
+        self.stop_at(self.examiner.examine(Cut(batch)[: self.left()], every=AGAIN))
+
+    def left(self) -> int:
+        """Return how many programs are left to examine; raise where none is."""
+        left = self.cases - self.examiner.tally.programs
+        if left <= 0:
+            raise _Enough
+        return left
 
     def stop_at(self, findings: Sequence[Finding]) -> None:
         """Raise the first finding, if there is one."""

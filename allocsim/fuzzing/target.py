@@ -102,7 +102,11 @@ class Asker:
         found: list[Answer] = []
         while len(found) < len(cases) and not _over(until):
             left = cases[len(found) :]
-            send(self._requests, (left, again))
+            try:
+                send(self._requests, (left, again))
+            except BrokenPipeError:
+                found.append(self._death())  # of something it left behind when it answered the last time
+                continue
             for case in left:
                 answer = self._one(case, again=again)
                 found.append(answer)
@@ -126,15 +130,8 @@ class Asker:
 
     def close(self) -> None:
         """End the target. Safe to call twice."""
-        process = getattr(self, "_process", None)
-        if process is not None and process.poll() is None:
-            self._kill_child()
-            process.kill()
-            process.wait()
-        for stream in (getattr(self, name, None) for name in ("_requests", "_replies", "_control", "_said")):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        self._stop()
+        self._said.close()
 
     # one answer ------------------------------------------------------------------------------------------------------------
 
@@ -156,12 +153,15 @@ class Asker:
             words = f"no answer in {self.target.seconds:g} s"
             return Answer(failure=Failure(kind="hangs", words=words))
         except EOFError:
-            code, said = self._ended()
-            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
+            return self._death()
         if self._fresh:
             self._fresh, self._grace = False, min(2 * (time.monotonic() - asked), GRACE)
         return _answer(case, reply)
+
+    def _death(self) -> Answer:
+        code, said = self._ended()
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
 
     def _waited_for(self, limit: float, spent: float) -> Any:
         """Return the next reply. Raises TimeoutError after `limit` seconds of CPU, or `PATIENCE` times that on the clock; EOFError."""
@@ -201,6 +201,18 @@ class Asker:
         _, self.guarantees, self.told = news
         self._child = self._news("start")[1]
         self._fresh = True
+        self._hush()
+
+    def _stop(self) -> None:
+        process = getattr(self, "_process", None)
+        if process is not None and process.poll() is None:
+            self._kill_child()
+            process.kill()
+            process.wait()
+        for stream in (getattr(self, name, None) for name in ("_requests", "_replies", "_control")):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
 
     def _news(self, what: str) -> Any:
         """Return what the nursery says next."""
@@ -213,15 +225,20 @@ class Asker:
             raise PlannerError(f"allocator {self.target.name!r} ended its process on import: {self._last_line()}") from None
 
     def _ended(self) -> tuple[int, str]:
-        """Return how the child ended and the last line it wrote; by then there is another."""
-        _, code = self._news("end")
-        said = self._last_line()
-        self._said.seek(0)
-        self._said.truncate()
-        self._child = self._news("start")[1]
+        """Return how the child ended, or the nursery if that did too, and the last line either wrote; by then there is another."""
+        self.deaths += 1
+        try:
+            _, code = self._news("end")
+            said = self._last_line()
+            self._hush()
+            self._child = self._news("start")[1]
+        except PlannerError:  # the target took its nursery along
+            self._stop()
+            code, said = self._process.returncode, self._last_line()
+            self._start()
+            return code, said
         self._replies.forget()
         self._fresh = True
-        self.deaths += 1
         return code, said
 
     def _kill_child(self) -> None:
@@ -229,6 +246,11 @@ class Asker:
         if child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+
+    def _hush(self) -> None:
+        """Forget what was written so far."""
+        self._said.seek(0)
+        self._said.truncate()
 
     def _last_line(self) -> str:
         self._said.seek(0)

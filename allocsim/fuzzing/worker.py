@@ -6,6 +6,7 @@ Contract
   for its end, says how it ended, and forks the next when asked to. So a target that dies costs a fork, not an import.
 * The child reads requests from standard input and answers each case by a frame of its own on the reply pipe, in order: what was answered
   before a target died is known, and the case it died of is the first without an answer.
+* A child that ended well has ended the campaign only where standard input has ended; else the target did, and it is a death like others.
 * `RLIMIT_AS` of the child is what it has mapped after the import, and MEMORY bytes more.
 * When the campaign ends, however it ends, so do both: at the end of standard input, or by the death signal of the parent (Linux).
 * What the target prints goes to a file that is shown only if it dies.
@@ -17,6 +18,7 @@ import contextlib
 import os
 import pickle
 import resource
+import select
 import signal
 import struct
 import sys
@@ -82,6 +84,8 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         from allocsim.fuzzing.tracing import Tracer  # noqa: PLC0415 - only where it is asked for
 
         tracer = Tracer(planner)
+    ended = select.poll()
+    ended.register(0, select.POLLIN)
     while True:
         nursery = os.getpid()
         child = os.fork()
@@ -95,7 +99,7 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         send(control, ("ended", code))
-        if code == 0:
+        if code == 0 and any(event & select.POLLHUP for _, event in ended.poll(0)):
             return  # standard input ended
 
 

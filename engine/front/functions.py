@@ -12,7 +12,8 @@ and place: the same again in every run, and in backward. `op` calls any row of t
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from allocsim.errors import EngineError, UnknownNameError
 from engine import compose
 from engine.front import indexing
 from engine.front.record import Eager, Node, composed, constant
-from engine.front.tensors import Tensor, binary, broadcast, meet, operand
+from engine.front.tensors import Tensor, binary, broadcast, counts, meet, operand, real, tensor, whole
 from engine.kernels.binding import Array
 from engine.ops import OPS
 
@@ -42,7 +43,11 @@ def op(kind: str, *tensors: Tensor, **params: Any) -> Tensor:
         raise EngineError(f"{kind}: {len(tensors)} operands given; it takes {', '.join(rule.arguments)}")
     if unknown := sorted(set(params) - set(rule.params)):
         raise EngineError(f"{kind}: no parameter {', '.join(unknown)}; there are {', '.join(rule.params) or 'none'}")
-    return _made(Eager.op(kind, *map(_node, tensors), **params))
+    nodes = [_node(x) for x in tensors]
+    try:
+        return _made(Eager.op(kind, *nodes, **params))
+    except (TypeError, ValueError, OverflowError) as error:  # of a kernel that was given a parameter of another type
+        raise EngineError(f"{kind}: {error}") from None
 
 
 # choosing
@@ -52,7 +57,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     """Return a where `condition` is true (not 0), b elsewhere; all three broadcast. No gradient flows to the condition."""
     first = _first("where", a, b)
     left, right = operand(a, first), operand(b, first)
-    given = condition.data if isinstance(condition, Tensor) else np.asarray(condition)
+    given = _array("where", condition)
     chosen = Tensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
     shape = meet("where", chosen, left, right)
     return Tensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
@@ -72,10 +77,10 @@ def minimum(a: Any, b: Any) -> Tensor:
 
 def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> Tensor:
     """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
-    ids = _numbers("one_hot", classes)
+    ids, count = _numbers("one_hot", classes), whole("one_hot", count)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"one_hot of {count}: class numbers run from {ids.min()} to {ids.max()}")
-    return _constant((ids[..., None] == np.arange(count)).astype(dtype))
+    return tensor(ids[..., None] == np.arange(count), dtype=dtype)
 
 
 # moving
@@ -88,7 +93,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     nodes = [_node(t) for t in tensors]
     if not all(t.ndim for t in tensors):
         raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
-    return _made(composed(compose.concat, nodes, axis=axis))
+    return _made(composed(compose.concat, nodes, axis=whole("concat", axis)))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -96,7 +101,7 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if not tensors:
         raise EngineError("stack was given no tensors")
     _check(*tensors)
-    rank = tensors[0].ndim + 1
+    rank, axis = tensors[0].ndim + 1, whole("stack", axis)
     if not -rank <= axis < rank:
         raise EngineError(f"axis {axis} is none of the {rank} axes of a stack")
     place = axis % rank
@@ -105,12 +110,13 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
-    return tuple(_made(part) for part in composed(compose.split, _node(x), sizes, axis))
+    lengths = counts("split", sizes) if isinstance(sizes, Iterable) else whole("split", sizes)
+    return tuple(_made(part) for part in composed(compose.split, _node(x), lengths, whole("split", axis)))
 
 
 def pad(x: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Tensor:
     """Return x with new elements of `value`, so many before and after it on each axis."""
-    return op("pad", x, before=tuple(before), after=tuple(after), value=float(value))
+    return op("pad", x, before=counts("pad", before), after=counts("pad", after), value=real("pad", value))
 
 
 def gather(x: Tensor, ids: Any, axis: int = -1) -> Tensor:
@@ -120,10 +126,10 @@ def gather(x: Tensor, ids: Any, axis: int = -1) -> Tensor:
 
 def scatter(values: Tensor, ids: Any, length: int, axis: int = -1) -> Tensor:
     """Return zeros of `length` along `axis`, each element of values added where its index points: what `gather` is transposed."""
-    places = _numbers("scatter", ids)
+    places, length, axis = _numbers("scatter", ids), whole("scatter", length), whole("scatter", axis)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
         raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
-    return _made(Eager.op("scatter", _node(values), constant(places), length=int(length), axis=axis))
+    return _made(Eager.op("scatter", _node(values), constant(places), length=length, axis=axis))
 
 
 def embedding(table: Tensor, ids: Any) -> Tensor:
@@ -139,13 +145,13 @@ def embedding(table: Tensor, ids: Any) -> Tensor:
 
 def rms_norm(x: Tensor, gain: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
     """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
-    y = op("rms_norm", x, eps=float(eps))
+    y = _row("rms_norm", x, eps=real("rms_norm", eps))
     return y if gain is None else y * gain
 
 
 def layer_norm(x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
     """Return (x - mean) / sqrt(variance + eps) over the last axis, times `gain`, plus `bias`."""
-    y = op("norm", x, eps=float(eps))
+    y = _row("norm", x, eps=real("layer_norm", eps))
     y = y if gain is None else y * gain
     return y if bias is None else y + bias
 
@@ -188,14 +194,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float
     if not q.ndim:
         raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
     masks = () if mask is None else (_node(operand(mask, q)),)
-    factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else float(scale)
+    factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)
     return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
 
 
 def rope(x: Tensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> Tensor:
     """Return x[T, H, hd] with the pairs of its heads turned by position (`normal`: neighbours; `neox`: halves)."""
     ids = constant(_numbers("rope", positions))
-    return _made(Eager.op("rope", _node(x), ids, base=float(base), dims=dims, mode=mode))
+    return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
 
 
 # randomness, jumps
@@ -203,12 +209,13 @@ def rope(x: Tensor, positions: Any, *, base: float = 10000.0, dims: int | None =
 
 def dropout(x: Tensor, p: float, *, seed: int, salt: int = 0) -> Tensor:
     """Return x / (1 - p) where a random number is at least p, 0 elsewhere; the mask is drawn again in backward, never stored."""
-    return Tensor(Eager.op("dropout", _node(x), _seed(seed), p=float(p), salt=salt), x.shape)
+    return Tensor(Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape)
 
 
 def gumbel_softmax(x: Tensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
     """Return a sample of the Gumbel-softmax distribution over the last axis; with `hard` one-hot, its gradient that of the soft sample."""
-    return _made(composed(compose.gumbel_softmax, _node(x), _seed(seed), temperature=temperature, hard=hard, salt=salt))
+    warmth, salt = real("gumbel_softmax", temperature), _bits("salt", salt)
+    return Tensor(composed(compose.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape)
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -239,17 +246,22 @@ def cross_entropy(logits: Tensor, labels: Any) -> Tensor:
     _check(logits)
     if not logits.ndim:
         raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
+    count, rows = logits.shape[-1], prod(logits.shape[:-1])
+    if not isinstance(labels, Tensor):
+        given = _array("cross_entropy", labels)
+        if given.dtype.kind == "f" and (given.size or given.shape == logits.shape):  # no numbers are floats to numpy
+            labels = operand(labels, logits)
     if isinstance(labels, Tensor) and labels.dtype.kind == "f":
         if labels.shape != logits.shape:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
-        return Tensor(Eager.op("cross_entropy_loss", _node(logits), _node(labels)), ())
-    ids, count = _numbers("cross_entropy", labels), logits.shape[-1]
+        pair = (_node(x.reshape(rows, count)) for x in (logits, labels))
+        return Tensor(Eager.op("cross_entropy_loss", *pair), ())
+    ids = _numbers("cross_entropy", labels)
     if ids.shape != logits.shape[:-1]:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
-    rows = logits.reshape(ids.size, count)
-    return Tensor(Eager.op("cross_entropy_classes", _node(rows), constant(ids.reshape(-1))), ())
+    return Tensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ())
 
 
 # helpers
@@ -266,12 +278,13 @@ def _node(x: Tensor) -> Node:
     return x._present()  # noqa: SLF001 - what functions of the front are made of
 
 
+def _row(kind: str, x: Tensor, **params: Any) -> Tensor:
+    """Return a row of the table that keeps the shape, () too."""
+    return Tensor(Eager.op(kind, _node(x), **params), x.shape)
+
+
 def _made(node: Node) -> Tensor:
     return Tensor(node, node.shape)
-
-
-def _constant(array: Array) -> Tensor:
-    return Tensor(constant(np.atleast_1d(array)), array.shape)
 
 
 def _first(what: str, *values: Any) -> Tensor:
@@ -281,16 +294,23 @@ def _first(what: str, *values: Any) -> Tensor:
     return found
 
 
+def _array(what: str, given: Any) -> Array:
+    try:
+        return given.data if isinstance(given, Tensor) else np.asarray(given)
+    except ValueError as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
 def _numbers(what: str, given: Any) -> Array:
-    found = given.data if isinstance(given, Tensor) else np.asarray(given)
+    found = _array(what, given)
     if found.size and (found.dtype.kind not in "iu" or not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31):
         raise EngineError(f"{what}: whole numbers of 32 bits are needed, not {found.dtype}")
-    return np.ascontiguousarray(found, np.int32).reshape(found.shape)
+    return np.array(found, np.int32, order="C")  # a copy: what the caller does to his own later is not our history
 
 
 def _ids(what: str, x: Tensor, given: Any, axis: int) -> Node:
     _check(x)
-    ids = _numbers(what, given)
+    ids, axis = _numbers(what, given), whole(what, axis)
     if not -x.ndim <= axis < x.ndim:
         raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < x.shape[axis]:
@@ -299,7 +319,14 @@ def _ids(what: str, x: Tensor, given: Any, axis: int) -> Node:
 
 
 def _seed(seed: int) -> Node:
-    return constant(np.array([seed], np.int64).astype(np.int32))
+    return constant(np.array([_bits("seed", seed)], np.int64).astype(np.int32))
+
+
+def _bits(what: str, value: Any) -> int:
+    number = whole(what, value)
+    if not -(2**63) <= number < 2**63:
+        raise EngineError(f"{what} is {number}; it must fit 64 bits")
+    return number
 
 
 __all__ = [

@@ -33,7 +33,10 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
             continue
         length = shape[axis]
         if isinstance(item, slice):
-            start, stop, step = item.indices(length)
+            try:
+                start, stop, step = item.indices(length)
+            except (TypeError, ValueError) as error:
+                raise EngineError(f"[{_said(key)}]: {error}") from None
             picked = range(start, stop, step)
             if step == 1:
                 starts[axis], lengths[axis] = start if picked else 0, len(picked)
@@ -88,7 +91,10 @@ def _item(item: Any) -> Any:
     try:
         return index(item)
     except TypeError:
-        found = np.asarray(item)
+        try:
+            found = np.asarray(item)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"[{_said(item)}]: {error}") from None
     if found.dtype.kind not in "iu" and found.size:
         raise EngineError(
             f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array of whole numbers"

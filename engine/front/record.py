@@ -219,6 +219,7 @@ _VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]]
     "transpose": lambda x, *_: x.swapaxes(-1, -2),
     "slice": lambda x, _, params: window(x, params["starts"], params["lengths"]),
     "straight_through": lambda x, *_: x.view(),
+    "stop_gradient": lambda x, *_: x.view(),
     "view": lambda x, layout, params: as_strided(x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides),
 }
 """View op -> the same view by numpy."""
@@ -290,7 +291,7 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
     rule, kernel, _ = _ROWS[kind]
     try:
         layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
-    except EngineError as error:
+    except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
     result = None if kernel is None else Laid.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
     recipe = Recipe(kind, params, tuple(source.laid for source in sources), result)
@@ -306,10 +307,21 @@ class Eager:
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
         """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them in; EngineError if one is missing."""
-        filled = {**OPS[kind].params, **params}
+        filled = {**OPS[kind].params, **{name: _fixed(value) for name, value in params.items()}}
         if missing := [name for name, value in filled.items() if value is REQUIRED]:
             raise EngineError(f"{kind}({', '.join(map(str, sources))}): parameter {', '.join(missing)} is missing")
         return apply(kind, sources, filled, track=tracking.get())
+
+
+def _fixed(value: Any) -> Any:
+    """Return a parameter as what can be compared: tuples for lists and arrays."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_fixed, value))
+    if isinstance(value, (dict, set)):
+        raise EngineError(f"{value!r} is no parameter of an op")
+    return value
 
 
 def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:

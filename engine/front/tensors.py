@@ -18,16 +18,17 @@ history. Infinities and NaN are results like any other, without a warning. What 
 Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each leaf, which is a tensor of its own without a
 gradient, or None. What is computed under `no_grad()`, and what is detached, has no history.
 
-In place: methods that end in `_` change the bytes, and all views and detached twins see it. `add_ sub_ mul_ div_` stay differentiable; the others, and
+In place: methods that end in `_` change the bytes, and all views and detached twins see it. `add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and
 all on a leaf that wants a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a derivative needs a value
 that was overwritten since, and naming it costs nothing otherwise. Changing a view in place where that needs a gradient is refused.
 
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from math import log, prod
+from math import inf, log, prod
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -143,7 +144,7 @@ class Tensor:
         """Add the gradient of sum(self * gradient) into `.grad` of every leaf it depends on.
 
         Args:
-            gradient: shaped like this tensor; may be left out for one element, and is 1 then.
+            gradient: shaped like this tensor; may be left out for one element, and is 1 then. With `create_graph` a tensor's history is kept.
             allocator: who plans the memory: a name of `allocsim.allocators` or `package.module:function`.
             create_graph: record the gradients, so that they can be differentiated again; they are then computed op by op, as the front computes
                 everything, and no plan is made.
@@ -152,21 +153,31 @@ class Tensor:
             EngineError: there is nothing to differentiate, a derivative is missing, or a value it needs was changed in place.
         """
         node = self._present()
+        if node.dtype == "i32":
+            raise EngineError(f"{node} holds whole numbers, such as argmax gives, and nothing that requires a gradient")
         if not node.needs_grad:
             raise EngineError(f"{node} depends on nothing that requires a gradient")
         if gradient is None and self.size != 1:
             raise EngineError(f"{node} has {self.size} elements; give the gradient, or take the sum")
-        seed = np.asarray(1.0 if gradient is None else gradient, self.dtype)
+        try:
+            seed = np.asarray(1.0 if gradient is None else gradient, self.dtype)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"the gradient given for {node}: {error}") from None
         if seed.size != self.size or (seed.ndim and seed.shape != self.shape):
             raise EngineError(f"the gradient has shape {seed.shape}; {node} has {self.shape}")
-        given = np.ascontiguousarray(seed.reshape(node.shape))
+        given = np.array(seed.reshape(node.shape), order="C")
         if create_graph:
-            for leaf, found in recorded_gradients(node, constant(given)):
-                more = Tensor(found, leaf.leaf_of.shape)
-                leaf.leaf_of.grad = more if leaf.leaf_of.grad is None else leaf.leaf_of.grad + more
+            start = constant(given)
+            if isinstance(gradient, Tensor) and gradient.requires_grad:
+                start = broadcast(gradient.astype(self.dtype), self.shape)
+            for leaf, found in recorded_gradients(node, start):
+                owner: Tensor = leaf.leaf_of
+                own = apply("cont", (found,), {"shape": None}, track=tracking.get())  # leaves may have been handed one node
+                more = Tensor(own, owner.shape)
+                owner.grad = more if owner.grad is None else owner.grad + more
             return
         for leaf, data in gradients(node, given, allocator):
-            owner: Tensor = leaf.leaf_of
+            owner = leaf.leaf_of
             total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of this class
             owner.grad = Tensor(constant(total), owner.shape)
 
@@ -208,7 +219,7 @@ class Tensor:
 
     def __mul__(self, other: Any) -> "Tensor":
         if isinstance(other, (int, float)):
-            return _unary("scale", self, s=float(other))
+            return _unary("scale", self, s=real("*", other))
         return binary("mul", self, other)
 
     def __truediv__(self, other: Any) -> "Tensor":
@@ -232,8 +243,10 @@ class Tensor:
         return self
 
     def __pow__(self, exponent: Any) -> "Tensor":
+        if isinstance(exponent, np.ndarray | np.number) and exponent.ndim == 0:
+            exponent = exponent.item()
         if isinstance(exponent, (int, float)):
-            return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=float(exponent))
+            return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=real("**", exponent))
         return binary("mul", self.log(), exponent).exp()
 
     def __rpow__(self, base: Any) -> "Tensor":
@@ -315,9 +328,10 @@ class Tensor:
         """Return gelu by tanh, or by erf if `exact`."""
         return _unary("gelu_erf" if exact else "gelu", self)
 
-    def clamp(self, low: float, high: float) -> "Tensor":
-        """Return min(max(x, low), high)."""
-        return _unary("clamp", self, low=float(low), high=float(high))
+    def clamp(self, low: float | None = None, high: float | None = None) -> "Tensor":
+        """Return min(max(x, low), high); None is no bound."""
+        least, most = -inf if low is None else real("clamp", low), inf if high is None else real("clamp", high)
+        return _unary("clamp", self, low=least, high=most)
 
     def softmax(self, axis: int = -1) -> "Tensor":
         """Return exp(x) over its sum along `axis`."""
@@ -357,14 +371,14 @@ class Tensor:
 
     def argmax(self, axis: int | None = None) -> "Tensor":
         """Return the place of the first largest along an axis, or of all in row-major order: int32, without a gradient."""
-        x, place = (self.reshape(-1), 0) if axis is None else (self, _axes(self, axis)[0])
+        x, place = (self.reshape(-1), 0) if axis is None else (self, _axis(self, axis))
         node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
         return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "Tensor":
         """Return the elements in another shape, one length of which may be -1; a view where they lie densely, else a copy."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        wanted = _lengths(self, tuple(int(n) for n in given))
+        wanted = _lengths(self, counts("reshape", given))
         if wanted == self.shape:
             return self
         node, track = self._present(), tracking.get()
@@ -374,9 +388,10 @@ class Tensor:
             node = apply("cont", (node,), {"shape": None}, track=track)
         return Tensor(apply("reshape", (node,), {"shape": wanted or (1,)}, track=track), wanted)
 
-    def transpose(self, *axes: int) -> "Tensor":
-        """Return a view with the axes in the order given, reversed by default."""
-        order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in axes) or tuple(range(self.ndim))[::-1]
+    def transpose(self, *axes: Any) -> "Tensor":
+        """Return a view with the axes in the order given, as numbers or one tuple; reversed by default."""
+        given = counts("transpose", axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
+        order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
             return self
         node = apply("permute", (self._present(),), {"axes": order}, track=tracking.get())
@@ -384,7 +399,8 @@ class Tensor:
 
     def broadcast_to(self, *shape: Any) -> "Tensor":
         """Return the elements repeated into a shape, as numpy broadcasts."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        wanted = counts("broadcast_to", given)
         return Tensor(broadcast(self, wanted), wanted)
 
     @property
@@ -410,6 +426,8 @@ class Tensor:
         """Divide in place."""
         return self._replace("div_", self / other)
 
+    __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+
     def zero_(self) -> Self:
         """Set all elements to zero."""
         return self.set_(..., 0.0, op="zero_")
@@ -431,7 +449,7 @@ class Tensor:
 
     def _along(self, axis: int, kind: str) -> "Tensor":
         """Return an op over the last axis, over another one."""
-        (place,), last = _axes(self, axis), self.ndim - 1
+        place, last = _axis(self, axis), self.ndim - 1
         if place == last:
             return _unary(kind, self, **OPS[kind].params)
         order = (*(a for a in range(self.ndim) if a != place), place)
@@ -476,7 +494,7 @@ class Tensor:
         storage.rebased += rebased
 
 
-_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through")
+_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
 
 
 def tensor(
@@ -534,7 +552,7 @@ def operand(value: Any, beside: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):
-        return Tensor(constant(np.array([value], beside.dtype)), ())
+        return Tensor(constant(np.array([real("a number", value)], beside.dtype)), ())
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and _kept(value.dtype) else beside.dtype)
 
 
@@ -602,7 +620,7 @@ def _extremum(x: Tensor, axis: int | None, *, keepdims: bool) -> Tensor:
     if axis is None:
         found = _extremum(x.reshape(-1), 0, keepdims=False)
         return found.reshape((1,) * x.ndim) if keepdims else found
-    (place,) = _axes(x, axis)
+    place = _axis(x, axis)
     kept = tuple(1 if a == place else n for a, n in enumerate(x.shape))
     found = Tensor(composed(largest, x._present(), axis=place), kept)  # noqa: SLF001
     return found if keepdims else found.reshape(kept[:place] + kept[place + 1 :])
@@ -640,8 +658,40 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     return named[0] if named else np.dtype(dtype)
 
 
-def _axes(x: Tensor, axis: int | Shape | None) -> Shape:
-    given = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+def real(what: str, value: Any) -> float:
+    """Return a number as a float; EngineError for what is none, or none that a float holds."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
+def whole(what: str, value: Any) -> int:
+    """Return a whole number; EngineError for what is none, 2.0 included."""
+    try:
+        return index(value)
+    except TypeError:
+        raise EngineError(f"{what}: {value!r} is no whole number") from None
+
+
+def counts(what: str, values: Any) -> Shape:
+    """Return a tuple of whole numbers; EngineError for what is none."""
+    try:
+        return tuple(map(index, values))
+    except TypeError:
+        raise EngineError(f"{what}: {values!r} are no whole numbers") from None
+
+
+def _axis(x: Tensor, axis: Any) -> int:
+    places = _axes(x, axis)
+    if len(places) != 1:
+        raise EngineError(f"axis {axis} of {x._node} names {len(places)} axes; one is needed")  # noqa: SLF001
+    return places[0]
+
+
+def _axes(x: Tensor, axis: Any) -> Shape:
+    several = isinstance(axis, Iterable) and not isinstance(axis, str)
+    given = tuple(range(x.ndim)) if axis is None else counts("axis", axis) if several else (whole("axis", axis),)
     if any(not -x.ndim <= a < x.ndim for a in given) or len({a % x.ndim for a in given}) != len(given):
         raise EngineError(f"axis {axis} does not name distinct axes of {x._node}")  # noqa: SLF001
     return tuple(a % x.ndim for a in given)

@@ -118,6 +118,8 @@ def _clamp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
 
 def _pow_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     graph, p = node.graph, node.params["p"]
+    if p == 0:
+        return graph.op("scale", grad, s=0.0)  # 0 * x^-1 is no number at 0
     return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
 
 

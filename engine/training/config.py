@@ -40,6 +40,12 @@ from engine.training.schedules import SCHEDULES, Schedule
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A table of the file that says its kind."""
 
+    def __post_init__(self) -> None:
+        """Check the seed of a table that has one."""
+        seed = getattr(self, "seed", 0)
+        if seed < 0:
+            raise EngineError(f"seed is {seed}; it must be at least 0")
+
 
 class Mlp(_Row, frozen=True, tag="mlp"):
     """`engine.models.mlp.mlp`."""

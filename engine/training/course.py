@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.seed < 0:
+            raise EngineError(f"seed is {self.seed}; it must be at least 0")
         if self.threads is not None and self.threads < 0:
             raise EngineError(f"threads is {self.threads}; it must be at least 1, or 0 for all")
         if self.logical_batch is not None and (self.logical_batch < 1 or self.logical_batch % self.batch):

@@ -82,6 +82,9 @@ def test_one_that_raises_fails_where_it_raises(folder):
 
     assert done.returncode == 1
     assert "test_the_empty_program_has_a_plan" in done.stdout
+    assert "test_property[capacity]" in done.stdout  # what no check names is shown with a test as well
+    assert "a test to paste" in done.stdout
+    assert "properties=['capacity']" in done.stdout
 
 
 def test_no_planner_and_no_such_planner_are_one_line(folder):

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from allocsim.allocators import ALLOCATORS
+from allocsim.builder import ProgramBuilder
 from allocsim.cli import main
+from allocsim.fuzzing import Answer, Case, Target
 from allocsim.fuzzing import exercised as exercising
+from allocsim.fuzzing.examination import finding_of
 from allocsim.fuzzing.mutants import MUTANTS
+from allocsim.fuzzing.pasting import pasted
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +72,43 @@ def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(caps
     assert "1 failed, 1 passed" in done.stdout, done.stdout  # the planner does it again
 
 
+PLANNER = """
+from allocsim.allocators import ALLOCATORS
+
+
+def plan(program):
+    return ALLOCATORS["reference"].plan(program)
+"""
+
+BITS = """
+from engine import executing
+
+executing.execute = lambda plan: "result 0 of op 0 differs" if len(plan.program.ops) > 1 else None
+"""
+
+
+def test_the_test_of_wrong_bits_runs_the_plan_under_the_same_limits(tmp_path):
+    """The engine is a mock: planners with wrong bits and no other fault are what the fuzzer is there to find."""
+    (tmp_path / "strange.py").write_text(PLANNER)
+    (tmp_path / "conftest.py").write_text(BITS)
+    builder = ProgramBuilder("two")
+    value = builder.tensor("x", "f32", (4,))
+    builder.op("host.write", (), (value,))
+    builder.op("host.read", (value,), ())
+    case = Case(program=builder.build())
+    plan = ALLOCATORS["reference"].plan(case.program)
+    finding = finding_of("bits", ("other results than without reuse", "result 0 of op 0 differs"), case, Answer(plan=plan))
+    text = pasted(finding, Target(name="strange:plan", seconds=3.0, memory=1 << 30), by="a test")
+    assert "Target(name='strange:plan', seconds=3.0, memory=1073741824)" in text
+    (tmp_path / "test_smallest.py").write_text(text)
+
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_smallest.py"]
+    done = subprocess.run(run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "breaks='bits'" in done.stdout, done.stdout
+
+
 def test_what_was_done_is_not_done_again(capsys, tmp_path):
     arguments = ("reference", "--bulk", "--examples", "100", "--json", "--corpus", str(tmp_path))
     once, again = (json.loads(said(capsys, *arguments)[1]) for _ in range(2))
@@ -94,6 +136,7 @@ def test_coverage_says_what_the_campaign_was_worth(capsys, monkeypatch):
     assert status == 1
     assert re.search(r"branches of \S*bad_planners.py: [1-9]\d* of \d+; never all ways from line \d+", out)
     assert re.search(r"pairs of features: [1-9]\d* of 210", out)
+    assert out.count("pairs of features") == len(re.findall(r"(?m)^view of a view +\d", out)) == 1
     assert "mutants killed: 1 of 1" in out
 
 
@@ -107,12 +150,16 @@ def test_coverage_says_what_the_campaign_was_worth(capsys, monkeypatch):
         (("reference", "--bulk", "--training"), "two sources"),
         (("ggml", "--training"), "not for the target ggml"),
         (("reference", "--exhaustive", "2", "--examples", "5"), "--examples has no say"),
-        (("reference", "--exhaustive", "9"), "--exhaustive"),
+        (("reference", "--exhaustive", "9"), "--exhaustive takes at most 8 ops"),
         (("reference", "--examples", "0"), "--examples"),
         (("reference", "--memory", "much"), "no number of bytes"),
         (("reference", "--corpus", "/dev/null/corpus"), "cannot be written"),
         (("reference", "--out", "/dev/null/out"), "cannot be written"),
-        (("ggml", "--bulk"), "not for the target ggml"),
+        (("ggml", "--bulk"), "--bulk: not for the target ggml"),
+        (("ggml", "--scheduler", "tcp://nowhere:1"), "--scheduler: not for the target ggml"),
+        (("ggml", "--coverage"), "--coverage: not for the target ggml"),
+        (("ggml", "--timeout", "10", "--memory", "2GiB"), "--timeout, --memory: not for the target ggml"),
+        (("reference", "--ggml", "after"), "--ggml names the library of the target ggml"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_2(arguments, words, capsys):

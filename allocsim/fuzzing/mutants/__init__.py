@@ -1,10 +1,11 @@
 """Planners with one known bug each, planted into planners of the shelf: what a campaign that is worth anything finds.
 
     allocsim fuzz allocsim.fuzzing.mutants:view_forgotten          # a target like any other
-    killed(Asked(target=..., source="hypothesis"))                 # which of them a campaign's own cases find
+    killed_by(Asked(target=..., source="hypothesis"), name)        # what a campaign's own cases find against one (`exercised`)
 
 A row names the bug, its class (C01 to C15, `docs/verdict.md`), the planner it sits in, and what is wrong in a sentence; the class is that
-of real bugs of the same kind. Every mutant is right wherever its bug does not show, so what finds it has exercised what its bug is about.
+of real bugs of the same kind. Every mutant is right wherever its bug does not show, so what finds it has exercised what its bug is about. The three with the bug of a free list (`books`) keep
+the belief and the guarantees of `into`, and place by a plain first fit with that bug instead.
 A mutant is an `Allocator`, found by `package.module:name` like a stranger's.
 
 What this module does not see: which property finds a mutant (`coverage`).
@@ -30,7 +31,7 @@ class Mutant:
     class_: str
     """Class of root causes, C01 to C15."""
     into: str
-    """The planner of the shelf it is planted into."""
+    """The planner of the shelf it is planted into: it has this one's belief and is held to its guarantees."""
     bug: str
     """What is wrong, in a sentence."""
     make: Callable[[str, Allocator], Allocator]
@@ -65,7 +66,7 @@ def placing(placement: Callable[..., Plan]) -> Callable[[str, Allocator], Alloca
 
 
 def booking(make: Callable[[int | None, int], books.Book]) -> Callable[[str, Allocator], Allocator]:
-    """Plant the free list of an online allocator."""
+    """Plant a free list in place of the placement: a first fit with a bug; the belief stays as it is."""
     return lambda name, sound: Allocator(
         name=name, belief=sound.belief, placement=lambda problem: drive(name, problem, make), source=sound.source
     )
@@ -97,11 +98,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("own_alignment_ignored", "C12", "skyline_by_lifetime", "a buffer's own alignment gives way to the arena's", placing(placements.own_alignment_ignored)),
         ("tail_lost", "C12", "greedy_by_size", "sizes are rounded down to whole words", believing(beliefs.tail_lost)),
         ("capacity_without_offset", "C12", "linear_scan", "a size is compared with the capacity, not where the slot ends", placing(placements.capacity_without_offset)),
-        ("coalesced_over_a_live_block", "C12", "tlsf", "a freed block is joined with the next free one, whatever lies between", booking(books.Joining)),
-        ("gap_one_word_short", "C12", "best_fit", "a gap that lacks a word is taken", booking(books.Short)),
+        ("coalesced_over_a_live_block", "C12", "tlsf", "first fit: a freed block is joined with the next free one, whatever lies between", booking(books.Joining)),
+        ("gap_one_word_short", "C12", "best_fit", "first fit: a gap that lacks a word is taken", booking(books.Short)),
         ("larger_recipient", "C12", "greedy_by_size", "a pair is taken although the recipient is larger", believing(beliefs.larger_recipient)),
         ("empty_takes_its_twin_along", "C12", "linear_scan", "two buffers at one address are one: freeing an empty one frees the other", placing(placements.empty_takes_its_twin_along)),
-        ("double_free", "C13", "buddy", "a freed block is entered in the free list twice", booking(books.Twice)),
+        ("double_free", "C13", "buddy", "first fit: a freed block is entered in the free list twice", booking(books.Twice)),
         ("donor_freed_under_its_recipient", "C13", "ggml", "the bytes of a donor are freed although its recipient lies there", placing(placements.donor_freed)),
         ("moody", "C08", "best_fit", "the answer depends on what was asked before", placing(placements.moody)),
     )

@@ -492,3 +492,80 @@ def test_infinities_are_results_without_a_warning():
     y.backward()
     assert y.item() == 0 or np.isnan(y.item())
     assert np.isinf(x.grad.item()) or np.isnan(x.grad.item())
+
+
+# gradients of gradients own their bytes and keep the history they were given
+
+
+def test_each_leaf_gets_a_recorded_gradient_of_its_own():
+    a, b = leaves([1.0, 2.0], [3.0, 4.0])
+    (a + b).sum().backward(create_graph=True)
+    with no_grad():
+        a.grad.mul_(5.0)
+    assert b.grad.numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("given", [np.array([1.0, 2.0]), tensor([1.0, 2.0])], ids=["array", "tensor"])
+def test_a_recorded_gradient_shares_no_memory_with_the_one_given(given):
+    (x,) = leaves([5.0, 6.0])
+    (x + 1).backward(given, create_graph=True)
+    if isinstance(given, np.ndarray):
+        given[:] = 9
+    else:
+        given.copy_(9.0)
+    assert x.grad.numpy().tolist() == [1, 2]
+    x.grad.zero_()
+
+
+def test_a_leaf_s_own_recorded_gradient_is_a_copy_too():
+    (x,), v = leaves([5.0, 6.0]), np.array([1.0, 2.0])
+    x.backward(v, create_graph=True)
+    v[:] = 9
+    assert x.grad.numpy().tolist() == [1, 2]
+
+
+def test_create_graph_keeps_the_history_of_the_gradient_given():
+    """x.grad = 2 x v, so the gradient of its sum is 2 x for v and 2 v for x."""
+    x, v = leaves([3.0, 4.0], [5.0, 6.0])
+    (x * x).backward(v, create_graph=True)
+    slope = x.grad
+    x.zero_grad()
+    slope.sum().backward()
+    assert v.grad.numpy().tolist() == [6, 8]
+    assert x.grad.numpy().tolist() == [10, 12]
+
+
+@pytest.mark.parametrize("two", [np.int64(2), np.float32(2), np.array(2), np.array(2.0)], ids=repr)
+def test_an_exponent_of_numpy_is_a_number(two):
+    (x,) = leaves([-3.0, 2.0])
+    (x**two).sum().backward()
+    assert (x**two).numpy().tolist() == [9, 4]
+    assert x.grad.numpy().tolist() == [-6, 4]
+
+
+def test_powers_have_derivatives_at_zero():
+    (x,) = leaves([0.0, 2.0])
+    (x**0).sum().backward()
+    assert x.grad.numpy().tolist() == [0, 0]
+    x.zero_grad()
+    (x**1).backward([1.0, 1.0], create_graph=True)
+    slope = x.grad
+    x.zero_grad()
+    slope.sum().backward()
+    assert x.grad.numpy().tolist() == [0, 0]
+
+
+def test_augmented_assignment_changes_the_bytes():
+    (p,) = leaves([8.0, 4.0])
+    same = p
+    with no_grad():
+        p += 2.0
+        p -= tensor([1.0, 1.0])
+        p *= 2.0
+        p /= 3.0
+    assert same is p
+    assert p.numpy().tolist() == [6, 10 / 3]
+    assert p.requires_grad
+    assert p.is_leaf
+    with pytest.raises(EngineError, match="a leaf that wants a gradient changes only under no_grad"):
+        p -= 1.0

@@ -5,19 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from allocsim import check
 from allocsim.document import read
-from allocsim.errors import ModelError, OutputError
+from allocsim.errors import ClusterError, ModelError, OutputError, PlannerError
 from allocsim.files import write_atomic
-from allocsim.fuzzing import Asked, Corpus, Finding, Tally, Target, campaign
+from allocsim.fuzzing import Asked, Corpus, Examiner, Explorer, Finding, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
+from allocsim.fuzzing.cluster import go_through
 
 ROOT = Path(__file__).parents[3]
-
+RUNNING = sys.modules["allocsim.fuzzing.campaign"]
+"""The module; its name in the package is the function's."""
 
 LINE = next(n for n, line in enumerate((ROOT / "tests/bad_planners.py").read_text().splitlines(), 1) if "raise KeyError" in line)
 RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
@@ -141,6 +144,95 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
     assert before <= {finding.key for finding in resumed.findings}
     assert resumed.tally.features == at_once.tally.features
     assert resumed.tally.programs == 90
+
+
+def test_a_target_that_ends_its_process_well_is_found():
+    result = campaign(asked("quits", examples=20))
+
+    assert result.complete
+    assert found(result) >= {("answers", "dies exit status 0")}
+
+
+def test_a_chunk_whose_last_batch_was_cut_short_is_not_done(monkeypatch):
+    """The time is over in the middle of the only batch: some of its programs are judged, and nobody may say that all are."""
+    clock = [0.0]
+    monkeypatch.setattr(RUNNING, "time", lambda: clock[0])
+    examine = Examiner.examine
+
+    def cut_short(self, cases, *, until, **options):
+        clock[0] = until
+        return examine(self, cases[:3], **options)
+
+    monkeypatch.setattr(Examiner, "examine", cut_short)
+    what = asked("good", source="exhaustive", options={"ops": 2})
+    (chunk,) = chunks("exhaustive", seed=7, options=what.options, total=None)
+    with Explorer(what) as explorer:
+        tally, complete = explorer.explore(chunk, lambda _: None, until=1.0)
+
+    assert 0 < tally.programs < chunk.count
+    assert not complete
+
+
+def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, chunks_of):
+    chunks_of(10)
+    for examples, told in ((5, [0, 5]), (5, [5]), (23, [0, 10, 10, 3]), (13, [23])):
+        advanced = []
+        resumed = campaign(asked("overlaps", examples=examples), corpus=tmp_path, advance=advanced.append)
+        assert advanced == told
+        assert resumed.complete
+
+    at_once = campaign(asked("overlaps", examples=23))
+    assert resumed.tally.programs == at_once.tally.programs == 23
+    assert resumed.tally.features == at_once.tally.features
+    assert found(resumed) == found(at_once)
+
+
+def test_a_thread_of_a_cluster_goes_on_after_a_target_that_it_could_not_start():
+    what = asked("good", examples=3)
+    (chunk,) = chunks("hypothesis", seed=7, options={}, total=3)
+    before = go_through(what, chunk, None)
+    with pytest.raises(ClusterError, match="nobody"):
+        go_through(asked("nobody"), chunk, None)
+
+    tally, complete, _ = go_through(what, chunk, None)
+    assert complete
+    assert tally.features == before[0].features
+
+
+def kill_one():
+    """Kill a process of the campaign, as the system does where memory is short; return how many there were."""
+    processes = active_children()
+    if processes:
+        os.kill(processes[0].pid, signal.SIGKILL)
+    return len(processes)
+
+
+@pytest.mark.slow
+def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
+    chunks_of(10)
+    what = asked("overlaps", examples=50)
+    kills = []
+
+    def once(programs):
+        if programs and not kills:
+            kills.append(kill_one())
+
+    there, here = campaign(what, jobs=2, advance=once), campaign(what)
+
+    assert any(kills)
+    assert there.complete
+    assert there.tally.programs == here.tally.programs == 50
+    assert there.tally.features == here.tally.features
+    assert found(there) == found(here)
+
+
+@pytest.mark.slow
+def test_a_campaign_whose_processes_are_killed_too_often_ends_in_one_clear_line(monkeypatch, chunks_of):
+    chunks_of(10)
+    monkeypatch.setattr(RUNNING, "LIVES", 0)
+
+    with pytest.raises(PlannerError, match=r"^a process of the campaign was killed [^\n]+ goes on from there$"):
+        campaign(asked("good", examples=100), jobs=2, advance=lambda programs: programs and kill_one())
 
 
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):

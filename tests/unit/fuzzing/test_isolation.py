@@ -26,6 +26,8 @@ WAYS = {
     "raises": ("raises", "KeyError"),
     "segfaults": ("dies", "SIGSEGV"),
     "exits": ("dies", "exit status 3"),
+    "exits_well": ("dies", "exit status 0"),
+    "kills_its_parent": ("dies", "SIGKILL"),
     "leaves": ("raises", "SystemExit: 4"),
     "aborts": ("dies", "SIGABRT: about to abort"),
     "rubbish": ("rubbish", "here and there"),
@@ -46,6 +48,23 @@ def test_a_bad_end_is_the_answer_to_one_case():
         assert (name, answer.failure.kind) == (name, kind)
         assert words in answer.failure.words
     assert asker.deaths == sum(kind in {"hangs", "dies"} for kind, _ in WAYS.values())
+
+
+@pytest.mark.parametrize(("name", "words"), [("exits_well", "exit status 0"), ("kills_its_parent", "SIGKILL")])
+def test_the_first_process_of_a_target_dies_in_its_own_words_alone(name, words):
+    with Target(name="bad_planners:by_name").open() as asker:
+        assert asker.ask([case(name)])[0].failure.words == words
+
+
+def test_a_nursery_that_is_gone_between_two_requests_is_the_end_of_the_second():
+    with Target(name="bad_planners:by_name").open() as asker:
+        assert asker.ask([case()])[0].plan is not None
+        asker._process.kill()
+        asker._process.wait()
+        answers = asker.ask([case(), case()])
+
+    assert (answers[0].failure.kind, answers[0].failure.words) == ("dies", "SIGKILL")
+    assert answers[1].plan is not None
 
 
 def test_a_mood_shows_when_asked_twice():

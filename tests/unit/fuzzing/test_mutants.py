@@ -8,6 +8,8 @@ from allocsim.allocators import ALLOCATORS, find
 from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
 from allocsim.fuzzing import Asked, Target
+from allocsim.fuzzing import exercised as exercising
+from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.tally import Tally
@@ -58,6 +60,32 @@ def test_a_mutant_is_found_among_the_first_programs(name, breaks):
 
     assert finding is not None
     assert finding.breaks == breaks
+
+
+@pytest.mark.parametrize(("source", "options"), [("exhaustive", {"ops": 3}), ("bulk", {}), ("hypothesis", {})])
+def test_a_mutant_is_asked_as_many_programs_as_are_said(monkeypatch, source, options):
+    tallies = []
+
+    class Kept(Examiner):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            tallies.append(self.tally)
+
+    monkeypatch.setattr(exercising, "Examiner", Kept)
+
+    assert first_finding(replace(ASKED, source=source, options=options), ALLOCATORS["greedy_by_size"], cases=30) is None
+    assert [tally.programs for tally in tallies] == [30]
+    assert tallies[0].judged["sound"] == 30
+
+
+def test_a_planner_is_held_to_what_the_one_it_is_planted_into_promises(monkeypatch):
+    """Buddy takes more than it would need without reuse, and does not promise otherwise."""
+    monkeypatch.setitem(
+        MUTANTS, "unmutated", replace(MUTANTS["double_free"], name="unmutated", make=lambda *_: ALLOCATORS["buddy"])
+    )
+
+    assert killed_by(replace(ASKED, source="exhaustive", options={"ops": 3}), "unmutated", cases=255) is None
+    assert killed_by(ASKED, "unmutated", cases=60) is None
 
 
 def test_what_was_exercised_is_said_and_counted(monkeypatch):
