@@ -278,7 +278,7 @@ def test_an_op_that_breaks_the_rule_by_itself_is_found_behind_one_that_does_so_o
     crowd(b, both, both, in_place=())
     x, y = b.tensor("x", "f32", (4,)), b.tensor("y", "f32", (4,))
     z = b.buffer("z", 16)
-    before, after = (b.value(name, z, "f32", (4,)) for name in ("before", "after"))
+    before, after = b.value("before", z, "f32", (4,)), b.value("after", z, "f32", (3,), offset=4)
     b.op(HOST_WRITE, (), (x, before))
     b.op("f", (x, before), (y, after), in_place=((0, 0),))
 
