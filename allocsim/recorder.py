@@ -29,6 +29,8 @@ The recorder keeps every array it is given alive. O(tensors) for rule 3, O(1) fo
 What this module does not see: what was not told, and data.
 """
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -96,6 +98,7 @@ class Recorder:
         self._pools = [_Memory(*_bounds(array), pool=pool) for pool, array in (pools or {}).items()]
         self._kept: list[Any] = list((pools or {}).values())
         self._roots: dict[int, _Memory] = {}
+        self._starts: list[int] = []
         self._named: dict[str, _Tensor] = {}
         self._objects: dict[int, _Tensor] = {}
         self._whole: dict[int, _Tensor] = {}
@@ -165,7 +168,8 @@ class Recorder:
             name: of the call, for people; the kind by default.
 
         Raises:
-            ModelError: something is no array, or an array lies partly in what an earlier call took for its tensor, or partly in a pool; see the rules.
+            ModelError: something is no array, or an array lies partly in what an earlier call took for its tensor, or partly in a pool, or it shares
+                bytes with another of which no array is the base; see the rules.
         """
         reads, writes = _items("reads", reads), _items("writes", writes)
         read = [(self._reading(item), self._keep(item)) for item in reads]
@@ -181,7 +185,8 @@ class Recorder:
 
     def finish(self) -> tuple[Program, Plan]:
         """Return the program recorded and the plan it ran by; the recorder can go on."""
-        shared = [memory for memory in (*self._pools, *self._roots.values()) if self._arena_of(memory)]
+        inside = Counter(buffer.memory.low for buffer in self._buffers)
+        shared = [memory for memory in (*self._pools, *self._roots.values()) if memory.pool is not None or inside[memory.low] > 1]
         names = [memory.pool or f"memory {number}" for number, memory in enumerate(shared)]
         arenas = [Arena(name=n, capacity=m.high - m.low) for n, m in zip(names, shared, strict=True)]
         builder = ProgramBuilder(self._name, arenas=arenas or [Arena(name="cpu")])
@@ -273,8 +278,22 @@ class Recorder:
         while isinstance(root.base, np.ndarray):
             root = root.base
         start, stop = _bounds(root)
-        memory = self._roots.setdefault(start, _Memory(start, stop, pool=None))
-        memory.high = max(memory.high, stop)
+        memory = self._roots.get(start)
+        if memory is None or stop > memory.high:
+            memory = self._grown(memory, start, stop)
+        return memory
+
+    def _grown(self, memory: _Memory | None, start: int, stop: int) -> _Memory:
+        """Return the memory from `start`, now up to `stop`; refuse bytes that an array of other memory has, for no array owns both."""
+        if memory is None:
+            memory = self._roots[start] = _Memory(start, stop, pool=None)
+            insort(self._starts, start)
+        memory.high = stop
+        place = bisect_left(self._starts, start)
+        before = self._roots[self._starts[place - 1]] if place else None
+        after = self._starts[place + 1] if place + 1 < len(self._starts) else stop
+        if (before is not None and before.high > start < stop) or after < stop:
+            raise ModelError("", "two arrays share bytes of memory that no array owns; give that memory as a pool")
         return memory
 
     # --- which value
@@ -307,11 +326,6 @@ class Recorder:
     def _value(self, buffer: _Buffer, layout: Layout) -> int:
         self._values.append((buffer.name, buffer, layout))
         return len(self._values) - 1
-
-    def _arena_of(self, memory: _Memory) -> bool:
-        """Return whether memory is an arena: a pool, or an allocation in which several buffers lie."""
-        inside = sum(buffer.memory is memory for buffer in self._buffers)
-        return memory.pool is not None or inside > 1
 
 
 def _items(place: str, given: Iterable[Item]) -> list[Item]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Planner
+from allocsim.allocators.bounds import alive_at
 from allocsim.liveness import lifetimes
 from allocsim.model import Problem
 
@@ -90,8 +91,5 @@ def waste(problem: Problem, planner: Planner | None = None) -> Waste:
 
 def _live(problem: Problem) -> int:
     """Return the most bytes alive at a step, outside memory of their own."""
-    change = np.zeros(len(problem.program.ops) + 1, dtype=np.int64)
     size = np.where(problem.own | (problem.stop <= problem.start), 0, problem.nbytes)
-    np.add.at(change, problem.start, size)
-    np.add.at(change, problem.stop, -size)
-    return int(np.cumsum(change).max(initial=0))
+    return int(alive_at(np.arange(len(problem.program.ops) + 1), problem.start, problem.stop, size).max(initial=0))

@@ -67,7 +67,7 @@ def attention(found: dict[str, Any]) -> Iterator[Row]:
 
 TABLE: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "step": steps("T = 64", {"torch": 0.78, "torch flushing": 0.78, "jax": 0.90, "torch peak": 0.75}, 8),
-    "step_256": steps("T = 256", {"torch": 0.72, "torch flushing": 0.72, "torch peak": 0.65}, None),
+    "step_256": steps("T = 256", {"torch": 0.72, "torch flushing": 0.72, "torch peak": 0.65}, 8),
     "scalars": scalars,
     "first_use": first_use,
     "checkpoint": checkpoint,

@@ -68,10 +68,10 @@ def _live(problem: Problem, rows: Int64s) -> int:
     best = 0
     for divisor in sorted({1, gcd(*_distinct(alignment)), *_distinct(alignment)}):
         padded = -(-nbytes // divisor) * divisor
-        live = _sums(steps, start, stop, padded[piece]) - _most(steps, start, stop, (padded - nbytes)[piece])
+        live = alive_at(steps, start, stop, padded[piece]) - _most(steps, start, stop, (padded - nbytes)[piece])
         for step, meetings in pairs.items():
             live[np.searchsorted(steps, step)] -= _saved({pair: int(padded[pair[1]]) for pair in meetings})
-        aligned = _sums(steps, start, stop, (alignment % divisor != 0).astype(np.int64)[piece]) == 0
+        aligned = alive_at(steps, start, stop, (alignment % divisor != 0).astype(np.int64)[piece]) == 0
         best = max(best, int(live[aligned].max(initial=0)))
     return best
 
@@ -128,7 +128,7 @@ def _saved(weights: dict[Pair, int]) -> int:
     return min(sum(weights.values()), sum(most.values()) // 2)
 
 
-def _sums(steps: Int64s, start: Int64s, stop: Int64s, amount: Int64s) -> Any:
+def alive_at(steps: Int64s, start: Int64s, stop: Int64s, amount: Int64s) -> Any:
     """Return for each step the sum of the amounts alive there."""
     wide = object if float(amount.sum(dtype=np.float64)) > LIMIT else np.int64
     change = np.zeros(len(steps) + 1, dtype=wide)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from allocsim.checks import Violation
+from allocsim.checks.accesses import Extents
+from allocsim.checks.segments import shared
 from allocsim.model import HOST_READ, HOST_WRITE, Program, Role
 from allocsim.verdict.case import Case
 
@@ -43,17 +45,16 @@ def by_copy(case: Case, v: Violation) -> bool:
 
 
 def read_twice(program: Program, step: int) -> frozenset[int]:
-    """Return the positions of the operands of an op that share a byte with another of its operands, as far as their hulls tell."""
+    """Return the positions of the operands of an op that share a byte with another of its operands."""
     values, operands = program.values, program.ops[step].operands
     if len(set(values.buffer[list(operands)].tolist())) == len(operands):
         return frozenset()
-    hulls = [(int(values.buffer[v]), *values.hulls[v].tolist()) for v in operands]
+    extents = Extents(program)
+    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
     return frozenset(
         position
-        for position, (buffer, low, high) in enumerate(hulls)
-        if any(
-            other != position and home == buffer and low < end and start < high for other, (home, start, end) in enumerate(hulls)
-        )
+        for position, (buffer, runs) in enumerate(lie)
+        if any(other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie))
     )
 
 

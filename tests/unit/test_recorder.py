@@ -158,6 +158,31 @@ def test_declared_views_in_a_pool_and_unknown_dtypes():
     assert allocsim.verify_program(program, plan).clean
 
 
+@pytest.mark.parametrize("offset", [16, 0])
+def test_overlapping_arrays_over_memory_that_no_array_owns_are_refused(offset):
+    """Each has a base of its own: nothing says that they are pieces of one memory, unless it is a pool."""
+    memory = bytearray(128)
+    x, h = (np.frombuffer(memory, np.float32, 16, at) for at in ((0, 16) if offset else (16, 0)))
+
+    with pytest.raises(ModelError, match="two arrays share bytes of memory that no array owns; give that memory as a pool"):
+        allocsim.Recorder().call("exp", reads=[("x", x)], writes=[("h", h)])
+    recorder = allocsim.Recorder(pools={"raw": np.frombuffer(memory, np.uint8)})
+    recorder.upload(("x", x))
+    recorder.call("exp", reads=[("x", x)], writes=[("h", h)])
+    recorder.download(("x", x))
+    assert ("StaleRead", 2) in kinds(recorder)
+
+
+def test_arrays_side_by_side_in_memory_that_no_array_owns_are_memories_of_their_own():
+    memory = bytearray(128)
+    x, h = (np.frombuffer(memory, np.float32, 16, at) for at in (0, 64))
+    recorder = allocsim.Recorder()
+    recorder.upload(x)
+    recorder.call("exp", reads=[x], writes=[h])
+    recorder.download(h)
+    assert kinds(recorder) == []
+
+
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [

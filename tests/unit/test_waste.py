@@ -57,6 +57,17 @@ def test_pins_and_lifetimes_that_are_too_short_are_no_waste(chain):
     assert waste(short).peak is None
 
 
+def test_live_bytes_beyond_64_bits_do_not_wrap():
+    b = ProgramBuilder("huge")
+    values = [b.tensor(f"x{n}", "u8", (1 << 62,)) for n in range(4)]
+    for value in values:
+        b.op("host.write", (), (value,))
+    b.op("sum", values, (b.tensor("y", "u8", (1,)),))
+    right = find("greedy_by_size").believe(b.build())
+
+    assert waste(right).live == waste(right).live_believed == 4 * (1 << 62) + 1
+
+
 def test_explain_without_a_buffer_tells_what_is_wasted(chain, tmp_path, capsys):
     right = find("greedy_by_size").believe(chain)
     late = right.stop.copy()

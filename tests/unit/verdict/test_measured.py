@@ -3,6 +3,7 @@
 import pytest
 from tiny import belief, plan, program
 
+from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
 from allocsim.model import Document, Run
 from allocsim.sanitizer.incidents import Incident
@@ -204,3 +205,18 @@ def test_operands_that_overlap_in_part_are_one_buffer_twice():
     assert not judge(
         evidence(text, "x=256 a=0 b=64", share="", audit=(row(layout="duplicate"),), origins=(), diverges=False)
     ).sound
+
+
+def test_columns_of_one_buffer_that_share_no_byte_are_not_one_buffer_twice():
+    """Query and key of one projection interleave: their hulls meet, and nothing else of them."""
+    b = ProgramBuilder("projections")
+    both = b.value("both", b.buffer("both", 128), "f32", (8, 4))
+    b.op("host.write", (), (both,))
+    query, key = (b.view(both, name, (8, 2), strides=(16, 4), offset=at) for name, at in (("query", 0), ("key", 8)))
+    scores = b.tensor("scores", "f32", (8, 2))
+    b.op("norm", (query, key), (scores,))
+    b.op("host.read", (scores,), ())
+    found = row(layout="duplicate")
+    document = Document.of(plan_of(b.build(), {0: 0, 1: 128}))
+
+    assert judge(Evidence(document=document, audit=(found,), origins=(), diverges=False)).sound
