@@ -56,7 +56,8 @@ def check(document: Document, *, limit: int = 10_000, of_each_kind: bool = False
         each buffer in memory of its own.
 
     Raises:
-        ModelError: `limit` is negative, or a value falls into more byte runs than are supported.
+        ModelError: `limit` is negative, a value falls into more byte runs than are supported, or a bound on time or memory leaves
+            open whether there is a violation.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """

@@ -25,8 +25,10 @@ How: memory is `Segments`, one for each arena, holding numbers of writes; apart,
 number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared. Of many reads
 a compiled `screen` says first which need that at all, and where it says none, nothing is replayed here.
 
-A bound: of the reads that may be wrong `PIECES` pieces of equal writer are looked at in all, and from then on `FEW` of each, up to the first that is wrong; a read that has more is reported
-by those, says so, and makes counts a lower bound.
+A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong, `PIECES` pieces of equal writer are looked at in all. From then on each read
+is looked at up to its first piece with a violation: it is reported by that, says so, and makes counts a lower bound; a warning ends no look. When
+`MOST` pieces have been looked at, each read gets `FEW`. One that has more, and no violation among them, has no verdict, and if no read has one,
+the document has none either: ModelError.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a defect.
 
@@ -37,7 +39,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,7 @@ from allocsim.checks.screen import pays, reads_to_look_at
 from allocsim.checks.script import Runs, Script, Step
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
 from allocsim.checks.violations import Violation
+from allocsim.errors import ModelError
 from allocsim.layout import Int64s
 from allocsim.model import Bools, Program
 
@@ -61,21 +63,33 @@ CONTENT = -3
 
 
 PIECES: Final = 1 << 20
-"""Pieces looked at in all the reads that may be wrong, before each is cut short: a bound on time and on what is listed."""
+"""Pieces looked at in all the reads that may be wrong, before each ends at its first violation: a bound on what is listed."""
+
+MOST: Final = 1 << 24
+"""Pieces looked at in all, before each read is cut short: a bound on time."""
 
 FEW: Final = 64
-"""Pieces looked at in each read from then on, up to the first that is wrong."""
+"""Pieces looked at in each read from then on."""
+
+GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
+"""Violations of a read; `HistoryRead` is a warning, and says nothing of the pieces behind it."""
 
 
 def check_dataflow(case: Case, findings: Findings) -> None:
     """Replay all runs and report every read that finds other bytes than it must."""
     groups = [case.trials] if case.joined else [[trial] for trial in case.trials]
+    undecided = 0
     for trials in groups:
         if any(len(trial.accesses.read_op) for trial in trials):
             runs = Runs.of(trials)
             looks = reads_to_look_at(runs) if pays(runs) else None
             if looks is None or any(len(rows) for rows in looks):
-                _Memory(runs).replay(findings, looks)
+                memory = _Memory(runs)
+                memory.replay(findings, looks)
+                undecided += memory.undecided
+    if undecided and not any(findings.counts[kind] for kind in GUILTY):
+        rule = f"{undecided} reads of more pieces than can be looked at, {MOST} in all; what was looked at is right, and there is no verdict"
+        raise ModelError("runs", rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +124,10 @@ class _Memory:
         for script in runs.scripts:
             for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, Segments())
-        self.left = PIECES
-        """Pieces that may still be looked at."""
+        self.looked = 0
+        """Pieces looked at so far."""
+        self.undecided = 0
+        """Reads cut short with nothing found."""
         self._lay_content()
 
     def _lay_content(self) -> None:
@@ -202,40 +218,48 @@ class _Memory:
         """Compare one read byte by byte (segment by segment) and report what is wrong with it."""
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
-        looked = self._looks(position, step)
-        until_wrong = self.left < FEW
-        for kind, place in islice(looked, max(self.left, FEW)):
-            self.left -= 1
-            if place is None:
-                continue
-            wrong.setdefault(kind, []).append(place)
-            if until_wrong:
+        pieces, guilty, told = self._looks(position, step), False, True
+        for number, defects in enumerate(pieces, 1):
+            self.looked += 1
+            full = self.looked <= PIECES or number <= FEW
+            for kind, place in defects:
+                guilty |= kind in GUILTY
+                if full or kind not in wrong:
+                    wrong.setdefault(kind, []).append(place)
+                else:
+                    told = False
+            if (guilty and self.looked >= PIECES) or (self.looked >= MOST and number >= FEW):
                 break
-        cut = next(looked, None) is not None
+        cut = next(pieces, None) is not None
         findings.bounded |= cut
+        self.undecided += cut and not guilty
         for kind, places in wrong.items():
-            findings.report(kind, partial(self._record, kind, position, op, value, places, cut=cut))
+            findings.report(kind, partial(self._record, kind, position, op, value, places, cut=cut or not told))
 
-    def _looks(self, position: int, step: Step) -> Iterator[tuple[str, _Found | None]]:
-        """Yield every piece of a read, apart and as planned, with the defect it has; `None` stands for one that is right."""
+    def _looks(self, position: int, step: Step) -> Iterator[tuple[tuple[str, _Found], ...]]:
+        """Yield the defects of every piece of a read, cut where its writer changes apart or as planned; none where it is right."""
         _, _, value, identity, _, _, _, made, space, base = step
         trial, first = self.trials[position], self.first_number[position]
         for low, high, wanted in self._pieces_apart(trial, value, identity):
-            yield "", None
             if wanted == NEVER:
-                yield "UninitialisedRead", _Found(low=low, high=high, found=NEVER, wanted=NEVER)
+                yield (("UninitialisedRead", _Found(low=low, high=high, found=NEVER, wanted=NEVER)),)
                 continue
+            old: tuple[tuple[str, _Found], ...] = ()
             if 0 <= wanted < first and not self.persistent[identity]:
-                yield "HistoryRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
+                old = (("HistoryRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)),)
             if made and wanted >= 0 and not self._is_value(wanted, trial, value):
-                yield "OverwrittenRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)
+                yield (*old, ("OverwrittenRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)))
                 continue
             if space < 0:
+                yield old
                 continue
             moved = wanted < first and self._base_of(wanted) != base
             for a, b, found in self.spaces[space].walk(base + low, base + high):
-                stale = found != wanted or moved
-                yield "StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted) if stale else None
+                if found != wanted or moved:
+                    yield (*old, ("StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted)))
+                else:
+                    yield old
+                old = ()
 
     def _pieces_apart(self, trial: Trial, value: int, identity: int) -> Iterator[Piece]:
         runs = trial.accesses.extents.runs(value)
@@ -276,7 +300,7 @@ class _Memory:
             other_buffer=finder.buffer,
             want_run=wanter.run,
             want_op=wanter.op,
-            message=messages[kind] + ("; its other pieces were not looked at" if cut else ""),
+            message=messages[kind] + ("; more of its pieces may be wrong" if cut else ""),
             other=finder.program,
             wanted=wanter.program,
         )

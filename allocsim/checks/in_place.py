@@ -18,7 +18,8 @@ an operand in the donor and a result in the recipient; where nothing is declared
 
 Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one only for layouts with holes. Where
 more than a million pairs come near, and more than eight for each access, those beyond are not judged: a bound on memory. If what was judged is
-sound, that is no answer, and ModelError says so; else counts are lower bounds.
+sound, that is no answer, and ModelError says so; else counts are lower bounds. What is permissible must be known of each pair: what is unsafe is left out
+and the rest judged again, up to `ROUNDS` times, and then, too, there is no answer.
 
 What this module does not see: runs, and what is reported (`writes`).
 """
@@ -35,6 +36,9 @@ from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
 
 PAIR_CAP = 1_000_000
+
+ROUNDS = 16
+"""Times that what a cut left out is judged again, without the guilty: a bound on time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +83,12 @@ def as_planned(accesses: Accesses, plan: Plan) -> Touches:
     return _judge(accesses, rows, keys, (base[read], base[write]))
 
 
-def apart(accesses: Accesses) -> Touches:
-    """Judge every op with each buffer in memory of its own: what is left are mutations."""
+def _broken_apart(accesses: Accesses) -> Bools:
+    """Return which ops break the rule with each buffer in memory of its own: by mutations."""
     count = len(accesses.program.buffers)
     rows = np.arange(len(accesses.read_row)), np.arange(len(accesses.write_row))
     keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
-    return _judge(accesses, rows, keys, (np.zeros_like(rows[0]), np.zeros_like(rows[1])))
+    return _unsafe(accesses, rows, keys, count=len(accesses.program.ops), each=count)
 
 
 def permissible(accesses: Accesses) -> Sharing:
@@ -97,19 +101,16 @@ def permissible(accesses: Accesses) -> Sharing:
         keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
         guesses = _judge(accesses, (foreign_reads, foreign_writes), keys, zeros)
+        if guesses.cut:
+            rule = "more pairs of operand and result of ops that declare nothing come near each other than can be told apart"
+            raise ModelError("ops", rule)
         joined = _unique(_both(joined, _assumed(accesses, guesses)), count)
     if not len(joined.op):
         return joined
-    unsafe = apart(accesses)
-    broken = np.zeros(len(ops), dtype=np.bool_)
-    broken[unsafe.op[unsafe.unsafe]] = True
     # all operands in the donor against all results in the recipient, with both at address 0
-    pair = np.arange(len(joined.op))
     reads, read_pair = _members(joined.op * count + joined.donor, accesses.read_op * count + accesses.read_buffer)
     writes, write_pair = _members(joined.op * count + joined.recipient, accesses.write_op * count + accesses.write_buffer)
-    zeros = np.zeros(len(reads), dtype=np.int64), np.zeros(len(writes), dtype=np.int64)
-    found = _judge(accesses, (reads, writes), (read_pair, write_pair), zeros, keyed=True)
-    bad = among(pair, found.op[found.unsafe]) | broken[joined.op]
+    bad = _unsafe(accesses, (reads, writes), (read_pair, write_pair), count=len(joined.op)) | _broken_apart(accesses)[joined.op]
     return Sharing(op=joined.op[~bad], donor=joined.donor[~bad], recipient=joined.recipient[~bad])
 
 
@@ -118,6 +119,23 @@ def permitted(accesses: Accesses, touches: Touches) -> Sharing:
     joined = _unique(_both(_declared(accesses), _assumed(accesses, touches)), len(accesses.program.buffers))
     fine = ~among(joined.op, touches.op[touches.unsafe])
     return Sharing(op=joined.op[fine], donor=joined.donor[fine], recipient=joined.recipient[fine])
+
+
+def _unsafe(accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1) -> Bools:
+    """Return which of `count` owners, of `each` keys, have an unsafe pair of equal key, with every buffer at address 0.
+
+    Where the join is cut, the guilty are left out and the others judged again. An innocent owner has few pairs that touch, for all are
+    declared, so most of what a cut leaves out belongs to the guilty, and rounds are few.
+    """
+    bad = np.zeros(count, dtype=np.bool_)
+    for _ in range(ROUNDS):
+        left, right = (np.flatnonzero(~bad[key // each]) for key in keys)
+        bases = np.zeros_like(left), np.zeros_like(right)
+        found = _judge(accesses, (rows[0][left], rows[1][right]), (keys[0][left], keys[1][right]), bases, keyed=True)
+        bad[found.op[found.unsafe] // each] = True
+        if not found.cut:
+            return bad
+    raise ModelError("ops", f"more pairs of operand and result come near each other than can be told apart in {ROUNDS} rounds")
 
 
 def _judge(

@@ -75,7 +75,7 @@ class _Many:
             row(self.case, findings)
         if findings.bounded or any(number > ROOM for number in findings.counts.values()):
             self.pointed[:] = True
-        for record in findings.listed("violation"):
+        for record in findings.listed("violation", of_each_kind=True):
             home, place = (self.of_buffer, record.buffer) if record.buffer is not None else (self.of_op, record.op)
             self.pointed[home[place]] = True
 

@@ -45,16 +45,15 @@ def check_writes(case: Case, findings: Findings) -> None:
         known: dict[object, list[_Defect]] = {}
         for trial in case.trials:
             if trial.alike not in known:
-                known[trial.alike] = judge(case, trial)
+                known[trial.alike] = judge(case, trial, findings)
             for defect in known[trial.alike]:
                 findings.report(defect.kind, partial(_record, trial, defect))
-    for trial in case.trials:
-        if case.touches(trial).cut:
-            findings.more("UnsafeInPlace", 0)
 
 
-def _touching(case: Case, trial: Trial) -> list[_Defect]:
+def _touching(case: Case, trial: Trial, findings: Findings) -> list[_Defect]:
     accesses, touches = trial.accesses, case.touches(trial)
+    if touches.cut:
+        findings.more("UnsafeInPlace", 0)
     found = []
     for kind, mask in (("UnsafeInPlace", touches.unsafe), ("AssumedInPlace", touches.assumed)):
         rows = np.flatnonzero(mask)
@@ -68,7 +67,7 @@ def _touching(case: Case, trial: Trial) -> list[_Defect]:
     return found
 
 
-def _results(_: Case, trial: Trial) -> list[_Defect]:
+def _results(_: Case, trial: Trial, findings: Findings) -> list[_Defect]:
     accesses, extents = trial.accesses, trial.accesses.extents
     several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
     value = accesses.write_value
@@ -88,14 +87,15 @@ def _results(_: Case, trial: Trial) -> list[_Defect]:
         op, a, b = int(accesses.write_op[first]), int(value[first]), int(value[second])
         if op not in found and _shared_bytes(trial, a, b):
             found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)
-    if pairs.total > len(pairs.left) and not found:
-        raise ModelError(
-            "ops", f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"
-        )
+    if pairs.total > len(pairs.left):
+        if not found:
+            rule = f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"
+            raise ModelError("ops", rule)
+        findings.more("ResultsOverlap", 0)
     return list(found.values())
 
 
-def _read_only(_: Case, trial: Trial) -> list[_Defect]:
+def _read_only(_: Case, trial: Trial, __: Findings) -> list[_Defect]:
     accesses = trial.accesses
     bad = trial.program.buffers.read_only[accesses.write_buffer] & ~accesses.host_write[accesses.write_op]
     found = dict.fromkeys(zip(accesses.write_op[bad].tolist(), accesses.write_value[bad].tolist(), strict=True))

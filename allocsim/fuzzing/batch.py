@@ -116,10 +116,18 @@ class Batch:
         return sorted({self._home(violation) for violation in report.violations})
 
     def unsound(self, laid: Plan) -> list[int]:
-        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any."""
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any.
+
+        Where it lists not all it counts, a second check lists them. Raises ModelError where it cannot even count them.
+        """
         if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
             return []
-        return self.blamed(check(Document.of(laid)))
+        report = check(Document.of(laid))
+        if report.count > len(report.violations) and not report.truncated:
+            report = check(Document.of(laid), limit=report.count)
+        if report.truncated:
+            raise ModelError("programs", f"over {report.count} violations in one batch of {len(self)}; not all can be named")
+        return self.blamed(report)
 
     def _home(self, violation: Any) -> int:
         for row, starts in ((violation.buffer, self.buffer_starts), (violation.op, self.op_starts)):

@@ -1,20 +1,24 @@
 """The check's entry for many programs says what the check says of each: whom it does not point at is clean."""
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
-from allocsim.checks import check
+from allocsim.builder import ProgramBuilder, plan_of
+from allocsim.checks import check, many
 from allocsim.checks.many import to_look_at
-from allocsim.fuzzing.batch import flat, join_plans
+from allocsim.errors import ModelError
+from allocsim.fuzzing import batch as batches
+from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.exhaustive import Odometer, total
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, faulty, mistaken
 from allocsim.fuzzing.properties import with_pins_read
-from allocsim.model import VIEW, Document
+from allocsim.model import HOST_WRITE, VIEW, Document
 
 
 def pointed_at(batch, plan):
@@ -104,3 +108,36 @@ def test_what_it_does_not_see_it_points_at():
             or not program.values.dense[touched].all()
         )
         assert (place in found) == unseen
+
+
+def batch_of_uploads(number, *, wrong):
+    """Return a batch of programs that upload one buffer each, and its plan, flat, with those of `wrong` in bad slots: by offset."""
+    made = []
+    for _ in range(number):
+        b = ProgramBuilder("p")
+        b.op(HOST_WRITE, (), (b.tensor("x", "f32", (1,)),))
+        made.append(b.build())
+    batch = join(made)
+    laid, _ = flat(batch, join_plans(batch, [plan_of(program, {0: 0}) for program in made]))
+    offset = laid.offset.copy()
+    for place, shift in wrong.items():
+        offset[place] += shift
+    return batch, replace(laid, offset=offset)
+
+
+def test_no_kind_of_defect_hides_another_from_the_entry_for_many(monkeypatch):
+    """As many slots out of bounds as are noted, and one that is not aligned: of each kind all are noted, so each program is pointed at."""
+    batch, laid = batch_of_uploads(4, wrong={0: -1024, 1: -2048, 3: 4})
+    monkeypatch.setattr(many, "ROOM", 2)
+
+    assert to_look_at(laid, op_starts=batch.op_starts, buffer_starts=batch.buffer_starts).tolist() == [0, 1, 3]
+
+
+def test_programs_are_blamed_for_violations_beyond_those_listed(monkeypatch):
+    batch, laid = batch_of_uploads(4, wrong={0: -1024, 1: -2048, 3: 4})
+    monkeypatch.setattr(batches, "check", partial(check, limit=1))
+    assert batch.unsound(laid) == [0, 1, 3]
+
+    monkeypatch.setattr(batches, "check", lambda *given, **named: replace(check(*given, **named), truncated=True))
+    with pytest.raises(ModelError, match="programs: over 3 violations in one batch of 4"):
+        batch.unsound(laid)
