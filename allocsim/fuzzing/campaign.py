@@ -9,7 +9,7 @@ A chunk is explored by `explore`, which starts nothing but the target and return
 it may be called in this process, in others, or on other machines. What it finds is kept at once, and reduced where its cause is new.
 
 With a corpus, chunks its journal has are not done again, findings are on disk before they are reduced, and a campaign that was killed
-goes on where it was. The chunks of one seed give the same findings whatever `jobs` is and however often it was killed. Where one of its processes
+goes on where it was. The chunks of one seed have findings of the same causes whatever `jobs` is and however often it was killed. Where one of its processes
 is killed, chunks that were under way are gone through again; a chunk is given up with a PlannerError when that has happened more than `LIVES` times.
 A chunk that is asked for with more examples than the journal has of it is gone through again from its start, and counted once.
 
