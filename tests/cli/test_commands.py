@@ -379,10 +379,10 @@ def test_a_defect_of_ours_shows_its_traceback_and_is_no_verdict(monkeypatch, cap
 
 
 def test_sizes_are_read_and_written_as_people_do():
-    assert [bytes_of(text) for text in ("0", "4096", "64KiB", "1.5 MiB", "2G", "3kb", "7B")] == [
-        0, 4096, 65536, 1572864, 2 << 30, 3072, 7,
+    assert [bytes_of(text) for text in ("0", "4096", "64KiB", "1.5 MiB", "2G", "3kb", "7B", "0.09KiB")] == [
+        0, 4096, 65536, 1572864, 2 << 30, 3072, 7, 92,
     ]  # fmt: skip
-    for text in ("", "KiB", "-1", "1e30", "nan", "inf", "12 parsecs", "1_0", "0.5", "1.5", "4iB", "0.3K"):
+    for text in ("", "KiB", "-1", "1e30", "nan", "inf", "12 parsecs", "1_0", "0.5", "1.5", "1.5B", "4iB"):
         with pytest.raises(AllocsimError):
             bytes_of(text)
     assert [in_bytes(size) for size in (0, 1023, 1024, 1536, 5 << 20, 1 << 62)] == [
