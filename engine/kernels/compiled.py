@@ -40,22 +40,67 @@ _cg: Any = cgutils
 BLOCK = 512
 """Elements of a map computed on the stack before they are written: 2 to 4 KiB, well inside the first cache."""
 
+LINE = 64
+"""Bytes of a cache line, or a part of one: what one prefetch brings."""
+
+_SHIFT = (1.5 * 2**23 + 127, 1.5 * 2**52 + 1023)
+"""float32, float64: added to a small number it leaves the nearest integer n, with n + bias in the lowest bits."""
+
+_njit: Any = numba.njit
+_OPTIONS: Any = {"error_model": "numpy", "_nrt": False}
+"""References are not counted, since the caller holds every array. Counting them at each row and block is atomic work that also
+keeps the processor from running ahead to the next block; it took up to half of the time."""
+
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 
 
 def _kernel(function: Callable[..., None]) -> Any:
     """Make a dispatcher that is cached on disk where a cache folder can be found, and works without one."""
     try:
-        return numba.njit(error_model="numpy", cache=True)(function)
+        return _njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # numba found no folder to write to
-        return numba.njit(error_model="numpy")(function)
+        return _njit(**_OPTIONS)(function)
 
 
-_map = numba.njit(error_model="numpy")
-_sum = numba.njit(error_model="numpy", fastmath={"reassoc", "nsz"})
+_map = _njit(**_OPTIONS)
+_sum = _njit(fastmath={"reassoc", "nsz"}, **_OPTIONS)
 
 
 # ---------------------------------------------------------------------------------------------------- building blocks
+
+
+def _ask_for_wide_vectors(builder: Any) -> None:
+    """Have LLVM use vectors of 512 bits in the function being built, where the processor has them; its own choice is often 256.
+
+    llvmlite knows no attributes that are pairs, but writes down what the set holds.
+    """
+    set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+
+
+@_intrinsic
+def _wide(_: Any) -> Any:
+    """Do nothing, but have `_ask_for_wide_vectors` in the function that calls this."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        _ask_for_wide_vectors(builder)
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@_intrinsic
+def _prefetch(_: Any, a: Any, index: Any) -> Any:
+    """Start to bring the cache line of a[index], which need not exist: a hint, that changes no result and cannot fail."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = _cg.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), byte), *map(flag, (0, 3, 1))])  # read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(a, index), codegen
 
 
 @_intrinsic
@@ -64,6 +109,7 @@ def _block(_: Any, like: Any) -> Any:
     result = types.Array(like.dtype, 1, "C")
 
     def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        _ask_for_wide_vectors(builder)
         element = context.get_data_type(result.dtype)
         size = context.get_constant(types.intp, context.get_abi_sizeof(element))
         data = _cg.alloca_once(builder, ir.ArrayType(element, BLOCK))
@@ -82,29 +128,54 @@ def _block(_: Any, like: Any) -> Any:
     return result(like), codegen
 
 
-def _pow2(bits: int, fraction: int, integer: Any, real: Any) -> Any:
-    """Return an intrinsic `k -> 2.0**k` for normal results: the exponent field written directly."""
-
-    @_intrinsic
-    def pow2(_: Any, exponent: Any) -> Any:  # noqa: ARG001 - numba reads the arity
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            word = ir.IntType(bits)
-            biased = builder.add(args[0], ir.Constant(word, (1 << (bits - fraction - 2)) - 1))
-            target = ir.FloatType() if bits == 32 else ir.DoubleType()
-            return builder.bitcast(builder.shl(biased, ir.Constant(word, fraction)), target)
-
-        return real(integer), codegen
-
-    return pow2
+def _word(real: Any) -> Any:
+    """Return the type of integers as wide as a real type."""
+    return types.int32 if real == types.float32 else types.int64
 
 
-_pow2_32 = _pow2(32, 23, types.int32, types.float32)
-_pow2_64 = _pow2(64, 52, types.int64, types.float64)
+@_intrinsic
+def _pow2(_: Any, shifted: Any) -> Any:
+    """Return 2.0**n of n + `_SHIFT`, for normal results: the lowest bits of that sum are the biased exponent."""
+    fraction = 23 if shifted == types.float32 else 52
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        word = ir.IntType(32 if fraction == 23 else 64)
+        return builder.bitcast(builder.shl(builder.bitcast(args[0], word), ir.Constant(word, fraction)), args[0].type)
+
+    return shifted(shifted), codegen
+
+
+def _swap_order(builder: Any, word: Any) -> Any:
+    """Flip all bits but the sign of negative words: as integers, they are then in the order of the real numbers. Its own inverse."""
+    bits = word.type.width
+    sign = builder.ashr(word, ir.Constant(word.type, bits - 1))
+    return builder.xor(word, builder.lshr(sign, ir.Constant(word.type, 1)))
+
+
+@_intrinsic
+def _key(_: Any, real: Any) -> Any:
+    """Return the integer that stands for a real number in comparisons: the largest of many is then found in any order, by vectors."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _swap_order(builder, builder.bitcast(args[0], ir.IntType(_word(real).bitwidth)))
+
+    return _word(real)(real), codegen
+
+
+@_intrinsic
+def _of_key(_: Any, key: Any) -> Any:
+    """Return the real number of a `_key`."""
+    real = types.float32 if key == types.int32 else types.float64
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.bitcast(_swap_order(builder, args[0]), context.get_value_type(real))
+
+    return real(key), codegen
 
 
 @_intrinsic
 def _maximum(_: Any, a: Any, b: Any) -> Any:
-    """Return the larger of two, NaN if either is: llvm.maximum, which may be reassociated as it stands."""
+    """Return the larger of two, NaN if either is: llvm.maximum."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         real = args[0].type
@@ -124,7 +195,7 @@ def _exp(x: float) -> float:
 def _exp_overload(x: Any) -> Any:
     """Choose the polynomial by dtype: Cephes' expf, or Taylor's to degree 13 on |r| <= log(2)/2."""
     f = np.float32
-    low, high, log2e, half, one, zero = f(-87.33654), f(88.37626), f(1.44269504), f(0.5), f(1.0), f(0.0)
+    low, high, log2e, shift, one, zero = f(-87.33654), f(88.37626), f(1.44269504), f(_SHIFT[0]), f(1.0), f(0.0)
     ln2_high, ln2_low = f(0.693359375), f(-2.12194440e-4)
     c0, c1, c2, c3, c4, c5 = (
         f(1.9875691500e-4), f(1.3981999507e-3), f(8.3334519073e-3), f(4.1665795894e-2), f(1.6666665459e-1), f(5.0000001201e-1),
@@ -133,28 +204,38 @@ def _exp_overload(x: Any) -> Any:
     def exp32(x: Any) -> Any:
         c = low if x < low else x
         c = high if c > high else c
-        n = np.floor(c * log2e + half)
+        shifted = c * log2e + shift
+        n = shifted - shift
         r = c - n * ln2_high - n * ln2_low
         p = ((((c0 * r + c1) * r + c2) * r + c3) * r + c4) * r + c5
-        y = (p * (r * r) + r + one) * _pow2_32(np.int32(n))
+        y = (p * (r * r) + r + one) * _pow2(shifted)
         return zero if x < low else y
 
     def exp64(x: Any) -> Any:
         c = -708.39 if x < -708.39 else x
         c = 709.43 if c > 709.43 else c
-        n = np.floor(c * 1.4426950408889634 + 0.5)
+        shifted = c * 1.4426950408889634 + _SHIFT[1]
+        n = shifted - _SHIFT[1]
         r = c - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
         p = 0.0
         for coefficient in _TAYLOR:
             p = p * r + coefficient
-        y = (p * (r * r) + r + 1.0) * _pow2_64(np.int64(n))
+        y = (p * (r * r) + r + 1.0) * _pow2(shifted)
         return 0.0 if x < -708.39 else y
 
     return exp32 if x == types.float32 else exp64
 
 
+@_map
+def _ahead(a: Any, start: Any) -> None:
+    """Start to bring the block of a that begins at `start`, of which nothing need exist."""
+    for i in range(start, start + BLOCK, LINE // a.itemsize):
+        _prefetch(a, i)
+
+
 @_sum
 def _dot(a: Any, b: Any) -> Any:
+    _wide()
     total = a.dtype.type(0)
     for i in range(a.size):
         total += a[i] * b[i]
@@ -163,6 +244,7 @@ def _dot(a: Any, b: Any) -> Any:
 
 @_sum
 def _total(a: Any) -> Any:
+    _wide()
     total = a.dtype.type(0)
     for i in range(a.size):
         total += a[i]
@@ -171,22 +253,29 @@ def _total(a: Any) -> Any:
 
 @_map
 def _largest(a: Any, scale: Any) -> Any:
-    top = a.dtype.type(-np.inf)
+    """Return the largest a * scale, -inf of none. A NaN may be passed over: what is made of it afterwards is NaN by itself."""
+    _wide()
+    top = _key(a.dtype.type(-np.inf))
     for i in range(a.size):
-        top = _maximum(top, a[i] * scale)
-    return top
+        key = _key(a[i] * scale)
+        top = key if key > top else top
+    return _of_key(top)
 
 
 @_map
 def _largest_masked(a: Any, mask: Any, scale: Any) -> Any:
-    top = a.dtype.type(-np.inf)
+    """Return the largest a * scale + mask, as `_largest` does."""
+    _wide()
+    top = _key(a.dtype.type(-np.inf))
     for i in range(a.size):
-        top = _maximum(top, a[i] * scale + mask[i])
-    return top
+        key = _key(a[i] * scale + mask[i])
+        top = key if key > top else top
+    return _of_key(top)
 
 
 @_map
 def _copy(source: Any, target: Any) -> None:
+    _wide()
     for i in range(target.size):
         target[i] = source[i]
 
@@ -209,7 +298,17 @@ def _least_overload(weight: Any) -> Any:
 
 
 @_map
+def _settle(a: Any, least: Any, share: Any, factor: Any) -> None:
+    """Make a * share * factor of a, 0 where a is less than `least`."""
+    _wide()
+    zero = a.dtype.type(0)
+    for i in range(a.size):
+        a[i] = (zero if a[i] < least else a[i]) * share * factor
+
+
+@_map
 def _scale(a: Any, factor: Any) -> None:
+    _wide()
     for i in range(a.size):
         a[i] = a[i] * factor
 
@@ -359,6 +458,7 @@ def silu(x: Any, out: Any) -> None:
     one = x.dtype.type(1)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        _ahead(x, start + BLOCK)
         for i in range(o.size):
             block[i] = a[i] / (one + _exp(-a[i]))
         _copy(block, o)
@@ -372,6 +472,8 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
     for start in range(0, x.size, BLOCK):
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
+        _ahead(dy, stop)
+        _ahead(x, stop)
         for i in range(o.size):
             s = one / (one + _exp(-b[i]))
             block[i] = a[i] * s * (one + b[i] * (one - s))
@@ -386,6 +488,8 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
     for start in range(0, gate.size, BLOCK):
         stop = start + BLOCK
         a, b, o = gate[start:stop], up[start:stop], out[start:stop]
+        _ahead(gate, stop)
+        _ahead(up, stop)
         for i in range(o.size):
             block[i] = a[i] / (one + _exp(-a[i])) * b[i]
         _copy(block, o)
@@ -497,6 +601,7 @@ def where(cond: Any, a: Any, b: Any, out: Any) -> None:
 @_sum
 def _spread(a: Any, mean: Any) -> Any:
     """Return the sum of squared distances from the mean."""
+    _wide()
     total = a.dtype.type(0)
     for i in range(a.size):
         total += (a[i] - mean) * (a[i] - mean)
@@ -506,6 +611,7 @@ def _spread(a: Any, mean: Any) -> Any:
 @_sum
 def _dot_around(a: Any, b: Any, mean: Any) -> Any:
     """Return the sum of a * (b - mean)."""
+    _wide()
     total = a.dtype.type(0)
     for i in range(a.size):
         total += a[i] * (b[i] - mean)
@@ -635,15 +741,31 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
 
 
 @_map
-def _mass(x: Any, top: Any) -> Any:
-    """Return the sum of exp(x - top), a block at a time."""
+def _mass(x: Any, top: Any, following: Any) -> Any:
+    """Return the sum of exp(x - top), a block at a time; meanwhile the row that follows is on its way."""
     block = _block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):
         a = x[start : start + BLOCK]
+        _ahead(following, start)
         for i in range(a.size):
             block[i] = _exp(a[i] - top)
         mass += _total(block[: a.size])
+    return mass
+
+
+@_map
+def _masses(x: Any, top: Any, following: Any, out: Any) -> Any:
+    """Return the sum of exp(x - top) and write its terms, in the same order as `_mass`. x, out: (n,). Right over x."""
+    block = _block(x)
+    mass = 0.0
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        _ahead(following, start)
+        for i in range(o.size):
+            block[i] = _exp(a[i] - top)
+        mass += _total(block[: o.size])
+        _copy(block, o)
     return mass
 
 
@@ -655,7 +777,7 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
     for row in range(rows):
         x, y = logits[row], labels[row]
         top = _largest(x, x.dtype.type(1))
-        mass = _mass(x, top)
+        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
         total += (math.log(mass) + top) * _total(y) - _dot(x, y)
     out[0] = total / rows
 
@@ -669,7 +791,7 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
     for row in range(rows):
         x, y = logits[row], labels[row]
         top, weight = _largest(x, x.dtype.type(1)), _total(y)
-        mass = _mass(x, top)
+        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
         share, zero = x.dtype.type(weight / mass), x.dtype.type(0)
         least = _least(share * factor)
         for start in range(0, n, BLOCK):
@@ -688,7 +810,7 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
     for row in range(rows):
         x, wanted = logits[row], classes[row]
         top = _largest(x, x.dtype.type(1))
-        mass = _mass(x, top)
+        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
         if 0 <= wanted < n:
             total += math.log(mass) + top - x[wanted]
         else:
@@ -699,25 +821,16 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
 @_kernel
 def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -> None:
     """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / T, each row for itself. logits, out: (T, V); classes: (T,) int32."""
-    block = _block(out)
     rows, n = logits.shape
     factor = grad[0] / logits.dtype.type(rows)
     for row in range(rows):
-        x, wanted = logits[row], classes[row]
-        top = _largest(x, x.dtype.type(1))
-        mass = _mass(x, top)
-        share, zero = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass), x.dtype.type(0)
-        least = _least(share * factor)
-        for start in range(0, n, BLOCK):
-            a, o = x[start : start + BLOCK], out[row, start : start + BLOCK]
-            for i in range(o.size):
-                e = _exp(a[i] - top)
-                block[i] = (zero if e < least else e) * share
-            if start <= wanted < start + o.size:
-                block[wanted - start] -= x.dtype.type(1)
-            for i in range(o.size):
-                block[i] = block[i] * factor
-            _copy(block, o)
+        x, o, wanted = logits[row], out[row], classes[row]
+        mass = _masses(x, _largest(x, x.dtype.type(1)), logits[min(row + 1, rows - 1)], o)
+        share = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass)
+        share_of_class = o[wanted] * share if 0 <= wanted < n else share
+        _settle(o, _least(share * factor), share, factor)
+        if 0 <= wanted < n:
+            o[wanted] = (share_of_class - x.dtype.type(1)) * factor
 
 
 @_kernel
@@ -813,7 +926,7 @@ def entry(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., object]:
     try:
         function: Callable[..., object] = dispatcher.compile(signature)
     except OSError:
-        dispatcher = numba.njit(error_model="numpy")(dispatcher.py_func)
+        dispatcher = _njit(**_OPTIONS)(dispatcher.py_func)
         function = dispatcher.compile(signature)
     remember(function, dispatcher.overloads[signature])
     return function
