@@ -5,8 +5,11 @@ Contract
 * Arrays are dense: matrices (rows, n), vectors (n,); one float dtype per call, float32 or float64; indices int32. Shapes are
   checked by the callers in `engine.kernels`; nothing here checks them again.
 * Aliasing. Every kernel but the two `*_two_pass` ones reads each element of a row before it writes that element, whatever the result lies
-  exactly over. Sums come first, in loops that only read; a map is computed into a block on the stack and copied from there. So the
-  machine code that runs does not depend on where the arrays lie (no run-time alias checks), and neither does any bit of the result.
+  exactly over. Sums come first, in loops that only read; a map is computed into a block on the stack and copied from there, and what is
+  rewritten in place after that is the result alone. So the machine code that runs does not depend on where the arrays lie (no run-time
+  alias checks), and neither does any bit of the result.
+* Memory. Where a row or block costs much arithmetic, the next one is asked for meanwhile (`_ahead`): a step of a large model finds most
+  operands in no cache, and what the processor fetches unasked ends at each page.
 * Rounding. Only sums and maxima may be reassociated (that is what makes them vectors), and only `exp` may be contracted to fused
   multiply-adds; all other maps are rounded operation by operation. Results depend on shape and machine, not on placement.
 * Gradients of a loss over classes that are too small for a normal number are 0: with many classes they are many, and on some processors a product
@@ -37,8 +40,11 @@ _overload: Any = extending.overload
 _typeof: Any = numba.typeof
 _cg: Any = cgutils
 
-BLOCK = 512
+BLOCK = 256
 """Elements of a map computed on the stack before they are written: 2 to 4 KiB, well inside the first cache."""
+
+AHEAD = 4
+"""Rows of a head that are on their way while one is worked on."""
 
 LINE = 64
 """Bytes of a cache line, or a part of one: what one prefetch brings."""
@@ -187,7 +193,7 @@ def _maximum(_: Any, a: Any, b: Any) -> Any:
 
 
 def _exp(x: float) -> float:
-    """Return e**x: relative error 1.3e-7 (float32), 4e-16 (float64); 0 below the normal range, saturating above, NaN for NaN."""
+    """Return e**x: within 1.1 units in the last place; 0 below the normal range, saturating above, NaN for NaN."""
     raise NotImplementedError
 
 
@@ -227,9 +233,9 @@ def _exp_overload(x: Any) -> Any:
 
 
 @_map
-def _ahead(a: Any, start: Any) -> None:
-    """Start to bring the block of a that begins at `start`, of which nothing need exist."""
-    for i in range(start, start + BLOCK, LINE // a.itemsize):
+def _ahead(a: Any, start: Any, count: Any) -> None:
+    """Start to bring `count` elements of a from `start` on, of which none need exist."""
+    for i in range(start, start + count, LINE // a.itemsize):
         _prefetch(a, i)
 
 
@@ -271,6 +277,67 @@ def _largest_masked(a: Any, mask: Any, scale: Any) -> Any:
         key = _key(a[i] * scale + mask[i])
         top = key if key > top else top
     return _of_key(top)
+
+
+@_map
+def _scored(value: Any, scale: Any, top: Any) -> Any:
+    """Return value * scale - top, rounded as it stands: sums may be reassociated, this may not."""
+    return value * scale - top
+
+
+@_map
+def _scored_masked(value: Any, mask: Any, scale: Any, top: Any) -> Any:
+    """Return value * scale + mask - top, rounded as it stands."""
+    return value * scale + mask - top
+
+
+@_sum
+def _exps(a: Any, scale: Any, top: Any, block: Any) -> Any:
+    """Write block = exp(a * scale - top), a being at most a block, and return the sum."""
+    _wide()
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        e = _exp(_scored(a[i], scale, top))
+        block[i] = e
+        total += e
+    return total
+
+
+@_sum
+def _exps_masked(a: Any, mask: Any, scale: Any, top: Any, block: Any) -> Any:
+    """Write block = exp(a * scale + mask - top), as `_exps` does."""
+    _wide()
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        e = _exp(_scored_masked(a[i], mask[i], scale, top))
+        block[i] = e
+        total += e
+    return total
+
+
+@_map
+def _mass(x: Any, top: Any) -> Any:
+    """Return the sum of exp(x - top), a block at a time; meanwhile the row behind x is on its way."""
+    block = _block(x)
+    mass = 0.0
+    for start in range(0, x.size, BLOCK):
+        _ahead(x, x.size + start, BLOCK)
+        mass += _exps(x[start : start + BLOCK], x.dtype.type(1), top, block)
+    return mass
+
+
+@_map
+def _masses(x: Any, top: Any, out: Any) -> Any:
+    """Return what `_mass` returns, and write the terms of that sum to out. x, out: (n,). Right over x."""
+    block = _block(x)
+    mass = 0.0
+    for start in range(0, x.size, BLOCK):
+        stop = start + BLOCK
+        _ahead(x, x.size + start, BLOCK)
+        _ahead(out, stop, BLOCK)
+        mass += _exps(x[start:stop], x.dtype.type(1), top, block)
+        _copy(block, out[start:stop])
+    return mass
 
 
 @_map
@@ -326,6 +393,8 @@ def rms_norm(x: Any, eps: Any, out: Any) -> None:
         factor = one / np.sqrt(_dot(x[row], x[row]) / x.dtype.type(n) + eps)
         for start in range(0, n, BLOCK):
             a, o = x[row, start : start + BLOCK], out[row, start : start + BLOCK]
+            _ahead(x[row], n + start, o.size)
+            _ahead(out[row], n + start, o.size)
             for i in range(o.size):
                 block[i] = a[i] * factor
             _copy(block, o)
@@ -349,6 +418,8 @@ def rms_norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
         for start in range(0, n, BLOCK):
             stop = start + BLOCK
             a, b, o = x[row, start:stop], dy[row, start:stop], out[row, start:stop]
+            _ahead(x[row], n + start, o.size)
+            _ahead(dy[row], n + start, o.size)
             for i in range(o.size):
                 block[i] = (a[i] * s + b[i]) * r
             _copy(block, o)
@@ -378,22 +449,23 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
     rows, n = x.shape
     for row in range(rows):
         source, o = x[row], out[row]
+        mass = 0.0
         if mask.shape[0]:
             bias = mask[row % mask.shape[0]]
             top = _largest_masked(source, bias, scale)
             for start in range(0, n, BLOCK):
-                a, b, t = source[start : start + BLOCK], bias[start : start + BLOCK], o[start : start + BLOCK]
-                for i in range(t.size):
-                    block[i] = _exp(a[i] * scale + b[i] - top)
-                _copy(block, t)
+                stop = start + BLOCK
+                _ahead(source, n + start, min(BLOCK, n - start))
+                mass += _exps_masked(source[start:stop], bias[start:stop], scale, top, block)
+                _copy(block, o[start:stop])
         else:
             top = _largest(source, scale)
             for start in range(0, n, BLOCK):
-                a, t = source[start : start + BLOCK], o[start : start + BLOCK]
-                for i in range(t.size):
-                    block[i] = _exp(a[i] * scale - top)
-                _copy(block, t)
-        _scale(o, x.dtype.type(1) / _total(o))
+                stop = start + BLOCK
+                _ahead(source, n + start, min(BLOCK, n - start))
+                mass += _exps(source[start:stop], scale, top, block)
+                _copy(block, o[start:stop])
+        _scale(o, x.dtype.type(1.0 / mass))
 
 
 @_kernel
@@ -458,7 +530,7 @@ def silu(x: Any, out: Any) -> None:
     one = x.dtype.type(1)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
-        _ahead(x, start + BLOCK)
+        _ahead(x, start + BLOCK, o.size)
         for i in range(o.size):
             block[i] = a[i] / (one + _exp(-a[i]))
         _copy(block, o)
@@ -472,8 +544,8 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
     for start in range(0, x.size, BLOCK):
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
-        _ahead(dy, stop)
-        _ahead(x, stop)
+        _ahead(dy, stop, o.size)
+        _ahead(x, stop, o.size)
         for i in range(o.size):
             s = one / (one + _exp(-b[i]))
             block[i] = a[i] * s * (one + b[i] * (one - s))
@@ -488,8 +560,8 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
     for start in range(0, gate.size, BLOCK):
         stop = start + BLOCK
         a, b, o = gate[start:stop], up[start:stop], out[start:stop]
-        _ahead(gate, stop)
-        _ahead(up, stop)
+        _ahead(gate, stop, o.size)
+        _ahead(up, stop, o.size)
         for i in range(o.size):
             block[i] = a[i] / (one + _exp(-a[i])) * b[i]
         _copy(block, o)
@@ -663,13 +735,7 @@ def log_soft_max(x: Any, out: Any) -> None:
     for row in range(rows):
         source = x[row]
         top = _largest(source, x.dtype.type(1))
-        mass = 0.0
-        for start in range(0, n, BLOCK):
-            a = source[start : start + BLOCK]
-            for i in range(a.size):
-                block[i] = _exp(a[i] - top)
-            mass += _total(block[: a.size])
-        shift = top + x.dtype.type(math.log(mass))
+        shift = top + x.dtype.type(math.log(_mass(source, top)))
         for start in range(0, n, BLOCK):
             a, o = source[start : start + BLOCK], out[row, start : start + BLOCK]
             for i in range(o.size):
@@ -696,16 +762,16 @@ def log_soft_max_back(dy: Any, y: Any, out: Any) -> None:
 
 
 @_kernel
-def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
+def rope(x: Any, steps: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
     """Rotate pairs of the first 2 * len(freq) elements of each head by sign * pos * freq; copy the rest.
 
-    x, out: (T, H, hd); pos: (T,) int32; freq: (half,) float64; cos, sin: (P, half), the tables for positions 0..P-1 (others are
-    computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
+    out: (T, H, hd); x: (n,), head h of position t beginning at element t * steps[0] + h * steps[1]; pos: (T,) int32; freq: (half,) float64;
+    cos, sin: (P, half), the tables for positions 0..P-1 (others are computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
     """
     first, second, c, s = _block(out), _block(out), _block(out), _block(out)
     half = freq.size
-    width = x.shape[2]
-    for t in range(x.shape[0]):
+    length, heads, width = out.shape
+    for t in range(length):
         known = 0 <= pos[t] < cos.shape[0]
         for start in range(0, half, BLOCK // 2):
             m = min(BLOCK // 2, half - start)
@@ -717,56 +783,30 @@ def rope(x: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, 
                     c[i] = math.cos(pos[t] * freq[start + i])
                     s[i] = math.sin(pos[t] * freq[start + i])
             _scale(s[:m], sign)
-            for head in range(x.shape[1]):
+            _ahead(out[t, 0], AHEAD * heads * width, heads * width)
+            for head in range(heads):
+                at = t * steps[0] + head * steps[1]
+                o = out[t, head]
                 if neox:
-                    low, high = start, half + start
-                    a, b = x[t, head, low : low + m], x[t, head, high : high + m]
+                    low, high = at + start, at + half + start
+                    a, b = x[low : low + m], x[high : high + m]
                     for i in range(m):
                         first[i] = a[i] * c[i] - b[i] * s[i]
                         second[i] = a[i] * s[i] + b[i] * c[i]
-                    _copy(first, out[t, head, low : low + m])
-                    _copy(second, out[t, head, high : high + m])
+                    _copy(first, o[start : start + m])
+                    _copy(second, o[half + start : half + start + m])
                 else:
-                    a = x[t, head, 2 * start : 2 * (start + m)]
+                    a = x[at + 2 * start : at + 2 * (start + m)]
                     for i in range(m):
                         first[2 * i] = a[2 * i] * c[i] - a[2 * i + 1] * s[i]
                         first[2 * i + 1] = a[2 * i] * s[i] + a[2 * i + 1] * c[i]
-                    _copy(first, out[t, head, 2 * start : 2 * (start + m)])
-        for head in range(x.shape[1]):
+                    _copy(first, o[2 * start : 2 * (start + m)])
+        for head in range(heads):
             for i in range(2 * half, width):
-                out[t, head, i] = x[t, head, i]
+                out[t, head, i] = x[t * steps[0] + head * steps[1] + i]
 
 
 # ------------------------------------------------------------------------------------------------- loss, rows, optimizer
-
-
-@_map
-def _mass(x: Any, top: Any, following: Any) -> Any:
-    """Return the sum of exp(x - top), a block at a time; meanwhile the row that follows is on its way."""
-    block = _block(x)
-    mass = 0.0
-    for start in range(0, x.size, BLOCK):
-        a = x[start : start + BLOCK]
-        _ahead(following, start)
-        for i in range(a.size):
-            block[i] = _exp(a[i] - top)
-        mass += _total(block[: a.size])
-    return mass
-
-
-@_map
-def _masses(x: Any, top: Any, following: Any, out: Any) -> Any:
-    """Return the sum of exp(x - top) and write its terms, in the same order as `_mass`. x, out: (n,). Right over x."""
-    block = _block(x)
-    mass = 0.0
-    for start in range(0, x.size, BLOCK):
-        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
-        _ahead(following, start)
-        for i in range(o.size):
-            block[i] = _exp(a[i] - top)
-        mass += _total(block[: o.size])
-        _copy(block, o)
-    return mass
 
 
 @_kernel
@@ -777,7 +817,7 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
     for row in range(rows):
         x, y = logits[row], labels[row]
         top = _largest(x, x.dtype.type(1))
-        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
+        mass = _mass(x, top)
         total += (math.log(mass) + top) * _total(y) - _dot(x, y)
     out[0] = total / rows
 
@@ -791,7 +831,7 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
     for row in range(rows):
         x, y = logits[row], labels[row]
         top, weight = _largest(x, x.dtype.type(1)), _total(y)
-        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
+        mass = _mass(x, top)
         share, zero = x.dtype.type(weight / mass), x.dtype.type(0)
         least = _least(share * factor)
         for start in range(0, n, BLOCK):
@@ -810,7 +850,7 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
     for row in range(rows):
         x, wanted = logits[row], classes[row]
         top = _largest(x, x.dtype.type(1))
-        mass = _mass(x, top, logits[min(row + 1, rows - 1)])
+        mass = _mass(x, top)
         if 0 <= wanted < n:
             total += math.log(mass) + top - x[wanted]
         else:
@@ -825,12 +865,13 @@ def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -
     factor = grad[0] / logits.dtype.type(rows)
     for row in range(rows):
         x, o, wanted = logits[row], out[row], classes[row]
-        mass = _masses(x, _largest(x, x.dtype.type(1)), logits[min(row + 1, rows - 1)], o)
-        share = x.dtype.type((1.0 if 0 <= wanted < n else np.nan) / mass)
-        share_of_class = o[wanted] * share if 0 <= wanted < n else share
+        known = 0 <= wanted < n
+        mass = _masses(x, _largest(x, x.dtype.type(1)), o)
+        share = x.dtype.type((1.0 if known else np.nan) / mass)
+        likelihood = o[wanted] * share if known else share
         _settle(o, _least(share * factor), share, factor)
-        if 0 <= wanted < n:
-            o[wanted] = (share_of_class - x.dtype.type(1)) * factor
+        if known:
+            o[wanted] = (likelihood - x.dtype.type(1)) * factor
 
 
 @_kernel

@@ -468,6 +468,52 @@ def test_exp_is_right_over_its_whole_range(dtype):
     np.testing.assert_allclose(out, wide / (1 + np.exp(-wide)), rtol=6e-7 if dtype == "f4" else 2e-15, atol=1e-35)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_exp_errs_by_no_more_than_its_docstring_says(dtype):
+    """1.1 units in the last place over the normal range, vectors and the odd elements at the end alike; 0 below, NaN for NaN."""
+    from numba import njit  # noqa: PLC0415 - only here
+
+    from engine.kernels.compiled import _exp  # noqa: PLC0415 - what is measured
+
+    @njit(error_model="numpy")
+    def exps(x, out):
+        for i in range(x.size):
+            out[i] = _exp(x[i])
+
+    info = np.finfo(dtype)
+    low, high = (math.log(float(info.tiny)) + 0.02, math.log(float(info.max)) - 0.5)
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(low, high, 200_000), 3 * rng.standard_normal(200_003)]).astype(dtype)
+    out = np.empty_like(x)
+    exps(x, out)
+    want = np.exp(x.astype(np.longdouble))
+
+    assert (np.abs(out - want) <= 1.1 * np.spacing(want.astype(dtype))).all()
+    edge = np.array([2 * low, -np.inf, np.nan, 0], dtype)
+    exps(edge, out)
+    np.testing.assert_array_equal(out[:4], [0, 0, np.nan, 1])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["soft_max", "log_soft_max", "cross_entropy_classes", "cross_entropy_classes_back"])
+def test_a_nan_of_either_sign_anywhere_in_a_row_makes_all_of_it_nan(kind, dtype):
+    """The search for the largest may pass a NaN over; what is made of the row may not. Other rows stay as they are."""
+    n = 600
+    x = np.random.default_rng(5).standard_normal((3, n)).astype(dtype)
+    classes = np.array([2, 0, 1], np.int32)
+    besides = {"cross_entropy_classes": ((), (classes,)), "cross_entropy_classes_back": ((np.ones(1, dtype),), (classes,))}
+    before, behind = besides.get(kind, ((), ()))
+    for at in (0, 5, 255, 256, n - 1):
+        for sign in (1, -1):
+            given, out = x.copy(), np.zeros(1 if kind == "cross_entropy_classes" else (3, n), dtype)
+            given[1, at] = np.copysign(np.nan, sign)
+            function, args = kernel(kind).bind({}, (*before, given, *behind), (out,))
+            function(*args)
+
+            assert np.isnan(out.reshape(-1, 1) if out.size == 1 else out[1]).all()
+            assert out.size == 1 or np.isfinite(out[[0, 2]]).all()
+
+
 def test_soft_max_of_masked_rows_is_exactly_zero_there():
     """A mask of -inf leaves nothing, and the rest sums to one."""
     x, mask = np.zeros((2, 3, 3), "f4"), np.triu(np.full((3, 3), -np.inf, "f4"), 1)
