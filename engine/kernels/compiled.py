@@ -43,8 +43,8 @@ _cg: Any = cgutils
 BLOCK = 256
 """Elements of a map computed on the stack before they are written: 2 to 4 KiB, well inside the first cache."""
 
-AHEAD = 4
-"""Rows of a head that are on their way while one is worked on."""
+AHEAD = 1024
+"""Elements between what is worked on and what is asked for, in loops that do little with each."""
 
 LINE = 64
 """Bytes of a cache line, or a part of one: what one prefetch brings."""
@@ -94,19 +94,71 @@ def _wide(_: Any) -> Any:
     return types.void(), codegen
 
 
+def _touch(builder: Any, pointer: Any) -> None:
+    """Have the cache line at a pointer brought: a hint, that changes no result and cannot fail, whatever is there."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    function = _cg.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [builder.bitcast(pointer, byte), *map(flag, (0, 3, 1))])  # to be read, near, data
+
+
 @_intrinsic
 def _prefetch(_: Any, a: Any, index: Any) -> Any:
-    """Start to bring the cache line of a[index], which need not exist: a hint, that changes no result and cannot fail."""
+    """Start to bring the cache line of a[index], which need not exist."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = _cg.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), byte), *map(flag, (0, 3, 1))])  # read, keep, data
+        _touch(builder, builder.gep(data, [args[1]]))
         return context.get_dummy_value()
 
     return types.void(a, index), codegen
+
+
+def _by_lines(arithmetic: Any) -> Any:
+    """Return an intrinsic (a, b, out, count, ahead_b) that writes the first `count` elements of a result, whole lines: out = arithmetic(a, b).
+
+    a, out: (n,); b: (n,), or a number. A line is read whole, then written: right where the result lies exactly over an operand, with no run-time
+    check. Lines of a and of the result are asked for `AHEAD` elements before their turn, those of b `ahead_b`; a store to a line that is in no
+    cache costs as much as reading it.
+    """
+
+    @_intrinsic
+    def lines(_: Any, a: Any, b: Any, out: Any, count: Any, ahead_b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _ask_for_wide_vectors(builder)
+            element = context.get_data_type(out.dtype)
+            size = context.get_abi_sizeof(element)
+            lanes, number = LINE // size, args[3].type
+            line = ir.VectorType(element, lanes)
+            data = {at: context.make_array(signature.args[at])(context, builder, args[at]).data for at in (0, 1, 2)
+                    if isinstance(signature.args[at], types.Array)}  # fmt: skip
+            ahead = {0: ir.Constant(number, AHEAD), 1: args[4], 2: ir.Constant(number, AHEAD)}
+            begin, step = ir.Constant(number, 0), ir.Constant(number, lanes)
+            with _cg.for_range_slice(builder, begin, args[3], step, number) as (at, _count):
+                for place, pointer in data.items():
+                    _touch(builder, builder.gep(pointer, [builder.add(at, ahead[place])]))
+                where = {place: builder.bitcast(builder.gep(pointer, [at]), line.as_pointer()) for place, pointer in data.items()}
+                x = builder.load(where[0], align=size)
+                y = builder.load(where[1], align=size) if 1 in where else _splat(builder, args[1], line)
+                builder.store(arithmetic(builder, x, y), where[2], align=size)
+            return context.get_dummy_value()
+
+        return types.void(a, b, out, count, ahead_b), codegen
+
+    return lines
+
+
+def _splat(builder: Any, value: Any, line: Any) -> Any:
+    """Return a vector of that type with one number everywhere."""
+    word = ir.IntType(32)
+    one = builder.insert_element(ir.Constant(line, ir.Undefined), value, word(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(word, line.count), [0] * line.count))
+
+
+_add_lines = _by_lines(lambda builder, x, y: builder.fadd(x, y))
+_subtract_lines = _by_lines(lambda builder, x, y: builder.fsub(x, y))
+_multiply_lines = _by_lines(lambda builder, x, y: builder.fmul(x, y))
+_copy_lines = _by_lines(lambda _builder, x, _y: x)
 
 
 @_intrinsic
@@ -504,23 +556,46 @@ def soft_max_back_two_pass(dy: Any, y: Any, scale: Any, out: Any) -> None:
 @_kernel
 def binary_rows(operation: Any, a: Any, b: Any, out: Any) -> None:
     """Write out = a + b, a - b or a * b (operation 0, 1, 2), b repeating over leading rows. a, out: (rows, n); b: (m, n), m divides rows."""
-    block = _block(out)
     rows, n = a.shape
+    whole = n - n % (LINE // a.itemsize)
+    ahead = AHEAD if b.shape[0] == rows else 0
     for row in range(rows):
         x, y, z = a[row], b[row % b.shape[0]], out[row]
-        for start in range(0, n, BLOCK):
-            stop = start + BLOCK
-            u, v, o = x[start:stop], y[start:stop], z[start:stop]
-            if operation == 0:
-                for i in range(o.size):
-                    block[i] = u[i] + v[i]
-            elif operation == 1:
-                for i in range(o.size):
-                    block[i] = u[i] - v[i]
-            else:
-                for i in range(o.size):
-                    block[i] = u[i] * v[i]
-            _copy(block, o)
+        if operation == 0:
+            _add_lines(x, y, z, whole, ahead)
+            for i in range(whole, n):
+                z[i] = x[i] + y[i]
+        elif operation == 1:
+            _subtract_lines(x, y, z, whole, ahead)
+            for i in range(whole, n):
+                z[i] = x[i] - y[i]
+        else:
+            _multiply_lines(x, y, z, whole, ahead)
+            for i in range(whole, n):
+                z[i] = x[i] * y[i]
+
+
+@_kernel
+def scale(x: Any, factor: Any, out: Any) -> None:
+    """Write out = x * factor. x, out: (n,)."""
+    whole = x.size - x.size % (LINE // x.itemsize)
+    _multiply_lines(x, factor, out, whole, 0)
+    for i in range(whole, x.size):
+        out[i] = x[i] * factor
+
+
+@_kernel
+def copy_rows(x: Any, steps: Any, out: Any) -> None:
+    """Write out = x. out: (T, H, n); x: (m,), row h of block t beginning at element t * steps[0] + h * steps[1]."""
+    length, heads, n = out.shape
+    whole = n - n % (LINE // x.itemsize)
+    for t in range(length):
+        for head in range(heads):
+            at = t * steps[0] + head * steps[1]
+            a, o = x[at : at + n], out[t, head]
+            _copy_lines(a, x.dtype.type(0), o, whole, 0)
+            for i in range(whole, n):
+                o[i] = a[i]
 
 
 @_kernel
@@ -562,6 +637,7 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
         a, b, o = gate[start:stop], up[start:stop], out[start:stop]
         _ahead(gate, stop, o.size)
         _ahead(up, stop, o.size)
+        _ahead(out, stop, o.size)
         for i in range(o.size):
             block[i] = a[i] / (one + _exp(-a[i])) * b[i]
         _copy(block, o)
@@ -783,7 +859,7 @@ def rope(x: Any, steps: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any,
                     c[i] = math.cos(pos[t] * freq[start + i])
                     s[i] = math.sin(pos[t] * freq[start + i])
             _scale(s[:m], sign)
-            _ahead(out[t, 0], AHEAD * heads * width, heads * width)
+            _ahead(out[t, 0], 4 * heads * width, heads * width)
             for head in range(heads):
                 at = t * steps[0] + head * steps[1]
                 o = out[t, head]

@@ -115,15 +115,13 @@ def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Arra
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
-def _has_heads(operands: Arrays, results: Arrays) -> bool:
-    """Whether the heads of x are rows of adjacent elements, in whatever order they lie, and all else is dense."""
-    x, *others = operands
-    inner = x.ndim == 3 and x.strides[2] == x.itemsize and all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
-    return inner and all(a.flags.c_contiguous for a in (*others, *results))
+def has_heads(x: Array) -> bool:
+    """Whether x[T, H, n] is rows of n adjacent elements, in whatever order they lie."""
+    return x.ndim == 3 and x.strides[2] == x.itemsize and all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
 
 
-def _heads(x: Array) -> tuple[Array, Array]:
-    """Return x as one axis over all it reaches, and the elements from one position, and from one head, to the next."""
+def heads(x: Array) -> tuple[Array, Array]:
+    """Return such an x as one axis over all it reaches, and the elements from one x[t] and one x[t, h] to the next."""
     steps = np.array(x.strides[:2], np.int64) // x.itemsize
     reach = int(steps @ (np.array(x.shape[:2]) - 1)) + x.shape[2] if x.size else 0
     return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,)), steps
@@ -143,11 +141,17 @@ def bind_rope(sign: float) -> Bind:
             raise EngineError(f"rope: mode {mode!r} is not one of {', '.join(ROPE_MODES)}")
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
-        memory, steps = _heads(x)
+        memory, steps = heads(x)
         return call("rope", memory, steps, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
 
     dense = on_dense(bind)
-    return lambda params, operands, results: (bind if _has_heads(operands, results) else dense)(params, operands, results)
+
+    def bound(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        x, *others = operands
+        fits = has_heads(x) and all(a.flags.c_contiguous for a in (*others, *results))
+        return (bind if fits else dense)(params, operands, results)
+
+    return bound
 
 
 @on_dense

@@ -395,6 +395,48 @@ def test_ordinary_arithmetic_allocates_nothing(kind, second):
     assert peak(kind, default(kind), [first, np.ones(second, "f4")], made) < 1024
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("n", [4095, 4096, 4096 + 7, 5 * 16 * 64 + 1])
+def test_large_arithmetic_has_numpy_s_bits_apart_and_over_either_operand(n, dtype):
+    """What compiled loops do a line at a time, with the odd elements at the end, is what numpy does."""
+    rng = np.random.default_rng(n)
+    a, b = (rng.standard_normal(n).astype(dtype) for _ in range(2))
+    a[[3, n - 1]] = np.inf, np.nan
+    for kind, ufunc in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
+        want = ufunc(a, b)
+        for over in (None, 0, 1):
+            operands = [aligned(a, 4 * a.itemsize), aligned(b, a.itemsize)]
+            out = aligned(np.full(n, 7, dtype)) if over is None else operands[over]
+            function, args = kernel(kind).bind({}, tuple(operands), (out,))
+            function(*args)
+            np.testing.assert_array_equal(out, want)
+    for over in (False, True):
+        x = a.copy()
+        out = x if over else np.full(n, 7, dtype)
+        function, args = kernel("scale").bind({"s": 0.3}, (x,), (out,))
+        function(*args)
+        np.testing.assert_array_equal(out, a * np.dtype(dtype).type(0.3))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_large_copies_take_rows_in_whatever_order_they_lie(width, dtype):
+    """Heads first, positions first, a part of a wider array, one row for all; and nothing beside the result is written."""
+    wide = np.random.default_rng(width).standard_normal((64, 72, width + 3)).astype(dtype)
+    for x in (
+        wide[..., :width].transpose(1, 0, 2),
+        wide[::3, :, 2 : 2 + width],
+        np.broadcast_to(wide[0, 0, :width], (64, 72, width)),
+    ):
+        room = np.full(x.size + 64, 7, dtype)
+        out = room[32:-32].reshape(x.shape)
+        function, args = kernel("cont").bind({}, (x,), (out,))
+        function(*args)
+        np.testing.assert_array_equal(out, x)
+        assert (room[:32] == 7).all()
+        assert (room[-32:] == 7).all()
+
+
 def peak(kind: str, variant: str, operands: list[np.ndarray], made: Call) -> int:
     """Return the bytes Python and numpy allocate during a second run."""
     out = np.zeros_like(made.blank(next((x.dtype.str for x in operands if x.dtype != np.int32), "f4")))
