@@ -24,7 +24,7 @@ def call(name: str, *args: Any) -> Call:
     """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
-    return compiled.entry(getattr(compiled, name), args), args
+    return compiled.find(name, args), args
 
 
 def _indices(kind: str, ids: Array, count: int) -> Array:

@@ -1,10 +1,12 @@
 """Every kernel against a float64 oracle written with numpy alone, and the promises of `engine.kernels.binding`: in place, placement, no allocation."""
 
 import math
+import shutil
 import subprocess
 import sys
 import tracemalloc
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import engine_oracle
@@ -515,12 +517,12 @@ def test_exp_errs_by_no_more_than_its_docstring_says(dtype):
     """1.1 units in the last place over the normal range, vectors and the odd elements at the end alike; 0 below, NaN for NaN."""
     from numba import njit  # noqa: PLC0415 - only here
 
-    from engine.kernels.compiled import _exp  # noqa: PLC0415 - what is measured
+    from engine.kernels.compiled.pieces import exp  # noqa: PLC0415 - what is measured
 
     @njit(error_model="numpy")
     def exps(x, out):
         for i in range(x.size):
-            out[i] = _exp(x[i])
+            out[i] = exp(x[i])
 
     info = np.finfo(dtype)
     low, high = (math.log(float(info.tiny)) + 0.02, math.log(float(info.max)) - 0.5)
@@ -717,6 +719,31 @@ from engine.kernels import kernel
 x = np.ones(9, "f4"); y = np.zeros(9, "f4")
 function, args = kernel("silu").bind({}, (x,), (y,)); function(*args); print(y[0] > 0.73)
 """
+
+
+def test_kernels_kept_on_disk_are_not_taken_once_any_file_of_theirs_has_changed(monkeypatch, tmp_path):
+    """numba looks at the file of a kernel alone; what is compiled into it stands in others."""
+    import numba  # noqa: PLC0415 - only here
+
+    from engine.kernels.compiled import compiling, maps  # noqa: PLC0415 - loads numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits():
+        dispatcher = compiling.kernel(maps.sigmoid.py_func)
+        compiling.entry(dispatcher, (np.zeros(3, "f4"), np.zeros(3, "f4")))
+        return sum(dispatcher.stats.cache_hits.values())
+
+    assert [hits(), hits()] == [0, 1]
+    here, copied = Path(compiling.__file__).parent, tmp_path / "copied"
+    shutil.copytree(here, copied)
+    assert compiling._digest(copied) == compiling._DIGEST
+    for source in sorted(copied.glob("*.py")):
+        before = compiling._digest(copied)
+        source.write_bytes(source.read_bytes() + b"\n")
+        assert compiling._digest(copied) != before
+    monkeypatch.setattr(compiling, "_DIGEST", compiling._digest(copied))
+    assert [hits(), hits()] == [0, 1]
 
 
 NO_FOLDER = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
