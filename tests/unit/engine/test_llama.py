@@ -107,11 +107,11 @@ def independent_loss(config, parameters, data):
     return engine_oracle.cross_entropy(norm(x, parameters["output_norm"]) @ head.T, data["labels"])[0]
 
 
-def step(config, *, allocator="reference", parameters=None, runs=1, **options):
-    training = training_graph(config)
+def step(config, *, allocator="reference", parameters=None, runs=1, classes=False, **options):
+    training = training_graph(config, classes=classes)
     lowered = lower(training.graph, [training.loss, *training.gradients.values()], **options)
     given = init_parameters(config, seed=3, learning_rate=0.05) if parameters is None else parameters
-    data = batch(config, seed=5)
+    data = batch(config, seed=5, classes=classes)
     with Runtime(lowered, find(allocator).plan(lowered.program), parameters=given) as runtime:
         outputs = [runtime.run(data) for _ in range(runs)]
     losses = [float(out[training.loss.name][0]) for out in outputs]
@@ -159,6 +159,22 @@ def test_every_sound_planner_gives_the_same_bits():
 
         assert others == losses, name
         assert all(np.array_equal(found[key], gradients[key]) for key in gradients), name
+
+
+def test_the_gradient_of_a_loss_over_classes_lies_over_the_logits():
+    """ggml has no such op, so its planner asks the declaration; with labels as rows it has, and lays the gradient apart."""
+    for classes in (True, False):
+        training = training_graph(SMALL, classes=classes)
+        lowered = lower(training.graph, [training.loss])
+        plan = find("ggml").plan(lowered.program)
+        (back,) = (node for node in training.graph.nodes if node.sources[1:2] == (training.logits,) and node is not training.loss)
+        logits, gradient = (lowered.program.values[lowered.value_of[tensor]].buffer for tensor in (training.logits, back))
+
+        assert (plan.offset[logits] == plan.offset[gradient]) is np.bool_(classes)
+        assert ([logits, gradient] in plan.problem.may_share.tolist()) is classes
+    apart, together = (step(SMALL, allocator=name, runs=3, classes=True) for name in ("reference", "ggml"))
+    assert apart[0] == together[0]
+    assert all(np.array_equal(gradient, together[1][name]) for name, gradient in apart[1].items())
 
 
 def test_a_kernel_that_breaks_its_promise_shows():
