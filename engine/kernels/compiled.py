@@ -31,6 +31,7 @@ from numba import extending, types
 from numba.core import cgutils
 
 from engine.kernels.binding import remember
+from engine.kernels.loading import load
 
 _intrinsic: Any = extending.intrinsic  # numba declares these with types that no caller satisfies
 _overload: Any = extending.overload
@@ -46,9 +47,9 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 def _kernel(function: Callable[..., None]) -> Any:
     """Make a dispatcher that is cached on disk where a cache folder can be found, and works without one."""
     try:
-        return numba.njit(error_model="numpy", cache=True)(function)
+        return numba.njit(error_model="numpy", cache=True, _nrt=False)(function)
     except RuntimeError:  # numba found no folder to write to
-        return numba.njit(error_model="numpy")(function)
+        return numba.njit(error_model="numpy", _nrt=False)(function)
 
 
 _map = numba.njit(error_model="numpy")
@@ -811,9 +812,12 @@ def entry(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., object]:
         types.Array(numba.from_dtype(a.dtype), a.ndim, "C") if isinstance(a, np.ndarray) else _typeof(a) for a in args
     )
     try:
-        function: Callable[..., object] = dispatcher.compile(signature)
+        if not load(dispatcher, signature):
+            dispatcher.compile(signature)
     except OSError:
-        dispatcher = numba.njit(error_model="numpy")(dispatcher.py_func)
-        function = dispatcher.compile(signature)
-    remember(function, dispatcher.overloads[signature])
+        dispatcher = numba.njit(error_model="numpy", _nrt=False)(dispatcher.py_func)
+        dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    function: Callable[..., object] = compiled.entry_point
+    remember(function, compiled)
     return function
