@@ -33,6 +33,7 @@ from numba.core import cgutils
 from engine.kernels.binding import remember
 from engine.kernels.loading import load
 
+_njit: Any = numba.njit  # its overloads do not know `_nrt`
 _intrinsic: Any = extending.intrinsic  # numba declares these with types that no caller satisfies
 _overload: Any = extending.overload
 _typeof: Any = numba.typeof
@@ -47,9 +48,9 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 def _kernel(function: Callable[..., None]) -> Any:
     """Make a dispatcher that is cached on disk where a cache folder can be found, and works without one."""
     try:
-        return numba.njit(error_model="numpy", cache=True, _nrt=False)(function)
+        return _njit(error_model="numpy", cache=True, _nrt=False)(function)
     except RuntimeError:  # numba found no folder to write to
-        return numba.njit(error_model="numpy", _nrt=False)(function)
+        return _njit(error_model="numpy", _nrt=False)(function)
 
 
 _map = numba.njit(error_model="numpy")
@@ -815,7 +816,7 @@ def entry(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., object]:
         if not load(dispatcher, signature):
             dispatcher.compile(signature)
     except OSError:
-        dispatcher = numba.njit(error_model="numpy", _nrt=False)(dispatcher.py_func)
+        dispatcher = _njit(error_model="numpy", _nrt=False)(dispatcher.py_func)
         dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
     function: Callable[..., object] = compiled.entry_point

@@ -22,7 +22,7 @@ projections `layer.3.attn_q`. What this module does not see: data layout in memo
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,9 @@ from engine.autodiff import SEED, backward
 from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
 from engine.runtime import together
-from engine.training.dataset import one_hot
-from engine.training.model import Model, Shapes
+
+if TYPE_CHECKING:
+    from engine.training.model import Model, Shapes
 
 Array = NDArray[Any]
 
@@ -248,11 +249,15 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
     """Return the inputs of one run: seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
-    following = sequences[:, 1:].ravel()
+    labels = following = sequences[:, 1:].ravel()
+    if not classes:
+        from engine.training.dataset import one_hot  # noqa: PLC0415 - loads the trainer, which a step alone does without
+
+        labels = one_hot(following, config.vocab, dtype)
     return {
         "tokens": sequences[:, :-1].ravel(),
         **constants(config),
-        "labels": following if classes else one_hot(following, config.vocab, dtype),
+        "labels": labels,
         SEED: np.ones(1, dtype=dtype),
     }
 
@@ -266,10 +271,11 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
     }
 
 
-def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> "Model":
     """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
+    from engine.training.model import Model  # noqa: PLC0415 - as above
 
-    def sized(shapes: Shapes) -> LlamaConfig:
+    def sized(shapes: "Shapes") -> LlamaConfig:
         sequences, steps = shapes["tokens"]
         return replace(config, batch=sequences, seq=steps)
 
