@@ -1,6 +1,7 @@
 """One side of the step benchmark: the engine's training step, timed on request over a pipe (`step_serving`), and its time by kind of op."""
 
 import os
+import sys
 import time
 from collections import Counter, defaultdict
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from engine import processor
 
 processor.prefer(os.environ)  # before numpy loads its BLAS
+sys.modules["coverage"] = None  # type: ignore[assignment]  # a tool of the tests, which numba would load; who only trains has it not
 
 import numpy as np  # noqa: E402
 import step_serving  # noqa: E402 - beside this file
@@ -22,7 +24,7 @@ from engine.runtime import Runtime  # noqa: E402
 def main() -> None:
     """Serve steps until standard input ends."""
     job = step_serving.job()
-    config = LlamaConfig(**{**job["config"], "targets": ("q", "v")})
+    config = LlamaConfig(**{**job["config"], "targets": ("q", "v"), "attention": job["attention"]})
     training = training_graph(config, classes=True)  # as the peers have them
     lowered = lower(training.graph, reads=(training.loss,))
     plan = find(job["allocator"]).plan(lowered.program)

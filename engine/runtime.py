@@ -34,7 +34,7 @@ from allocsim.errors import EngineError, UnknownNameError
 from allocsim.fingerprints import fingerprint
 from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
-from engine.kernels.binding import Call, Kernel
+from engine.kernels.binding import Call, Kernel, Workspace
 from engine.lower import Lowered
 
 Array = NDArray[Any]
@@ -113,6 +113,7 @@ class Runtime:
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
         self._bound: dict[int, Call] = {}
+        self._workspace = Workspace()
         self._watched: list[
             tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]
         ] = []  # made by the first run that is observed
@@ -167,7 +168,8 @@ class Runtime:
         if bound is None:
             kernel = self.kernels[step]
             assert kernel is not None
-            bound = self._bound[step] = kernel.bind(self.lowered.tensors[step].params, self.operands(step), self.results(step))
+            params = self.lowered.tensors[step].params
+            bound = self._bound[step] = self._workspace.bind(kernel, params, self.operands(step), self.results(step))
         return bound
 
     def operands(self, step: int) -> tuple[Array, ...]:

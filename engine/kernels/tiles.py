@@ -1,4 +1,4 @@
-"""Products by tiles (`engine.kernels.compiled_tiles`): which arrays they take, when they are quicker than a BLAS, and the call.
+"""Products by tiles (`engine.kernels.compiled.products`): which arrays they take, when they are quicker than a BLAS, and the call.
 
 All is decided when a kernel is bound, by layouts, sizes and the processor. Importing this loads no numba.
 
@@ -6,12 +6,12 @@ What this module does not see: ops, and how many threads a run may use.
 """
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from engine import processor
-from engine.kernels.binding import Array, Call, remember
+from engine.kernels.binding import Array, Call, scratch
 
 COLUMNS: Final = 48
 """Fewest columns: the width of a tile."""
@@ -50,7 +50,11 @@ def pays(left: Array, right: Array) -> bool:
 
 def call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
     """Return the call of `out = left @ right`, `out += left @ right` with `add`, for arrays that fit; batch axes of left and right may be 1."""
-    return _compiled(), (*(_spread(x, out.shape[:-2]) for x in (left, right, out)), add)
+    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first product that is worth it
+
+    arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
+    args = (*arrays, scratch((compiled.products.room_for(*left.shape[-2:]),), left.dtype), add)
+    return compiled.entry(compiled.products.multiply, args, layout="A"), args
 
 
 def _spread(x: Array, batch: tuple[int, ...]) -> Array:
@@ -59,21 +63,3 @@ def _spread(x: Array, batch: tuple[int, ...]) -> Array:
     strides = [0 if length == 1 else stride for length, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)]
     shape = (*(1,) * ones, *batch, *x.shape[-2:])
     return np.lib.stride_tricks.as_strided(x, shape, (*(0,) * ones, *strides, *x.strides[-2:]))
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Any:
-    """Return `multiply` as compiled, from numba's cache if it was compiled before."""
-    import numba  # noqa: PLC0415 - loads with the first product that is worth it
-
-    from engine.kernels.compiled_tiles import multiply  # noqa: PLC0415
-
-    matrices = numba.types.Array(numba.types.float32, 4, "A")
-    signature = (matrices, matrices, matrices, numba.types.boolean)
-    try:
-        function = multiply.compile(signature)
-    except OSError:  # the cache cannot be written
-        multiply = numba.njit(error_model="numpy")(multiply.py_func)
-        function = multiply.compile(signature)
-    remember(function, multiply.overloads[signature])
-    return function

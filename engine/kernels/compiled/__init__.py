@@ -3,9 +3,10 @@
 | module | holds |
 |---|---|
 | `compiling` | how a kernel is compiled, kept on disk and entered |
-| `vectors` | what numba has no word for, as LLVM |
+| `vectors`, `registers` | what numba has no word for, as LLVM |
 | `pieces` | e**x, sums and maxima of rows, copies |
 | `arithmetic`, `maps`, `normal`, `softmax`, `loss`, `positions`, `lookups` | the kernels |
+| `products` | products of matrices, which have a contract of their own |
 
 Contract
 --------
@@ -27,8 +28,10 @@ Importing this package imports numba (0.3 s) and compiles nothing.
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.kernels.compiled import arithmetic, lookups, loss, maps, normal, positions, softmax
+from engine.kernels.compiled import arithmetic, lookups, loss, maps, normal, positions, products, softmax
 from engine.kernels.compiled.compiling import entry
+
+__all__ = ["entry", "find", "products"]
 
 _SUBJECTS: Final = (arithmetic, maps, normal, softmax, loss, positions, lookups)
 

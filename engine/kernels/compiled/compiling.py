@@ -7,13 +7,14 @@ changes in the file of the kernel alone, so what is kept is marked with a digest
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numba
 import numpy as np
 from numba import types
 
 from engine.kernels.binding import remember
+from engine.kernels.loading import load
 
 _njit: Any = numba.njit
 _typeof: Any = numba.typeof
@@ -50,18 +51,22 @@ reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **OPTIONS)
 """Compile a sum that kernels call: its additions may be done in any order, which is what makes them vectors."""
 
 
-def entry(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., object]:
+def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] = "C") -> Callable[..., object]:
     """Return the compiled function for these arguments' types: called directly, without numba's own dispatch.
 
-    Arrays must be C-contiguous. Compiles or loads from the cache at the first use of a type; a cache that cannot be written is ignored.
+    Arrays must be C-contiguous, unless `layout` is "A". Compiles or loads from the cache at the first use of a type; a cache that cannot be
+    written is ignored.
     """
     signature = tuple(
-        types.Array(numba.from_dtype(a.dtype), a.ndim, "C") if isinstance(a, np.ndarray) else _typeof(a) for a in args
+        types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a) for a in args
     )
     try:
-        function: Callable[..., object] = dispatcher.compile(signature)
+        if not load(dispatcher, signature):
+            dispatcher.compile(signature)
     except OSError:
         dispatcher = _njit(**OPTIONS)(dispatcher.py_func)
-        function = dispatcher.compile(signature)
-    remember(function, dispatcher.overloads[signature])
+        dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    function: Callable[..., object] = compiled.entry_point
+    remember(function, compiled)
     return function

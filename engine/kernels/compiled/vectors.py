@@ -46,12 +46,12 @@ def wide(_: Any) -> Any:
     return types.void(), codegen
 
 
-def _touch(builder: Any, pointer: Any) -> None:
-    """Have the cache line at a pointer brought: a hint, that changes no result and cannot fail, whatever is there."""
+def touch(builder: Any, pointer: Any, near: int = 3) -> None:
+    """Have the cache line at a pointer brought, into the first cache or (2) the second: a hint, that changes no result and cannot fail, whatever is there."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
     function = _cg.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [builder.bitcast(pointer, byte), *map(flag, (0, 3, 1))])  # to be read, near, data
+    builder.call(function, [builder.bitcast(pointer, byte), *map(flag, (0, near, 1))])  # to be read, near, data
 
 
 @_intrinsic
@@ -60,7 +60,7 @@ def prefetch(_: Any, a: Any, index: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        _touch(builder, builder.gep(data, [args[1]]))
+        touch(builder, builder.gep(data, [args[1]]))
         return context.get_dummy_value()
 
     return types.void(a, index), codegen
@@ -88,10 +88,10 @@ def _by_lines(arithmetic: Any) -> Any:
             begin, step = ir.Constant(number, 0), ir.Constant(number, lanes)
             with _cg.for_range_slice(builder, begin, args[3], step, number) as (at, _count):
                 for place, pointer in data.items():
-                    _touch(builder, builder.gep(pointer, [builder.add(at, ahead[place])]))
+                    touch(builder, builder.gep(pointer, [builder.add(at, ahead[place])]))
                 where = {place: builder.bitcast(builder.gep(pointer, [at]), line.as_pointer()) for place, pointer in data.items()}
                 x = builder.load(where[0], align=size)
-                y = builder.load(where[1], align=size) if 1 in where else _splat(builder, args[1], line)
+                y = builder.load(where[1], align=size) if 1 in where else splat(builder, args[1], line)
                 builder.store(arithmetic(builder, x, y), where[2], align=size)
             return context.get_dummy_value()
 
@@ -100,7 +100,7 @@ def _by_lines(arithmetic: Any) -> Any:
     return lines
 
 
-def _splat(builder: Any, value: Any, line: Any) -> Any:
+def splat(builder: Any, value: Any, line: Any) -> Any:
     """Return a vector of that type with one number everywhere."""
     word = ir.IntType(32)
     one = builder.insert_element(ir.Constant(line, ir.Undefined), value, word(0))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import find
 from engine.graph import Graph
 from engine.kernels import KERNELS, tiles
+from engine.kernels.compiled import entry, products
 from engine.lower import lower
 from engine.runtime import Runtime
 
@@ -160,6 +161,24 @@ def test_a_processor_without_such_vectors_takes_blas(monkeypatch):
     monkeypatch.setattr(tiles, "wide", lambda: False)
 
     assert not tiles.pays(left, right)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("m", "k"), [(1, 16), (8, 96), (33, 97), (512, 16), (513, 500), (505, 512), (600, 2048), (64, 4097), (64, 20000)]
+)
+def test_the_room_is_enough(m, k, turned):
+    """Nothing is written behind the room that a product asks for."""
+    rng = np.random.default_rng([m, k])
+    left, right = laid(rng.standard_normal((m, k)), turned=False), laid(rng.standard_normal((k, 48)), turned=turned)
+    out = np.zeros((1, 1, m, 48), np.float32)
+    size = products.room_for(m, k)
+    room = np.full(size + 4096, 7, np.float32)
+    args = left[None, None], right[None, None], out, room, False
+    entry(products.multiply, args, layout="A")(*args)
+
+    assert (room[size:] == 7).all()
+    assert np.isfinite(out).all()
 
 
 def program(rows, k, n):
