@@ -54,6 +54,8 @@ _DEPTH: Final = 96
 """Steps of k in a block over plain right: 18 KiB of right, read by every tile of rows, stay in the first cache."""
 _WIDTH: Final = 1536
 """Columns in a block over plain right: what is read of it and written stays in the second cache."""
+_NEAR: Final = 32768
+"""Elements of left packed at a time over plain right, if that is more than one block: with few rows a block is a short piece of each."""
 _PACKED: Final = 262144
 """Elements of left packed at a time over turned right; fewer blocks of k, fewer sums of tiles that must be turned."""
 _MANY: Final = 128
@@ -139,8 +141,11 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
         tiles = _whole(min(_MOST_ROWS, m - top), ROWS) // ROWS
         for origin in range(0, k, long):
             length = min(long, k - origin)
-            for tile in range(tiles):
-                _pack_rows(left, top + tile * ROWS, origin, length, ROWS, packed[tile * ROWS * length :])
+            for tile in range(tiles):  # along the rows of left, as they lie; block by block, as they are used
+                for start in range(origin, origin + length, depth):
+                    steps = min(depth, origin + length - start)
+                    at = ROWS * ((start - origin) * tiles + tile * steps)
+                    _pack_rows(left, top + tile * ROWS, start, steps, ROWS, packed[at:])
             for side in range(0, n, _WIDTH):
                 last = min(side + _WIDTH, n)
                 stride = 4 * (last - side) // (tiles * (_whole(last - side, width) // width)) + 1
@@ -151,7 +156,7 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                         at = min(column, n - width)
                         _pack_rows(right.T, at, start, steps, width, panel)
                         for tile in range(tiles):
-                            source = packed.ctypes.data + 4 * ROWS * (tile * length + start - origin)
+                            source = packed.ctypes.data + 4 * ROWS * ((start - origin) * tiles + tile * steps)
                             ahead = _ahead(later, right.strides[0], 4 * (last - side), done)
                             done += steps * stride
                             place = top + tile * ROWS
@@ -222,7 +227,7 @@ def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
     turns = _turns(m, k, right)
     most, width = _whole(min(m, _MOST_ROWS), TURNED_ROWS if turns else ROWS), _width(n)
     depth = _whole(_share(k, max(_PACKED // most, LANES)), LANES) if turns else _share(k, _DEPTH)
-    long = max(_PACKED // most // depth, 1) * depth
+    long = max(_NEAR // most // depth, 1) * depth
     before = state()
     set_state(before | np.uint32(FLUSH))
     for g in range(out.shape[0]):
