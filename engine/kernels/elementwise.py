@@ -138,6 +138,14 @@ def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Array
     return np.add.reduce, (large, axes, None, squeezed)
 
 
+def _transposition(x: Array, y: Array) -> Call:
+    """Bind the copy of x, with adjacent elements along one of its first two axes, to a dense y of its shape."""
+    near = x.strides.index(x.itemsize)
+    x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
+    steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))
+    return rowwise.call("copy_across", rowwise.reached(x), steps, rowwise.reached(y), places, np.array(x.shape, np.int64))
+
+
 @on_dense
 def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """Bind x -> one element: the sum of all, pairwise."""
@@ -150,8 +158,11 @@ def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     """Bind x -> the same elements in row-major order in the result's shape and strides; further operands are not read."""
     x, y = operands[0], results[0]
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
-    if _large(y) and rowwise.has_heads(x):
-        return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
+    if _large(y) and x.ndim == 3 and all(step > 0 and step % x.itemsize == 0 for step in x.strides):
+        if x.strides[2] == x.itemsize:
+            return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
+        if x.itemsize in x.strides:
+            return _transposition(x, y.reshape(x.shape))
     if x.shape == y.shape:
         return np.copyto, (y, x)
     if y.flags.c_contiguous:

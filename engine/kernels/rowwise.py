@@ -122,9 +122,13 @@ def has_heads(x: Array) -> bool:
 
 def heads(x: Array) -> tuple[Array, Array]:
     """Return such an x as one axis over all it reaches, and the elements from one x[t] and one x[t, h] to the next."""
-    steps = np.array(x.strides[:2], np.int64) // x.itemsize
-    reach = int(steps @ (np.array(x.shape[:2]) - 1)) + x.shape[2] if x.size else 0
-    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,)), steps
+    return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
+
+
+def reached(x: Array) -> Array:
+    """Return all elements from the first to the last of x as one axis, those between included; no stride of x is negative."""
+    reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
+    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
 
 
 def bind_rope(sign: float) -> Bind:
