@@ -2,8 +2,8 @@
 
 One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
 handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
-pair needs. For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
-rows, goes to a compiled loop instead; so do large dense arrays, which mostly come from memory and leave to it.
+pair needs (compiled loops do not). For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
+rows, goes to a compiled loop instead; so do large dense arrays, which mostly lie in no cache.
 
 ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
 """
@@ -158,11 +158,10 @@ def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     """Bind x -> the same elements in row-major order in the result's shape and strides; further operands are not read."""
     x, y = operands[0], results[0]
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
-    if _large(y) and x.ndim == 3 and all(step > 0 and step % x.itemsize == 0 for step in x.strides):
-        if x.strides[2] == x.itemsize:
-            return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
-        if x.itemsize in x.strides:
-            return _transposition(x, y.reshape(x.shape))
+    if _large(y) and rowwise.has_heads(x):
+        return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
+    if _large(y) and x.ndim == 3 and rowwise.forward(x) and x.itemsize in x.strides:
+        return _transposition(x, y.reshape(x.shape))
     if x.shape == y.shape:
         return np.copyto, (y, x)
     if y.flags.c_contiguous:

@@ -115,9 +115,14 @@ def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Arra
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
+def forward(x: Array) -> bool:
+    """Whether no stride of x is negative, or a fraction of an element."""
+    return all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
+
+
 def has_heads(x: Array) -> bool:
     """Whether x[T, H, n] is rows of n adjacent elements, in whatever order they lie."""
-    return x.ndim == 3 and x.strides[2] == x.itemsize and all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
+    return x.ndim == 3 and x.strides[2] == x.itemsize and forward(x)
 
 
 def heads(x: Array) -> tuple[Array, Array]:
@@ -126,7 +131,7 @@ def heads(x: Array) -> tuple[Array, Array]:
 
 
 def reached(x: Array) -> Array:
-    """Return all elements from the first to the last of x as one axis, those between included; no stride of x is negative."""
+    """Return all elements from the first to the last of a `forward` x as one axis, those between included."""
     reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
     return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
 

@@ -59,7 +59,7 @@ def copy_rows(x: Any, steps: Any, out: Any) -> None:
         for head in range(heads):
             at = t * steps[0] + head * steps[1]
             a, o = x[at : at + n], out[t, head]
-            copy_lines(a, x.dtype.type(0), o, whole, 0)
+            copy_lines(a, x.dtype.type(0), o, whole, 0)  # the second operand has no say
             for i in range(whole, n):
                 o[i] = a[i]
 

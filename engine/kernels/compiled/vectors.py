@@ -15,7 +15,7 @@ _intrinsic: Any = extending.intrinsic  # numba declares this with types that no 
 _cg: Any = cgutils
 
 BLOCK = 256
-"""Elements of a map computed on the stack before they are written: 2 to 4 KiB, well inside the first cache."""
+"""Elements of a map computed on the stack before they are written: 1 to 2 KiB. Larger ones ask for more memory at a time than is brought at a time."""
 
 AHEAD = 1024
 """Elements between what is worked on and what is asked for, in loops that do little with each."""
