@@ -2,8 +2,8 @@
 
 One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
 handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
-pair needs. For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
-rows, goes to a compiled loop instead; so do large dense arrays, which mostly come from memory and leave to it.
+pair needs (compiled loops do not). For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
+rows, goes to a compiled loop instead; so do large dense arrays, which mostly lie in no cache.
 
 ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
 """
@@ -138,6 +138,14 @@ def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Array
     return np.add.reduce, (large, axes, None, squeezed)
 
 
+def _transposition(x: Array, y: Array) -> Call:
+    """Bind the copy of x, with adjacent elements along one of its first two axes, to a dense y of its shape."""
+    near = x.strides.index(x.itemsize)
+    x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
+    steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))
+    return rowwise.call("copy_across", rowwise.reached(x), steps, rowwise.reached(y), places, np.array(x.shape, np.int64))
+
+
 @on_dense
 def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """Bind x -> one element: the sum of all, pairwise."""
@@ -152,6 +160,8 @@ def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
     if _large(y) and rowwise.has_heads(x):
         return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
+    if _large(y) and x.ndim == 3 and rowwise.forward(x) and x.itemsize in x.strides:
+        return _transposition(x, y.reshape(x.shape))
     if x.shape == y.shape:
         return np.copyto, (y, x)
     if y.flags.c_contiguous:

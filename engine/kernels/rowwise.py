@@ -115,16 +115,25 @@ def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Arra
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
+def forward(x: Array) -> bool:
+    """Whether no stride of x is negative, or a fraction of an element."""
+    return all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
+
+
 def has_heads(x: Array) -> bool:
     """Whether x[T, H, n] is rows of n adjacent elements, in whatever order they lie."""
-    return x.ndim == 3 and x.strides[2] == x.itemsize and all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
+    return x.ndim == 3 and x.strides[2] == x.itemsize and forward(x)
 
 
 def heads(x: Array) -> tuple[Array, Array]:
     """Return such an x as one axis over all it reaches, and the elements from one x[t] and one x[t, h] to the next."""
-    steps = np.array(x.strides[:2], np.int64) // x.itemsize
-    reach = int(steps @ (np.array(x.shape[:2]) - 1)) + x.shape[2] if x.size else 0
-    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,)), steps
+    return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
+
+
+def reached(x: Array) -> Array:
+    """Return all elements from the first to the last of a `forward` x as one axis, those between included."""
+    reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
+    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
 
 
 def bind_rope(sign: float) -> Bind:

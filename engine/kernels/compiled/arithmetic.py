@@ -6,7 +6,17 @@ import numpy as np
 
 from engine.kernels.compiled.compiling import kernel
 from engine.kernels.compiled.pieces import copy
-from engine.kernels.compiled.vectors import AHEAD, BLOCK, LINE, add_lines, copy_lines, multiply_lines, stack_block, subtract_lines
+from engine.kernels.compiled.vectors import (
+    AHEAD,
+    BLOCK,
+    LINE,
+    add_lines,
+    copy_lines,
+    multiply_lines,
+    stack_block,
+    subtract_lines,
+    turn_square,
+)
 
 
 @kernel
@@ -49,9 +59,27 @@ def copy_rows(x: Any, steps: Any, out: Any) -> None:
         for head in range(heads):
             at = t * steps[0] + head * steps[1]
             a, o = x[at : at + n], out[t, head]
-            copy_lines(a, x.dtype.type(0), o, whole, 0)
+            copy_lines(a, x.dtype.type(0), o, whole, 0)  # the second operand has no say
             for i in range(whole, n):
                 o[i] = a[i]
+
+
+@kernel
+def copy_across(x: Any, steps: Any, out: Any, places: Any, shape: Any) -> None:
+    """Write out[a, b, c] = x[a, b, c] where b is adjacent in x and c in out: a transposition, a square of a line by a line at a time.
+
+    x: (m,), element (a, b, c) at a * steps[0] + b + c * steps[1]; out: (k,), that element at a * places[0] + b * places[1] + c.
+    """
+    side = LINE // x.itemsize
+    whole_b, whole_c = shape[1] - shape[1] % side, shape[2] - shape[2] % side
+    for a in range(shape[0]):
+        at, place = a * steps[0], a * places[0]
+        for c in range(0, whole_c, side):
+            for b in range(0, whole_b, side):
+                turn_square(x, at + b + c * steps[1], steps[1], out, place + b * places[1] + c, places[1])
+        for b in range(shape[1]):
+            for c in range(whole_c if b < whole_b else 0, shape[2]):
+                out[place + b * places[1] + c] = x[at + b + c * steps[1]]
 
 
 @kernel

@@ -61,7 +61,7 @@ def _exp_overload(x: Any) -> Any:
 
 @leaf
 def fetch(a: Any, start: Any, count: Any) -> None:
-    """Start to bring `count` elements of a from `start` on, of which none need exist."""
+    """Start to bring `count` elements of a from `start` on, of which none need exist: behind a row of a matrix lies the next."""
     for i in range(start, start + count, LINE // a.itemsize):
         prefetch(a, i)
 

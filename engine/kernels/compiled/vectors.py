@@ -15,10 +15,13 @@ _intrinsic: Any = extending.intrinsic  # numba declares this with types that no 
 _cg: Any = cgutils
 
 BLOCK = 256
-"""Elements of a map computed on the stack before they are written: 2 to 4 KiB, well inside the first cache."""
+"""Elements of a map computed on the stack before they are written: 1 to 2 KiB. Larger ones ask for more memory at a time than is brought at a time."""
 
 AHEAD = 1024
 """Elements between what is worked on and what is asked for, in loops that do little with each."""
+
+SQUARES = 4
+"""Squares of a transposition between the one that is turned and those that are asked for."""
 
 LINE = 64
 """Bytes of a cache line, or a part of one: what one prefetch brings."""
@@ -114,6 +117,51 @@ subtract_lines = _by_lines(lambda builder, x, y: builder.fsub(x, y))
 multiply_lines = _by_lines(lambda builder, x, y: builder.fmul(x, y))
 
 copy_lines = _by_lines(lambda _builder, x, _y: x)
+
+
+def _interleaved(builder: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the first and the second half of a[0], b[0], a[1], b[1], ..."""
+    lanes = a.type.count
+    mask = [lane for pair in zip(range(lanes), range(lanes, 2 * lanes), strict=True) for lane in pair]
+    kind = ir.VectorType(ir.IntType(32), lanes)
+    first, second = (builder.shuffle_vector(a, b, ir.Constant(kind, half)) for half in (mask[:lanes], mask[lanes:]))
+    return first, second
+
+
+@_intrinsic
+def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride: Any) -> Any:  # noqa: PLR0917 - compiled
+    """Write out[place + i * stride + j] = x[at + j * step + i] for i and j below the elements of a line; ask for the squares `SQUARES` further on.
+
+    Interleaving each row with the one half the rows further on turns the bits of (row, column) round by one; as often as a number of rows has bits, and
+    rows are columns.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _ask_for_wide_vectors(builder)
+        source, target = (context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 3))
+        element = context.get_data_type(x.dtype)
+        size = context.get_abi_sizeof(element)
+        lanes, number = LINE // size, args[1].type
+        line = ir.VectorType(element, lanes).as_pointer()
+        further = ir.Constant(number, SQUARES * lanes)
+
+        def row(data: Any, begin: Any, along: Any, which: Any) -> Any:
+            return builder.gep(data, [builder.add(begin, builder.mul(along, which))])
+
+        steps = [ir.Constant(number, i) for i in range(lanes)]
+        for i in steps:
+            _touch(builder, row(source, builder.add(args[1], further), args[2], i))
+            _touch(builder, row(target, args[4], args[5], builder.add(i, further)))
+        rows = [builder.load(builder.bitcast(row(source, args[1], args[2], i), line), align=size) for i in steps]
+        for _ in range(lanes.bit_length() - 1):
+            rows = [
+                part for a, b in zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True) for part in _interleaved(builder, a, b)
+            ]
+        for i, vector in zip(steps, rows, strict=True):
+            builder.store(vector, builder.bitcast(row(target, args[4], args[5], i), line), align=size)
+        return context.get_dummy_value()
+
+    return types.void(x, at, step, out, place, stride), codegen
 
 
 @_intrinsic

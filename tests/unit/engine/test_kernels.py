@@ -423,12 +423,16 @@ def test_large_arithmetic_has_numpy_s_bits_apart_and_over_either_operand(n, dtyp
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("width", [1, 16, 37])
 def test_large_copies_take_rows_in_whatever_order_they_lie(width, dtype):
-    """Heads first, positions first, a part of a wider array, one row for all; and nothing beside the result is written."""
+    """Heads first, positions first, a part of a wider array, one row for all, transposed; and nothing beside the result is written."""
     wide = np.random.default_rng(width).standard_normal((64, 72, width + 3)).astype(dtype)
     for x in (
         wide[..., :width].transpose(1, 0, 2),
         wide[::3, :, 2 : 2 + width],
         np.broadcast_to(wide[0, 0, :width], (64, 72, width)),
+        wide.transpose(2, 0, 1),
+        wide.transpose(0, 2, 1),
+        wide[:61, 5:].T,
+        wide[:, ::2].transpose(1, 2, 0),
     ):
         room = np.full(x.size + 64, 7, dtype)
         out = room[32:-32].reshape(x.shape)
