@@ -121,7 +121,7 @@ def in_turn(*calls: Call) -> None:
 class Workspace:
     """Scratch of calls that follow one another: each may use all of it, since none keeps state. Of one runtime, as its memory is.
 
-    Blocks are powers of two, so that together they have at most four times the bytes that the hungriest call asks for.
+    Blocks are powers of two, so that calls of nearly equal needs share them.
     """
 
     def __init__(self) -> None:

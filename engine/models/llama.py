@@ -12,7 +12,9 @@ are `[out, in]` as `mul_mat` wants them. A layer is
 
 With `attention="fused"` the middle of it is one op (`engine.ops.fused`), and neither scores nor weights, [H, T, T], are kept for backward:
 
-    x    = x + attn_output(cont(permute(attention(q, k, v, mask; 1 / sqrt(hd)))))     v a permuted view [K, T, hd]
+    x    = x + attn_output(cont(permute(attention(q, k, v, mask; 1 / sqrt(hd), causal))))     v a permuted view [K, T, hd]
+
+A mask that lets a row see what follows it makes that row NaN then.
 
 With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have a leading axis of B.
 
@@ -350,7 +352,7 @@ def _by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """Return the same of v [.., T, hd], in one op."""
-    return q.graph.op("attention", q, k, v, mask, scale=1 / sqrt(q.shape[-1]), name="kqv")
+    return q.graph.op("attention", q, k, v, mask, scale=1 / sqrt(q.shape[-1]), causal=True, name="kqv")
 
 
 def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:

@@ -78,16 +78,20 @@ def test_a_function_without_a_cache_is_not_found():
     assert not load(numba.njit(_nrt=False)(twice), signature(*ARRAYS))
 
 
-def test_a_function_that_counts_references_is_left_to_numba():
-    """Its machine code needs what numba compiles for itself."""
+@pytest.mark.parametrize("counts", [True, False])
+def test_code_that_counts_references_is_left_to_numba(counts):
+    """It needs what numba compiles for itself; the cache does not tell it from code asked for without."""
 
     def counted(x, y):
         for i in range(len(x)):
             y[i] = x[i]
 
     numba.njit(cache=True)(counted).compile(signature(*ARRAYS))
+    dispatcher = numba.njit(cache=True, _nrt=counts)(counted)
 
-    assert not load(numba.njit(cache=True)(counted), signature(*ARRAYS))
+    assert not load(dispatcher, signature(*ARRAYS))
+    dispatcher.compile(signature(*ARRAYS))
+    assert dispatcher.stats.cache_hits, "numba itself finds it"
 
 
 def test_what_is_found_runs_and_is_found_at_once_from_then_on():
@@ -106,7 +110,7 @@ def test_what_is_found_runs_and_is_found_at_once_from_then_on():
 def test_a_numba_without_the_private_names_compiles_as_it_would():
     """Nothing is lost but memory."""
 
-    dispatcher = SimpleNamespace(overloads={}, targetoptions={"_nrt": False}, _cache=object())
+    dispatcher = SimpleNamespace(overloads={}, targetctx=None, _cache=object())
 
     assert not load(dispatcher, signature(*ARRAYS))
 
