@@ -60,7 +60,7 @@ def train(
         return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
 
 
-def descend(model: Model, arrays: Mapping[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
+def descend(model: Model, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
     """Plan a graph with optimizer steps and run it; return nodes, forward_nodes, buffer_size and the loss before each step."""
     size = plan(model, mode, planner=planner)
     upload(model, arrays)
