@@ -32,7 +32,8 @@ from allocsim.model import Document, Plan, Role
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
-from engine.runtime import EXECUTORS, NUMPY_DTYPES, Allocate, Runtime, block
+from engine.memory import NUMPY_DTYPES, Allocate, block
+from engine.runtime import EXECUTORS, Runtime
 from engine.training.dataset import LABELS, check_classes, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes

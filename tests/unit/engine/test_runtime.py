@@ -12,8 +12,9 @@ from allocsim.model import Plan
 from engine.autodiff import backward
 from engine.graph import Graph
 from engine.lower import lower
+from engine.memory import BLOCK_ALIGNMENT, block
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
-from engine.runtime import BLOCK_ALIGNMENT, Runtime, block
+from engine.runtime import Runtime
 
 
 @pytest.fixture
