@@ -1,20 +1,20 @@
 """What people give the front beside tensors, made sure of at the door: numbers, dtypes, shapes and axes.
 
 Every function returns what the engine works with, or raises EngineError in one line that names what was asked and what was given. Whole numbers are
-what `operator.index` takes: 2.0 is none. Axes may count from the end.
+those of `engine.ops.rule`: 2.0 is none. Axes may count from the end.
 
 What this module does not see: tensors; `x` is the node that a message names, and a scalar's shape () stands beside it.
 """
 
 from collections.abc import Iterable
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.record import DTYPES, Node
+from engine.ops.rule import counts, whole
 
 Shape = tuple[int, ...]
 
@@ -25,22 +25,6 @@ def real(what: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise EngineError(f"{what}: {error}") from None
-
-
-def whole(what: str, value: Any) -> int:
-    """Return a whole number; EngineError for what is none, 2.0 included."""
-    try:
-        return index(value)
-    except TypeError:
-        raise EngineError(f"{what}: {value!r} is no whole number") from None
-
-
-def counts(what: str, values: Any) -> Shape:
-    """Return a tuple of whole numbers; EngineError for what is none."""
-    try:
-        return tuple(map(index, values))
-    except TypeError:
-        raise EngineError(f"{what}: {values!r} are no whole numbers") from None
 
 
 def keeps(dtype: np.dtype[Any]) -> bool:

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 from allocsim.errors import EngineError
 from engine.compose import largest
 from engine.front import indexing
-from engine.front.given import Shape, counts, dtype_of, keeps, lengths, one_axis, real, several_axes
+from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, real, several_axes
 from engine.front.indexing import reshaped
 from engine.front.meeting import broadcast, meet, product
 from engine.front.record import DTYPES, Laid, Node, apply, composed, constant, tracking
@@ -43,6 +43,7 @@ from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradient
 from engine.front.value import Value, no_grad
 from engine.kernels.binding import Array
 from engine.ops import OPS
+from engine.ops.rule import counts
 
 
 class Tensor(Value):
