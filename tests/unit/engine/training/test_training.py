@@ -16,8 +16,20 @@ from safetensors.numpy import save
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
 from engine.models.mlp import mlp
 from engine.training import (
-    LOSSES, Dataset, Model, NotFiniteError, Result, Settings, Split, Trainer, checkpoint, constant, cosine, fit, linear,
-)  # fmt: skip
+    LOSSES,
+    Dataset,
+    Model,
+    NotFiniteError,
+    Result,
+    Settings,
+    Split,
+    Trainer,
+    checkpoint,
+    constant,
+    cosine,
+    fit,
+    linear,
+)
 from engine.training.data import moons, shapes
 from engine.training.schedules import Position
 
@@ -430,7 +442,7 @@ def test_no_checkpoint_is_made_of_weights_that_are_not_finite(tmp_path):
     with pytest.raises(NotFiniteError, match=r"^after step 1: 1 of 2 numbers of w are not finite: resume with watch"):
         fit(model, data, settings, save=file, save_every=1)
     assert not file.exists()
-    with pytest.raises(NotFiniteError, match="epoch 1, batch 2, step 2: the loss is (nan|-?inf)"):
+    with pytest.raises(NotFiniteError, match=r"epoch 1, batch 2, step 2: the loss is (nan|-?inf)"):
         fit(model, data, settings)
 
 
