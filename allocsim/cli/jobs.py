@@ -107,7 +107,7 @@ def _print_training(modes: Mapping[str, Any]) -> None:
     tensors = list(dict.fromkeys(_within_layer(g.tensor) for g in shown))
     by_layer: dict[int | None, dict[str, str]] = {}
     for g in shown:
-        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = f"{_number(g.ratio)} / {_number(g.cosine)}"
+        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = f"{_number(g.ratio, '.4g')} / {_number(g.cosine, '.3f')}"
     _section(
         f"gradients of step {step}, default against reference: length ratio / cosine",
         ("layer", *tensors),
@@ -126,8 +126,8 @@ def _within_layer(tensor: str) -> str:
     return tensor.split(".", 2)[-1] if tensor.startswith("layer.") else tensor
 
 
-def _number(value: float | None) -> str:
-    return "null" if value is None else f"{value:.6f}"
+def _number(value: float | None, form: str = ".6f") -> str:
+    return "null" if value is None else format(value, form)
 
 
 def _note(says: Any) -> str:
