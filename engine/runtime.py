@@ -19,41 +19,24 @@ ops (an observer, `execute`, `operands`, `results`) is served by calls bound whe
 What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops mean (`engine.kernels`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import accumulate
-from math import prod
 from types import TracebackType
 from typing import Any, Final, Self
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.fingerprints import fingerprint
-from allocsim.layout import Int64s
-from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from engine.kernels.binding import Call, Kernel, Workspace
 from engine.lower import Lowered
+from engine.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid, together
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
 """Called after each op with (step, operands, results); the arrays are the bound memory itself."""
-Allocate = Callable[[int], NDArray[np.uint8]]
-"""Returns that many bytes, beginning at a multiple of `BLOCK_ALIGNMENT`."""
-
-BLOCK_ALIGNMENT = 64
-"""Bytes; a cache line, and at least what any SIMD load asks for."""
-
-NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "i32": np.dtype(np.int32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-}
-"""numpy's dtype for each of the engine's."""
 
 
 class Runtime:
@@ -106,9 +89,9 @@ class Runtime:
         """For each buffer the memory it lies in, and where it begins there."""
         start = np.array([start for _, start in self.blocks], np.int64)
         size = np.array([len(memory) for memory, _ in self.blocks], np.int64)
-        base = _addresses([memory for memory, _ in self.blocks])
+        base = addresses([memory for memory, _ in self.blocks])
         check_placed(lowered.program, start, size, base)
-        self.addresses: Int64s = (base + start)[lowered.program.values.buffer] + lowered.program.values.offset
+        self.addresses = (base + start)[lowered.program.values.buffer] + lowered.program.values.offset
         """For each value the address of its element 0."""
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
@@ -187,7 +170,7 @@ class Runtime:
         array = self._arrays.get(value)
         if array is None:
             row = self.program.values[value]
-            array = self._arrays[value] = _bind(row, *self.blocks[row.buffer])
+            array = self._arrays[value] = laid(row, *self.blocks[row.buffer])
         return array
 
     def outputs(self) -> dict[str, Array]:
@@ -253,7 +236,7 @@ class Runtime:
                 continue
             target, data = self.results(step)[0], inputs.get(name)
             if data is not None:
-                _check_array(name, data, target.shape, target.dtype)
+                check_array(name, data, target.shape, target.dtype)
             elif not self.lowered.tensors[step].reset:
                 raise EngineError(f"input {name!r} is not given and not skipped")
 
@@ -280,7 +263,7 @@ class Runtime:
                 tensor = leafs[name]
                 if name not in parameters:
                     raise EngineError(f"parameter {tensor} is not given")
-                data = _check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
+                data = check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
                 if not data.flags.c_contiguous:
                     raise EngineError(f"parameter {tensor} is given as an array that is not C-contiguous")
             if arena >= 0:
@@ -299,81 +282,6 @@ class Runtime:
         if not 0 <= offset <= len(memory) - nbytes:
             raise EngineError(f"buffer {name!r} [{offset}, {offset + nbytes}) lies outside its arena of {len(memory)} bytes")
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
-
-
-def arena_sizes(plan: Plan) -> tuple[int, ...]:
-    """Return the bytes each arena takes, up to the end of its highest slot; raise EngineError where a slot lies outside its arena."""
-    ends = plan.offset + plan.nbytes
-    sizes = []
-    for index, arena in enumerate(plan.program.arenas):
-        here = plan.arena == index
-        low = int(plan.offset[here].min(initial=0))
-        size = int(ends[here].max(initial=0))
-        if low < 0 or (arena.capacity is not None and size > arena.capacity):
-            limit = "unbounded" if arena.capacity is None else f"of {arena.capacity} bytes"
-            raise EngineError(f"slots reach from {low} to {size}; arena {arena.name!r} starts at 0 and is {limit}")
-        sizes.append(size)
-    return tuple(sizes)
-
-
-def block(nbytes: int) -> NDArray[np.uint8]:
-    """Return zeroed memory that begins at a multiple of `BLOCK_ALIGNMENT`; raise EngineError where there is none.
-
-    Some bytes before and behind it belong to nobody, so that a kernel under suspicion that misses by a few ruins no one's heap.
-    """
-    try:
-        raw = np.zeros(nbytes + 3 * BLOCK_ALIGNMENT, dtype=np.uint8)
-    except (MemoryError, ValueError) as error:
-        raise EngineError(f"{nbytes} bytes cannot be allocated") from error
-    start = -raw.ctypes.data % BLOCK_ALIGNMENT + BLOCK_ALIGNMENT
-    return raw[start : start + nbytes]
-
-
-def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Array]:
-    """Return zeros of one dtype for each name, in one block, each at a multiple of `BLOCK_ALIGNMENT`.
-
-    Where a system gives large pages to large blocks, small weights get them too; products of 64 rows that stream all
-    weights were measured 4 to 16 % faster.
-    """
-    wanted = np.dtype(dtype)
-    sizes = [-(-prod(shape) * wanted.itemsize // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT for shape in shapes.values()]
-    whole, starts = block(sum(sizes)), accumulate(sizes, initial=0)
-    return {
-        name: whole[start : start + prod(shape) * wanted.itemsize].view(wanted).reshape(shape)
-        for start, (name, shape) in zip(starts, shapes.items(), strict=False)
-    }
-
-
-def check_placed(program: Program, start: Int64s, size: Int64s, base: Int64s) -> None:
-    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size.
-
-    For each buffer: where it begins in its memory, how many bytes that memory has, and the address of the memory.
-    """
-    values = program.values
-    begin, limit = start[values.buffer], size[values.buffer]
-    low, high = values.hulls[:, 0] + begin, values.hulls[:, 1] + begin
-    outside = (low < 0) | (high > limit)
-    skewed = (base[values.buffer] + begin + values.offset) % values.itemsize != 0
-    for index in np.flatnonzero((high > low) & (outside | skewed))[:1].tolist():
-        value, at = values[index], int(begin[index] + values.offset[index])
-        if outside[index]:
-            raise EngineError(
-                f"value {value.name!r} [{low[index]}, {high[index]}) lies outside its memory of {limit[index]} bytes"
-            )
-        raise EngineError(f"value {value.name!r} at byte {at} is not aligned to its item size {value.itemsize}")
-
-
-def _addresses(memories: Sequence[NDArray[np.uint8]]) -> Int64s:
-    known = {id(memory): memory for memory in memories}
-    address = {key: memory.__array_interface__["data"][0] for key, memory in known.items()}
-    return np.array([address[id(memory)] for memory in memories], np.int64)
-
-
-def _bind(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
-    dtype = NUMPY_DTYPES[value.dtype]
-    if 0 in value.shape:
-        return np.empty(value.shape, dtype=dtype)
-    return np.ndarray(value.shape, dtype, memory.data, start + value.offset, value.strides)
 
 
 def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
@@ -417,14 +325,10 @@ def _resident(name: str, array: Array, lowered: Lowered) -> NDArray[np.uint8]:
     found = next((leaf for leaf in lowered.graph.leafs if leaf.name == name), None)
     if found is None or not (found.trainable or found.role == Role.STATE):
         raise EngineError(f"{name!r} is neither a trainable parameter nor a state of {lowered.graph!r}")
-    data = _check_array(name, array, found.shape, NUMPY_DTYPES[found.dtype])
+    data = check_array(name, array, found.shape, NUMPY_DTYPES[found.dtype])
     if not data.flags.c_contiguous or not data.flags.writeable:
         raise EngineError(f"{found} is resident in an array that is not C-contiguous and writeable")
     return data.reshape(-1).view(np.uint8)
 
 
-def _check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    if not isinstance(data, np.ndarray) or data.shape != shape or data.dtype != dtype:
-        found = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise EngineError(f"{name!r} is {found}; {dtype}{list(shape)} is needed")
-    return data
+__all__ = ["EXECUTORS", "NUMPY_DTYPES", "Observer", "Runtime", "block", "together"]

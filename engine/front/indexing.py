@@ -49,7 +49,7 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
         else:
             starts[axis], lengths[axis] = int(_within(x, axis, np.array([item]), length)[0]), 1
         axis += 1
-    node = _reshaped(_sliced(x, shape, tuple(starts), tuple(lengths)), tuple(left))
+    node = reshaped(_sliced(x, shape, tuple(starts), tuple(lengths)), tuple(left))
     found = tuple(left)
     for place, ids in reversed(looked):
         node, found = _looked_up(node, found, place, ids)
@@ -60,7 +60,13 @@ def rows(table: Node, ids: Array) -> Node:
     """Return the rows of a matrix that ids of any shape name: [V, D] -> [*ids, D]."""
     flat = constant(np.ascontiguousarray(_within(table, 0, ids, table.shape[0]).reshape(-1), np.int32))
     found = Eager.op("get_rows", composed(contiguous, table), flat)
-    return _reshaped(found, (*ids.shape, table.shape[1]))
+    return reshaped(found, (*ids.shape, table.shape[1]))
+
+
+def reshaped(x: Node, shape: Shape) -> Node:
+    """Return the elements in another shape that holds them: a view where they lie densely, else a copy."""
+    full = shape or (1,)
+    return x if x.shape == full else Eager.op("reshape", composed(contiguous, x), shape=full)
 
 
 def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
@@ -118,17 +124,12 @@ def _sliced(x: Node, shape: Shape, starts: Shape, lengths: Shape) -> Node:
     return x if lengths == shape else Eager.op("slice", x, starts=starts, lengths=lengths)
 
 
-def _reshaped(x: Node, shape: Shape) -> Node:
-    full = shape or (1,)
-    return x if x.shape == full else Eager.op("reshape", composed(contiguous, x), shape=full)
-
-
 def _looked_up(x: Node, shape: Shape, place: int, ids: Array) -> tuple[Node, Shape]:
     """Put what `ids` name of one axis in the place of that axis."""
     order = (place, *(a for a in range(len(shape)) if a != place))
     first = x if place == 0 else Eager.op("permute", x, axes=order)
     rest = tuple(shape[a] for a in order[1:])
-    found = _reshaped(rows(_reshaped(first, (shape[place], prod(rest))), ids), (*ids.shape, *rest))
+    found = reshaped(rows(reshaped(first, (shape[place], prod(rest))), ids), (*ids.shape, *rest))
     rank = ids.ndim
     back = (*(rank + a for a in range(place)), *range(rank), *(rank + a for a in range(place, len(rest))))
     whole = (*ids.shape, *rest)

@@ -50,10 +50,10 @@ def _scores(q: Array, k: Array, mask: Array, scale: Any, into: Array) -> tuple[C
 
 
 def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
-    from engine.kernels import compiled, compiled_attention  # noqa: PLC0415 - numba loads with the first kernel bound, not before
+    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     args = mask, start, ahead, into
-    return compiled.entry(compiled_attention.causal_mask, args), args
+    return compiled.find("causal_mask", args), args
 
 
 def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list[tuple[slice, int, Array]], list[Call]]:

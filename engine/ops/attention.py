@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, indices, like, repeats_into
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, indices, like, repeats_into, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -33,7 +33,7 @@ def _get_rows_back(sources: Sources, params: dict[str, Any]) -> Layout:
     if len(dy.shape) != 2:
         raise EngineError(f"{dy} must be a matrix")
     indices(ids, dy.shape[0])
-    return Layout(shape=(int(params["rows"]), dy.shape[1]), dtype=floating(dy))
+    return Layout(shape=(whole("rows", params["rows"]), dy.shape[1]), dtype=floating(dy))
 
 
 def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -41,7 +41,7 @@ def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
     if len(x.shape) != 3:
         raise EngineError(f"{x} must have the axes position, head and element")
     indices(pos, x.shape[0])
-    dims = params["dims"] = x.shape[-1] if params["dims"] is None else int(params["dims"])
+    dims = params["dims"] = x.shape[-1] if params["dims"] is None else whole("dims", params["dims"])
     if dims % 2 or not 0 < dims <= x.shape[-1]:
         raise EngineError(f"dims {dims} is not an even number between 2 and the head size {x.shape[-1]}")
     if params["mode"] not in ROPE_MODES:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from allocsim.layout import hull
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, elements, floating, per_axis
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, counts, elements, floating, per_axis, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -28,7 +28,7 @@ def _reshape(sources: Sources, params: dict[str, Any]) -> Layout:
 
 def _permute(sources: Sources, params: dict[str, Any]) -> Layout:
     (x,) = sources
-    axes = params["axes"] = tuple(int(axis) for axis in params["axes"])
+    axes = params["axes"] = counts("axes", params["axes"])
     if sorted(axes) != list(range(len(x.shape))):
         raise EngineError(f"axes {axes} are no permutation of the {len(x.shape)} axes of {x}")
     return Layout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
@@ -46,11 +46,11 @@ def _transpose(sources: Sources, params: dict[str, Any]) -> Layout:
 def _view(sources: Sources, params: dict[str, Any]) -> Layout:
     (x,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
-    steps = params["strides"] = tuple(int(s) for s in params["strides"])
+    steps = params["strides"] = counts("strides", params["strides"])
     if len(steps) != len(shape):
         raise EngineError(f"strides {steps} do not fit shape {shape}")
     strides = tuple(s * x.itemsize for s in steps)
-    offset = int(params["offset"]) * x.itemsize
+    offset = whole("offset", params["offset"]) * x.itemsize
     start, room = x.place
     low, high = hull(shape, strides, start + offset, x.itemsize)
     if high > low and (low < 0 or high > room):
@@ -102,7 +102,7 @@ def _view_back(sources: Sources, params: dict[str, Any]) -> Layout:
     (dy,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
     steps = params["strides"] = per_axis(dy, "strides", params["strides"])
-    offset = params["offset"] = int(params["offset"])
+    offset = params["offset"] = whole("offset", params["offset"])
     low, high = hull(dy.shape, steps, offset, 1)
     if high > low and (low < 0 or high > elements(shape)):
         raise EngineError(f"elements [{low}, {high}) lie outside the {elements(shape)} of {shape}")

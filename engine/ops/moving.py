@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
-from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, axis_of, checked_shape, floating, per_axis, same_shape
+from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, axis_of, checked_shape, floating, per_axis, same_shape, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -87,7 +87,7 @@ def _gather(sources: Sources, params: dict[str, Any]) -> Layout:
 def _scatter(sources: Sources, params: dict[str, Any]) -> Layout:
     dy, ids = sources
     axis = params["axis"] = axis_of(dy, params["axis"])
-    length = params["length"] = int(params["length"])
+    length = params["length"] = whole("length", params["length"])
     if ids.dtype != "i32" or length < 0:
         raise EngineError(f"{ids} must be i32 and length {length} not negative")
     same_shape(dy, ids)

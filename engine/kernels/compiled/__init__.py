@@ -5,7 +5,7 @@
 | `compiling` | how a kernel is compiled, kept on disk and entered |
 | `vectors`, `registers` | what numba has no word for, as LLVM |
 | `pieces` | e**x, sums and maxima of rows, copies |
-| `arithmetic`, `maps`, `normal`, `softmax`, `loss`, `positions`, `lookups` | the kernels |
+| `arithmetic`, `attention`, `maps`, `normal`, `softmax`, `loss`, `positions`, `lookups` | the kernels |
 | `products` | products of matrices, which have a contract of their own |
 
 Contract
@@ -28,12 +28,12 @@ Importing this package imports numba (0.3 s) and compiles nothing.
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.kernels.compiled import arithmetic, lookups, loss, maps, normal, positions, products, softmax
+from engine.kernels.compiled import arithmetic, attention, lookups, loss, maps, normal, positions, products, softmax
 from engine.kernels.compiled.compiling import entry
 
 __all__ = ["entry", "find", "products"]
 
-_SUBJECTS: Final = (arithmetic, maps, normal, softmax, loss, positions, lookups)
+_SUBJECTS: Final = (arithmetic, attention, maps, normal, softmax, loss, positions, lookups)
 
 
 def find(name: str, args: tuple[Any, ...]) -> Callable[..., object]:

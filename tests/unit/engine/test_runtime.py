@@ -14,8 +14,9 @@ from engine.graph import Graph
 from engine.kernels import KERNELS, Kernel
 from engine.kernels.binding import Workspace, scratch
 from engine.lower import lower
+from engine.memory import BLOCK_ALIGNMENT, block
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
-from engine.runtime import BLOCK_ALIGNMENT, Runtime, block
+from engine.runtime import Runtime
 
 
 @pytest.fixture

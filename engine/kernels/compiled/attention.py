@@ -1,16 +1,16 @@
 """The numba kernel that attention needs of its own: the part of a causal mask that a block of queries reads.
 
-A file of its own, for what numba's cache watches is the file. Arrays are dense, of one float dtype; callers (`engine.kernels.fused`) check shapes.
+Arrays are dense, of one float dtype; callers (`engine.kernels.fused`) check shapes.
 """
 
 from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled import _kernel
+from engine.kernels.compiled.compiling import kernel
 
 
-@_kernel
+@kernel
 def causal_mask(mask: Any, start: int, ahead: int, out: Any) -> None:
     """Write out[r, s] = mask[start + r, s], NaN in a row whose mask is not -inf at some key beyond start + r + ahead.
 
