@@ -150,8 +150,8 @@ def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride
 
         steps = [ir.Constant(number, i) for i in range(lanes)]
         for i in steps:
-            _touch(builder, row(source, builder.add(args[1], further), args[2], i))
-            _touch(builder, row(target, args[4], args[5], builder.add(i, further)))
+            touch(builder, row(source, builder.add(args[1], further), args[2], i))
+            touch(builder, row(target, args[4], args[5], builder.add(i, further)))
         rows = [builder.load(builder.bitcast(row(source, args[1], args[2], i), line), align=size) for i in steps]
         for _ in range(lanes.bit_length() - 1):
             rows = [
