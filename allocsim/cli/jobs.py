@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
-from allocsim.cli.progress import Steps, stepping
+from allocsim.cli.progress import stepping
 from allocsim.evidence import save
+from repro.bench import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Job:
     name: str
     folder: tuple[str, ...]
     """Where its report lies below the folder asked for, if there are several."""
-    go: Callable[[Steps], Any]
+    go: Callable[[Progress], Any]
     """Runs it and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []
     """What is printed of this kind of result beside what all have."""

@@ -124,3 +124,5 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {in_bytes(row['lower_bound_bytes'])}"
         proved = f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes" if "proved" in row else ""
         print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")
+        if row["peak_bytes"] < row["lower_bound_bytes"]:
+            print_line("  below the bound: buffers that live at once share bytes; allocsim check says which")

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from engine.training.loop import OnBatch, Progress
-
-Steps = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+    from engine.training.loop import OnBatch
+    from engine.training.loop import Progress as Batch
+    from repro.bench import Progress
 
 
 @contextmanager
-def stepping(name: str) -> Iterator[Steps]:
+def stepping(name: str) -> "Iterator[Progress]":
     """Show what is being done, one stretch of steps after another."""
     with _bar(counted=True) as bar:
         if bar is None:
@@ -48,7 +47,7 @@ def training(*, quiet: bool) -> "Iterator[OnBatch | None]":
             return
         task = bar.add_task("", total=1)
 
-        def shown(progress: "Progress") -> None:
+        def shown(progress: "Batch") -> None:
             part = "train" if progress.training else "validate"
             text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
             bar.update(task, description=text, completed=progress.batch, total=progress.batches)

@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     nonfinite: Nonfinite = "stop"
     """What a loss or a weight that is NaN or infinite leads to (`engine.training.finite`)."""
     watch: bool = False
-    """Look at every result of every op, so that the one that makes the first NaN is named; takes several times as long."""
+    """Look at every result of every op, so that the one that makes the first NaN is named; costs a pass over each."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny import program
 
-from allocsim import formats
+from allocsim import document, formats
+from allocsim.model import Document
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,3 +153,15 @@ def test_a_plan_is_stamped_and_beside_another_program_it_is_named(instance, tmp_
     assert f"plan 0: was made for another program: its fingerprint is {stamp}" in said
     (entry,) = json.loads(allocsim("check", out, "--json").stdout)["files"]
     assert len(entry["misfits"]) == 1
+
+
+def test_a_plan_below_the_bound_is_not_left_to_look_good(tmp_path):
+    """ggml takes what it knows in place whether or not the program declares it: a smaller arena, and an unsound plan."""
+    undeclared = Document.of(program("x = host.write; a = exp x; b = neg a; c = add b x; host.read c"))
+    document.write(undeclared, tmp_path / "plan.json")
+    done = allocsim("plan", tmp_path / "plan.json", "--allocator", "ggml", "-o", tmp_path / "planned.json")
+
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1] == "  below the bound: buffers that live at once share bytes; allocsim check says which"
+    assert allocsim("check", tmp_path / "planned.json").returncode == 1
+    assert allocsim("plan", tmp_path / "plan.json", "--allocator", "greedy_by_size").stdout.count("\n") == 1
