@@ -19,6 +19,7 @@ BENCHMARKS = {
     "step_fused": "the same, T = 64, attention as one op of ours",
     "step_256_fused": "the same, T = 256",
     "sanitizer": "a training step in guarded memory against the plain one",
+    "products": "products of matrices by tiles, against BLAS",
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
     "first_use": "compiling and loading all kernels",

@@ -67,11 +67,23 @@ def attention(found: dict[str, Any]) -> Iterator[Row]:
         yield f"attention as one op, T = {length}, arena / that of its parts", row["arena_ratio"], None, "x"
 
 
+def products(found: dict[str, Any]) -> Iterator[Row]:
+    """Return the rows of matrix products."""
+    for length, ratio in found["geometric_mean"].items():
+        yield (
+            f"products of matrices, T = {length}: time by tiles / by OpenBLAS, geometric mean over a step's shapes",
+            ratio,
+            None,
+            "x",
+        )
+
+
 TABLE: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "step": steps("T = 64", {"torch": 0.78, "torch flushing": 0.78, "jax": 0.90, "torch peak": 0.75}, 8),
     "step_256": steps("T = 256", {"torch": 0.72, "torch flushing": 0.72, "torch peak": 0.65}, 8),
     "step_fused": steps("T = 64", {}, None),
     "step_256_fused": steps("T = 256", {}, None),
+    "products": products,
     "scalars": scalars,
     "first_use": first_use,
     "checkpoint": checkpoint,
@@ -84,6 +96,7 @@ KEYS: dict[str, set[str]] = {
     "step_256": {"ratio", "sides", "outside_products"},
     "step_fused": {"ratio", "sides", "outside_products"},
     "step_256_fused": {"ratio", "sides", "outside_products"},
+    "products": {"geometric_mean"},
     "scalars": {"us_per_node", "ratio"},
     "first_use": {"first_kernels_s", "later_kernels_s"},
     "checkpoint": {"arena_ratio", "time_ratio"},
