@@ -22,9 +22,10 @@ from allocsim.errors import EngineError, UnknownNameError
 from engine import compose
 from engine.front import indexing
 from engine.front.record import Eager, Node, composed, constant
-from engine.front.tensors import Tensor, binary, broadcast, counts, meet, operand, real, tensor, whole
+from engine.front.tensors import Tensor, binary, broadcast, counts, meet, operand, tensor
 from engine.kernels.binding import Array
 from engine.ops import OPS
+from engine.ops.rule import real, whole
 
 Pair = tuple[int, int]
 

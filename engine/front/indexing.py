@@ -1,8 +1,8 @@
 """What `x[...]` means at the front: slices are views, indices are looked up, and both have derivatives.
 
-A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of step 1
-are one `slice` and a `reshape` where the elements lie densely (a copy where not); any other step, and an array, look up rows by `get_rows`, so that an
-element named twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
+A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of positive
+steps are one `slice` and a `reshape`, which are views; a negative step, and an array, look up rows by `get_rows`, a copy, so that an element named
+twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
 `gather` say what is meant.
 
 All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and its shape () stands beside it.
@@ -18,14 +18,15 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, composed, constant
 from engine.kernels.binding import Array
-from engine.ops.layout import contiguous
+from engine.ops.layout import contiguous, reshaped
 
 Shape = tuple[int, ...]
 
 
 def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
     """Return `x[key]` and its shape; EngineError, with the key, for one that names no elements."""
-    starts, lengths, left, looked = [0] * len(shape), list(shape), list[int](), list[tuple[int, Array]]()
+    starts, lengths, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    left, looked = list[int](), list[tuple[int, Array]]()
     axis = 0
     for item in _expanded(shape, key):
         if item is None:
@@ -38,18 +39,20 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
             except (TypeError, ValueError) as error:
                 raise EngineError(f"[{_said(key)}]: {error}") from None
             picked = range(start, stop, step)
-            if step == 1:
-                starts[axis], lengths[axis] = start if picked else 0, len(picked)
+            if step > 0:
+                starts[axis], lengths[axis], steps[axis] = start if picked else 0, len(picked), step if len(picked) > 1 else 1
             else:
                 looked.append((len(left), np.array(picked, np.int32)))
-            left.append(len(picked) if step == 1 else length)
+            left.append(len(picked) if step > 0 else length)
         elif isinstance(item, np.ndarray):
             looked.append((len(left), _within(x, axis, item, length)))
             left.append(length)
         else:
             starts[axis], lengths[axis] = int(_within(x, axis, np.array([item]), length)[0]), 1
         axis += 1
-    node = _reshaped(_sliced(x, shape, tuple(starts), tuple(lengths)), tuple(left))
+    if tuple(lengths) != shape:
+        x = Eager.op("slice", x, starts=tuple(starts), lengths=tuple(lengths), steps=tuple(steps))
+    node = _reshaped(x, tuple(left))
     found = tuple(left)
     for place, ids in reversed(looked):
         node, found = _looked_up(node, found, place, ids)
@@ -114,13 +117,9 @@ def _within(x: Node, axis: int, ids: Array, length: int) -> Array:
     return np.where(ids < 0, ids + length, ids)
 
 
-def _sliced(x: Node, shape: Shape, starts: Shape, lengths: Shape) -> Node:
-    return x if lengths == shape else Eager.op("slice", x, starts=starts, lengths=lengths)
-
-
 def _reshaped(x: Node, shape: Shape) -> Node:
-    full = shape or (1,)
-    return x if x.shape == full else Eager.op("reshape", composed(contiguous, x), shape=full)
+    made: Node = composed(reshaped, x, shape or (1,))
+    return made
 
 
 def _looked_up(x: Node, shape: Shape, place: int, ids: Array) -> tuple[Node, Shape]:

@@ -41,6 +41,8 @@ from engine.front.record import DTYPES, Laid, Node, alias, apply, composed, cons
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
 from engine.kernels.binding import Array
 from engine.ops import OPS
+from engine.ops.layout import reshaped
+from engine.ops.rule import real, whole
 
 Shape = tuple[int, ...]
 
@@ -376,17 +378,13 @@ class Tensor:
         return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "Tensor":
-        """Return the elements in another shape, one length of which may be -1; a view where they lie densely, else a copy."""
+        """Return the elements in another shape, one length of which may be -1; a view where they lie densely or only axes of length 1 come and go, else a copy."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = _lengths(self, counts("reshape", given))
         if wanted == self.shape:
             return self
-        node, track = self._present(), tracking.get()
-        if (wanted or (1,)) == node.shape:
-            return Tensor(node, wanted)
-        if not node.contiguous:
-            node = apply("cont", (node,), {"shape": None}, track=track)
-        return Tensor(apply("reshape", (node,), {"shape": wanted or (1,)}, track=track), wanted)
+        node = self._present()
+        return Tensor(composed(reshaped, node, wanted or (1,)), wanted)
 
     def transpose(self, *axes: Any) -> "Tensor":
         """Return a view with the axes in the order given, as numbers or one tuple; reversed by default."""
@@ -656,22 +654,6 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     """Return numpy's dtype, which knows bfloat16 by name too."""
     named: list[np.dtype[Any]] = [d for d in DTYPES if dtype == d.name] if isinstance(dtype, str) else []
     return named[0] if named else np.dtype(dtype)
-
-
-def real(what: str, value: Any) -> float:
-    """Return a number as a float; EngineError for what is none, or none that a float holds."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise EngineError(f"{what}: {error}") from None
-
-
-def whole(what: str, value: Any) -> int:
-    """Return a whole number; EngineError for what is none, 2.0 included."""
-    try:
-        return index(value)
-    except TypeError:
-        raise EngineError(f"{what}: {value!r} is no whole number") from None
 
 
 def counts(what: str, values: Any) -> Shape:

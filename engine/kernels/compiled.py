@@ -563,11 +563,11 @@ def log_soft_max(x: Any, out: Any) -> None:
             for i in range(a.size):
                 block[i] = _exp(a[i] - top)
             mass += _total(block[: a.size])
-        shift = top + x.dtype.type(math.log(mass))
+        shift = x.dtype.type(math.log(mass))
         for start in range(0, n, BLOCK):
             a, o = source[start : start + BLOCK], out[row, start : start + BLOCK]
             for i in range(o.size):
-                block[i] = a[i] - shift
+                block[i] = a[i] - top - shift  # not a - (top + shift): where top is large, that sum forgets shift
             _copy(block, o)
 
 
@@ -656,7 +656,7 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
         x, y = logits[row], labels[row]
         top = _largest(x, x.dtype.type(1))
         mass = _mass(x, top)
-        total += (math.log(mass) + top) * _total(y) - _dot(x, y)
+        total += math.log(mass) * _total(y) - _dot_around(y, x, top)
     out[0] = total / rows
 
 
@@ -690,7 +690,7 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
         top = _largest(x, x.dtype.type(1))
         mass = _mass(x, top)
         if 0 <= wanted < n:
-            total += math.log(mass) + top - x[wanted]
+            total += math.log(mass) + (top - x[wanted])
         else:
             total = np.nan
     out[0] = total / rows

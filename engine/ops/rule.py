@@ -11,9 +11,10 @@ missing leading dimensions count as 1. numpy's broadcast is the case where the l
 What this module does not see: kernels, buffers, and what an op computes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
@@ -89,9 +90,25 @@ def floating(*sources: "Tensor") -> str:
     return sources[0].dtype
 
 
+def whole(what: str, value: Any) -> int:
+    """Return a whole number; raise EngineError, which calls it `what`, for what is none, 2.0 included."""
+    try:
+        return index(value)
+    except TypeError:
+        raise EngineError(f"{what}: {value!r} is no whole number") from None
+
+
+def real(what: str, value: Any) -> float:
+    """Return a number as a float; raise EngineError, which calls it `what`, for what is none, or none that a float holds."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
 def axis_of(x: "Tensor", axis: Any) -> int:
     """Return `axis` counted from the first; raise EngineError unless `x` has it."""
-    given, rank = int(axis), len(x.shape)
+    given, rank = whole("axis", axis), len(x.shape)
     if not -rank <= given < rank:
         raise EngineError(f"axis {axis} is none of the {rank} axes of {x}")
     return given % rank
@@ -101,7 +118,7 @@ def axes_of(x: "Tensor", axes: Any) -> tuple[int, ...]:
     """Return distinct axes counted from the first, in order; None is all. Raise EngineError unless `x` has them."""
     if axes is None:
         return tuple(range(len(x.shape)))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
     found = tuple(sorted(axis_of(x, axis) for axis in given))
     if len(set(found)) != len(found):
         raise EngineError(f"axes {given} name an axis of {x} twice")
@@ -110,7 +127,7 @@ def axes_of(x: "Tensor", axes: Any) -> tuple[int, ...]:
 
 def per_axis(x: "Tensor", what: str, given: Any) -> tuple[int, ...]:
     """Return one whole number for each axis of `x`; raise EngineError unless there are that many."""
-    found = tuple(int(n) for n in given)
+    found = tuple(whole(what, n) for n in given)
     if len(found) != len(x.shape):
         raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")
     return found
@@ -148,21 +165,24 @@ def elements(shape: Shape) -> int:
 
 
 def checked_shape(shape: object, what: str = "shape") -> Shape:
-    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension and none is negative."""
-    dims = tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) else ()
+    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension, whole and not negative."""
+    try:
+        dims = tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else ()
+    except TypeError:
+        dims = ()
     if not dims or min(dims) < 0:
         raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")
     return dims
 
 
-def like(position: int = 0) -> Callable[[Sources, dict[str, Any]], Layout]:
-    """Return the shape rule: contiguous, shaped like the source at `position`, all sources of one floating dtype and shape."""
+def like(*reals: str) -> Callable[[Sources, dict[str, Any]], Layout]:
+    """Return the shape rule: contiguous, shaped like the sources, which have one floating dtype and shape; `reals` names numbers."""
 
     def rule(sources: Sources, params: dict[str, Any]) -> Layout:
-        del params
+        params.update({name: real(name, params[name]) for name in reals})
         for other in sources:
-            same_shape(sources[position], other)
-        return Layout(shape=sources[position].shape, dtype=floating(*sources))
+            same_shape(sources[0], other)
+        return Layout(shape=sources[0].shape, dtype=floating(*sources))
 
     return rule
 

@@ -14,7 +14,7 @@ distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -28,7 +28,7 @@ def _pairs(params: dict[str, Any]) -> None:
         if name not in params:
             continue
         given = params[name]
-        pair = params[name] = (given, given) if isinstance(given, int) else tuple(int(n) for n in given)
+        pair = params[name] = tuple(whole(name, n) for n in (given if isinstance(given, (tuple, list)) else (given, given)))
         if len(pair) != 2 or min(pair) < least:
             raise EngineError(f"{name} {given!r} is not two whole numbers of at least {least}")
 

@@ -205,5 +205,5 @@ def test_leafs_have_the_role_they_were_made_for(graph):
     found = [leaf.role for leaf in (graph.input("i", (1,)), graph.parameter("p", (1,)), graph.state("s", (1,)))]
 
     assert found == [Role.INPUT, Role.PARAMETER, Role.STATE]
-    with pytest.raises(EngineError, match="at least one dimension"):
+    with pytest.raises(EngineError, match="at least one non-negative length"):
         graph.input("scalar", ())
