@@ -64,6 +64,7 @@ def train(
             save_every=settings.save_every,
             resume=resume,
             stop_after=steps,
+            about=configs.about(said),
         )
     history = _history(fitted)
     _write(folder, fitted, history)
