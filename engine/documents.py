@@ -21,8 +21,8 @@ from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Op, Program, Role, Value
 from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.kernels import KERNELS, Kernel
 from engine.lower import Lowered
+from engine.memory import NUMPY_DTYPES
 from engine.ops import OPS, REQUIRED
-from engine.runtime import NUMPY_DTYPES
 
 Array = NDArray[Any]
 

@@ -25,7 +25,7 @@ from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan
 from engine.differential import relative_error, same_bits
 from engine.kernels import kernel
-from engine.runtime import NUMPY_DTYPES, block
+from engine.memory import NUMPY_DTYPES, block
 
 Array = NDArray[Any]
 LIMIT = 1 << 32

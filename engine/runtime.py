@@ -19,40 +19,24 @@ ops (an observer, `execute`, `operands`, `results`) is served by calls bound whe
 What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops mean (`engine.kernels`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import accumulate
-from math import prod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.fingerprints import fingerprint
-from allocsim.layout import Int64s
-from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role, Value
-from engine.kernels.binding import Call, Kernel
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
+from engine.kernels.binding import Call, Kernel, Workspace
 from engine.lower import Lowered
+from engine.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid, together
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
 """Called after each op with (step, operands, results); the arrays are the bound memory itself."""
-Allocate = Callable[[int], NDArray[np.uint8]]
-"""Returns that many bytes, beginning at a multiple of `BLOCK_ALIGNMENT`."""
-
-BLOCK_ALIGNMENT = 64
-"""Bytes; a cache line, and at least what any SIMD load asks for."""
-
-NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "i32": np.dtype(np.int32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-}
-"""numpy's dtype for each of the engine's."""
 
 
 class Runtime:
@@ -77,7 +61,8 @@ class Runtime:
             parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
             resident: name -> array for trainable parameters and states that are to lie in the caller's memory: neither copied nor
                 zeroed, changed by every run. Their slots must be outside the arenas.
-            threads: BLAS threads of this process until `close`; None leaves them alone.
+            threads: BLAS threads of this process until `close`; None leaves them alone. With one, kernels that use one thread may
+                be bound; with more or None those that BLAS runs (`Kernel.threaded`): last digits depend on it.
             allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
                 it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
@@ -93,6 +78,8 @@ class Runtime:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan
+        self.kernels = _for(lowered.kernels, threads)
+        """For each step the kernel that runs it, None where nothing runs."""
         self._allocate = allocate or block
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
@@ -102,13 +89,14 @@ class Runtime:
         """For each buffer the memory it lies in, and where it begins there."""
         start = np.array([start for _, start in self.blocks], np.int64)
         size = np.array([len(memory) for memory, _ in self.blocks], np.int64)
-        base = _addresses([memory for memory, _ in self.blocks])
+        base = addresses([memory for memory, _ in self.blocks])
         check_placed(lowered.program, start, size, base)
-        self.addresses: Int64s = (base + start)[lowered.program.values.buffer] + lowered.program.values.offset
+        self.addresses = (base + start)[lowered.program.values.buffer] + lowered.program.values.offset
         """For each value the address of its element 0."""
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
         self._bound: dict[int, Call] = {}
+        self._workspace = Workspace()
         self._watched: list[
             tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]
         ] = []  # made by the first run that is observed
@@ -148,7 +136,7 @@ class Runtime:
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
         """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
-        if self.lowered.kernels[step] is not None:
+        if self.kernels[step] is not None:
             function, arguments = self.call(step)
             with np.errstate(all="ignore"):
                 function(*arguments)
@@ -161,9 +149,10 @@ class Runtime:
         """Return the bound call of the op of `step`, which has a kernel."""
         bound = self._bound.get(step)
         if bound is None:
-            kernel = self.lowered.kernels[step]
+            kernel = self.kernels[step]
             assert kernel is not None
-            bound = self._bound[step] = kernel.bind(self.lowered.tensors[step].params, self.operands(step), self.results(step))
+            params = self.lowered.tensors[step].params
+            bound = self._bound[step] = self._workspace.bind(kernel, params, self.operands(step), self.results(step))
         return bound
 
     def operands(self, step: int) -> tuple[Array, ...]:
@@ -181,7 +170,7 @@ class Runtime:
         array = self._arrays.get(value)
         if array is None:
             row = self.program.values[value]
-            array = self._arrays[value] = _bind(row, *self.blocks[row.buffer])
+            array = self._arrays[value] = laid(row, *self.blocks[row.buffer])
         return array
 
     def outputs(self) -> dict[str, Array]:
@@ -216,7 +205,7 @@ class Runtime:
         if not self._watched:
             self._watched = [
                 (None if kernel is None else self.call(step), self.operands(step), self.results(step))
-                for step, kernel in enumerate(self.lowered.kernels)
+                for step, kernel in enumerate(self.kernels)
             ]
         with np.errstate(all="ignore"):
             for step, (call, operands, results) in enumerate(self._watched):
@@ -247,7 +236,7 @@ class Runtime:
                 continue
             target, data = self.results(step)[0], inputs.get(name)
             if data is not None:
-                _check_array(name, data, target.shape, target.dtype)
+                check_array(name, data, target.shape, target.dtype)
             elif not self.lowered.tensors[step].reset:
                 raise EngineError(f"input {name!r} is not given and not skipped")
 
@@ -274,7 +263,7 @@ class Runtime:
                 tensor = leafs[name]
                 if name not in parameters:
                     raise EngineError(f"parameter {tensor} is not given")
-                data = _check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
+                data = check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
                 if not data.flags.c_contiguous:
                     raise EngineError(f"parameter {tensor} is given as an array that is not C-contiguous")
             if arena >= 0:
@@ -295,84 +284,17 @@ class Runtime:
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
 
 
-def arena_sizes(plan: Plan) -> tuple[int, ...]:
-    """Return the bytes each arena takes, up to the end of its highest slot; raise EngineError where a slot lies outside its arena."""
-    ends = plan.offset + plan.nbytes
-    sizes = []
-    for index, arena in enumerate(plan.program.arenas):
-        here = plan.arena == index
-        low = int(plan.offset[here].min(initial=0))
-        size = int(ends[here].max(initial=0))
-        if low < 0 or (arena.capacity is not None and size > arena.capacity):
-            limit = "unbounded" if arena.capacity is None else f"of {arena.capacity} bytes"
-            raise EngineError(f"slots reach from {low} to {size}; arena {arena.name!r} starts at 0 and is {limit}")
-        sizes.append(size)
-    return tuple(sizes)
-
-
-def block(nbytes: int) -> NDArray[np.uint8]:
-    """Return zeroed memory that begins at a multiple of `BLOCK_ALIGNMENT`; raise EngineError where there is none.
-
-    Some bytes before and behind it belong to nobody, so that a kernel under suspicion that misses by a few ruins no one's heap.
-    """
-    try:
-        raw = np.zeros(nbytes + 3 * BLOCK_ALIGNMENT, dtype=np.uint8)
-    except (MemoryError, ValueError) as error:
-        raise EngineError(f"{nbytes} bytes cannot be allocated") from error
-    start = -raw.ctypes.data % BLOCK_ALIGNMENT + BLOCK_ALIGNMENT
-    return raw[start : start + nbytes]
-
-
-def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Array]:
-    """Return zeros of one dtype for each name, in one block, each at a multiple of `BLOCK_ALIGNMENT`.
-
-    Where a system gives large pages to large blocks, small weights get them too; products of 64 rows that stream all
-    weights were measured 4 to 16 % faster.
-    """
-    wanted = np.dtype(dtype)
-    sizes = [-(-prod(shape) * wanted.itemsize // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT for shape in shapes.values()]
-    whole, starts = block(sum(sizes)), accumulate(sizes, initial=0)
-    return {
-        name: whole[start : start + prod(shape) * wanted.itemsize].view(wanted).reshape(shape)
-        for start, (name, shape) in zip(starts, shapes.items(), strict=False)
-    }
-
-
-def check_placed(program: Program, start: Int64s, size: Int64s, base: Int64s) -> None:
-    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size.
-
-    For each buffer: where it begins in its memory, how many bytes that memory has, and the address of the memory.
-    """
-    values = program.values
-    begin, limit = start[values.buffer], size[values.buffer]
-    low, high = values.hulls[:, 0] + begin, values.hulls[:, 1] + begin
-    outside = (low < 0) | (high > limit)
-    skewed = (base[values.buffer] + begin + values.offset) % values.itemsize != 0
-    for index in np.flatnonzero((high > low) & (outside | skewed))[:1].tolist():
-        value, at = values[index], int(begin[index] + values.offset[index])
-        if outside[index]:
-            raise EngineError(
-                f"value {value.name!r} [{low[index]}, {high[index]}) lies outside its memory of {limit[index]} bytes"
-            )
-        raise EngineError(f"value {value.name!r} at byte {at} is not aligned to its item size {value.itemsize}")
-
-
-def _addresses(memories: Sequence[NDArray[np.uint8]]) -> Int64s:
-    known = {id(memory): memory for memory in memories}
-    address = {key: memory.__array_interface__["data"][0] for key, memory in known.items()}
-    return np.array([address[id(memory)] for memory in memories], np.int64)
-
-
-def _bind(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
-    dtype = NUMPY_DTYPES[value.dtype]
-    if 0 in value.shape:
-        return np.empty(value.shape, dtype=dtype)
-    return np.ndarray(value.shape, dtype, memory.data, start + value.offset, value.strides)
+def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
+    """Return the kernels as a run with that many threads wants them; those that were one stay one."""
+    if threads == 1:
+        return kernels
+    known = {id(k): k if k is None or k.threaded is None else replace(k, bind=k.threaded) for k in kernels}
+    return tuple(known[id(kernel)] for kernel in kernels)
 
 
 def _bind_calls(runtime: Runtime) -> tuple[Call, ...]:
     """Bind each op by itself."""
-    return tuple(runtime.call(step) for step, kernel in enumerate(runtime.lowered.kernels) if kernel is not None)
+    return tuple(runtime.call(step) for step, kernel in enumerate(runtime.kernels) if kernel is not None)
 
 
 def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
@@ -382,8 +304,8 @@ def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
     lowered = runtime.lowered
     known: dict[Any, int] = {}
     kernels: list[tuple[Kernel, Mapping[str, Any]]] = []
-    kernel_of = np.full(len(lowered.kernels), NO_KERNEL, np.int32)
-    for step, kernel in enumerate(lowered.kernels):
+    kernel_of = np.full(len(runtime.kernels), NO_KERNEL, np.int32)
+    for step, kernel in enumerate(runtime.kernels):
         if kernel is None:
             continue
         params = lowered.tensors[step].params
@@ -403,14 +325,10 @@ def _resident(name: str, array: Array, lowered: Lowered) -> NDArray[np.uint8]:
     found = next((leaf for leaf in lowered.graph.leafs if leaf.name == name), None)
     if found is None or not (found.trainable or found.role == Role.STATE):
         raise EngineError(f"{name!r} is neither a trainable parameter nor a state of {lowered.graph!r}")
-    data = _check_array(name, array, found.shape, NUMPY_DTYPES[found.dtype])
+    data = check_array(name, array, found.shape, NUMPY_DTYPES[found.dtype])
     if not data.flags.c_contiguous or not data.flags.writeable:
         raise EngineError(f"{found} is resident in an array that is not C-contiguous and writeable")
     return data.reshape(-1).view(np.uint8)
 
 
-def _check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    if not isinstance(data, np.ndarray) or data.shape != shape or data.dtype != dtype:
-        found = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise EngineError(f"{name!r} is {found}; {dtype}{list(shape)} is needed")
-    return data
+__all__ = ["EXECUTORS", "NUMPY_DTYPES", "Observer", "Runtime", "block", "together"]

@@ -31,7 +31,8 @@ from allocsim.sanitizer.incidents import Incident
 from allocsim.sanitizer.memory import Block, Pool
 from allocsim.sanitizer.monitor import Monitor
 from engine.lower import Lowered
-from engine.runtime import Runtime, arena_sizes
+from engine.memory import arena_sizes
+from engine.runtime import Runtime
 
 Array = NDArray[Any]
 

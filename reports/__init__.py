@@ -1,6 +1,6 @@
-"""Figures and report folders: the only place that draws.
+"""Figures, report folders and pages: the only place that draws.
 
-`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of kernels, `write_report` the folder of a scenario's run. Both write whole files or none. Nothing
+`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of kernels, `write_report` the folder of a scenario's run, `interactive.html` one page to look about in. All write whole files or none. Nothing
 here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
 """
 

@@ -50,7 +50,7 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
         (place / "figures").mkdir()
         names = []
         style = import_module("reports.figures.style")
-        for name, draw in _pictures(run, document).items():
+        for name, draw in pictures(run, document).items():
             figure = draw()
             for suffix in style.FORMATS:
                 (place / "figures" / f"{name}{suffix}").write_bytes(style.render(figure, suffix))
@@ -77,7 +77,7 @@ def encoded(run: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(dict(run), enc_hook=_plain)
 
 
-def _pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Callable[[], Any]]:
+def pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Callable[[], Any]]:
     """Return what can be drawn of this run: name -> a function that draws it."""
     modes = run.get("modes") or {}
     losses = {mode: record["loss"] for mode, record in modes.items() if record.get("loss")}

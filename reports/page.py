@@ -38,11 +38,23 @@ _PARTIES: Final = (("victim", "Victim"), ("writer", "Overwritten by"), ("reader"
 
 def page(run: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
     """Return the page; `pictures` are the names of the files in `figures/` without their suffix."""
-    parts = (
-        _head(run), _verdict(run.get("verdict") or {}), _cure(run.get("verdict") or {}), _detectors(run.get("detectors") or {}),
-        _losses(run.get("modes") or {}), _gradients(run.get("modes") or {}), _pictures(pictures),
-    )  # fmt: skip
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _joined(said(run), measured(run), _pictures(pictures)) + "\n"
+
+
+def said(run: Mapping[str, Any]) -> str:
+    """Return the first half of the page: the verdict, its cure, and what each detector says."""
+    verdict = run.get("verdict") or {}
+    return _joined(_head(run), _verdict(verdict), _cure(verdict), _detectors(run.get("detectors") or {}))
+
+
+def measured(run: Mapping[str, Any]) -> str:
+    """Return the second half: losses, memory and gradients."""
+    modes = run.get("modes") or {}
+    return _joined(_losses(modes), _gradients(modes))
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
 
 
 def _head(run: Mapping[str, Any]) -> str:

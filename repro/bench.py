@@ -18,14 +18,14 @@ What this module does not see: detectors and verdicts.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.allocators import Constraints, Pins, Planner, find, pin_all, pin_nodes
 from allocsim.allocators.planner import Allocator
-from allocsim.errors import ModelError, PlannerError
+from allocsim.errors import PlannerError
 from allocsim.model import Document, Plan, Program, Run
 from allocsim.streams import preferring, said_of
 from engine.differential import HostRun, same_bits, tap
@@ -41,18 +41,11 @@ Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
-MOST_STEPS: Final = 10_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a scenario is run; None takes what the scenario states."""
+class Options(training.Sizes):
+    """How a scenario is run."""
 
-    layers: int | None = None
-    seq: int | None = None
-    steps: int | None = None
-    seed: int = 0
-    threads: int = 1
     pin_leafs: bool = False
     fixed: bool = False
     allocator: str = "ggml"
@@ -88,12 +81,7 @@ class Bench:
             weights=options.weights,
         )
         self.setup = setup
-        self.steps = options.steps if options.steps is not None else scenario.training.steps
-        if self.steps > MOST_STEPS:
-            raise ModelError("steps", f"{self.steps}; at most {MOST_STEPS} are run")
-        if self.steps < scenario.least_steps:
-            least = scenario.least_steps
-            raise ModelError("steps", f"{self.steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
+        self.steps = options.steps_of(scenario)
         lowered = lower(setup.graph, (setup.loss,), kernels=scenario.kernels)
         self.planner: Planner = _planner(options.allocator, scenario)
         self.pin_policy: Pins = pin_all if options.pin_leafs else pin_nodes
@@ -175,4 +163,4 @@ def _planner(name: str, scenario: Scenario) -> Planner:
     )
 
 
-__all__ = ["MOST_STEPS", "Bench", "Options", "Progress", "Trained"]
+__all__ = ["Bench", "Options", "Progress", "Trained"]

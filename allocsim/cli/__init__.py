@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
     "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
     "plot": Command("allocsim.cli.plot", "plot", "a picture of a plan: memory map, lifetimes or live bytes"),
+    "report": Command("allocsim.cli.report", "report", "one page to look about in: verdict, pictures, memory map"),
     "audit": Command("allocsim.cli.audit", "audit", "run kernels with their results over their operands"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "random programs through a planner, judged"),
     "capture": Command("allocsim.cli.capture", "app", "program and plan out of a live real system"),

@@ -23,6 +23,7 @@ import typer
 from allocsim import document as native
 from allocsim.attribution import leading
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
+from allocsim.cli.progress import stepping
 from allocsim.description import describe
 from allocsim.errors import EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
@@ -134,7 +135,6 @@ def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:
 
 
 def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found:
-    from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
     from repro import scenarios  # noqa: PLC0415  # as above
     from repro.bench import Options  # noqa: PLC0415  # as above
     from repro.bisection import Smallest, bisect_scenario, kernel_test  # noqa: PLC0415  # as above
@@ -143,7 +143,7 @@ def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found
         scenario = scenarios.find(name)
     except UnknownNameError as error:
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
-    with _progress(name) as progress:
+    with stepping(name) as progress:
         done = bisect_scenario(scenario, Options(**sizes), seconds=seconds, progress=progress)
     first = done.verdict.findings[0] if done.verdict.findings else None
     if first is None:

@@ -20,8 +20,7 @@ Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a
 What this module does not see: how programs are made and judged.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from allocsim.cli.output import print_json, print_line, print_table, show_path
+from allocsim.cli.progress import counting
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.sizes import bytes_of
@@ -106,7 +106,6 @@ def fuzz(
             shrink=shrink,
             out=out,
             as_json=as_json,
-            progress=_progress,
         )
     if ggml is not None:
         raise AllocsimError(f"--ggml names the library of the target ggml; it is not for the target {target}")
@@ -201,7 +200,7 @@ def _campaign(
 ) -> int:
     from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
 
-    with _progress(asked.examples) as advance:
+    with counting("fuzz", asked.examples) as advance:
         result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
     for finding in result.findings:
         if out is not None:
@@ -333,22 +332,6 @@ def _write(finding: "Finding", target: "Target", out: Path) -> None:
         from reports import plot  # noqa: PLC0415  # drawing is slow to import
 
         plot(document, "map", folder / "smallest.png")
-
-
-@contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Give a bar on standard error if that is a terminal, and silence otherwise."""
-    import sys  # noqa: PLC0415  # as below
-
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415  # only on a terminal
-    from rich.progress import Progress  # noqa: PLC0415  # as above
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("fuzz", total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def _make(folder: Path) -> None:

@@ -5,24 +5,19 @@ The same seed gives the same finding. Findings are shrunk, and written as they c
 What this module does not see: how graphs are made and judged (`engine.ggml.fuzz`).
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from allocsim.cli.output import print_json, print_line, show_path
+from allocsim.cli.progress import counting
 from engine.ggml import fuzz as live
 from engine.ggml.probe import open_library
 
-Progress = Callable[[int | None], AbstractContextManager[Callable[[int], None]]]
 
-
-def fuzz_ggml(
-    *, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool, progress: Progress
-) -> int:
+def fuzz_ggml(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:
     """Fuzz a library with `examples` graphs from `seed` on; return the exit status."""
     entries: list[dict[str, Any]] = []
-    with open_library(library) as child, progress(examples) as advance:
+    with open_library(library) as child, counting("fuzz", examples) as advance:
         for number in range(seed, seed + examples):
             for finding in live.fuzz(child, [number]):
                 small = live.minimise(child, finding) if shrink else finding

@@ -6,10 +6,8 @@ What this module does not see: how modes are compared (`engine.modes`) and chose
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allocsim.cli.output import in_bytes
+from allocsim.cli.output import Section, in_bytes
 from reports.differential import layers_at, over_steps, telling_step
-
-Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
 
 
 def sections(courses: Sequence[Mapping[str, Any]]) -> list[Section]:

@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from allocsim.cli import one_line
 
+Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
+"""Title, columns and rows."""
+
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

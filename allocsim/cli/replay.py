@@ -24,6 +24,7 @@ import typer
 
 from allocsim.allocators import Planner, find
 from allocsim.cli.output import print_json, print_line, print_table, show_path
+from allocsim.cli.progress import stepping
 from allocsim.errors import DocumentError, EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.fingerprints import fingerprint_of
@@ -95,7 +96,6 @@ Rows = Callable[[tuple[str, ...], int | None, int, set[str]], Iterable[Row]]
 @contextmanager
 def _of_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
     """Give what is replayed and what makes its rows."""
-    from allocsim.cli.repro import _progress  # noqa: PLC0415  # the engine is loaded for scenarios only
     from repro import scenarios  # noqa: PLC0415  # as above
     from repro.bench import Options  # noqa: PLC0415  # as above
     from repro.replay import bench_of  # noqa: PLC0415  # as above
@@ -105,7 +105,7 @@ def _of_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Ite
         scenario = scenarios.find(name)
     except UnknownNameError as error:
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
-    with _progress(name) as progress:
+    with stepping(name) as progress:
         steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
         options = Options(**(sizes | chosen | {"steps": steps}))
         bench = bench_of(scenario, options, progress)

@@ -14,12 +14,13 @@ from typing import Any
 
 import typer
 
-from allocsim.cli.repro import Job, Section
+from allocsim.cli.jobs import Job
+from allocsim.cli.output import Section
+from allocsim.cli.progress import Steps
 from allocsim.errors import EngineError
 from engine.ggml.library import WHEELS, find
 from engine.ggml.probe import open_library
 from repro import ggml_faults, on_ggml
-from repro.bench import Progress
 from repro.scenario import GgmlFault, Scenario
 
 
@@ -101,7 +102,7 @@ def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
         layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
     )
 
-    def go(progress: Progress) -> on_ggml.Result:
+    def go(progress: Steps) -> on_ggml.Result:
         return on_ggml.run(scenario, options, which, progress=progress)
 
     return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)

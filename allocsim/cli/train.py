@@ -8,23 +8,19 @@ What this module does not see: how a configuration is read (`engine.training.con
 """
 
 import json
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from allocsim.cli.output import in_bytes, print_json, print_line
+from allocsim.cli.output import in_bytes, print_error, print_json, print_line
+from allocsim.cli.progress import training
 from allocsim.errors import OutputError
 from allocsim.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from engine.training import Epoch, Fitted, Progress
-    from engine.training.loop import OnBatch
+    from engine.training import Epoch, Fitted
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -38,9 +34,9 @@ def train(
     planner: Annotated[str | None, typer.Option(help='Who plans the memory: a name or "package.module:function".')] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 trained, 2 bad input."""
+    """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
+    from engine.training import NotFiniteError, fit  # noqa: PLC0415 - only this command trains
     from engine.training import config as configs  # noqa: PLC0415 - as above
-    from engine.training import fit  # noqa: PLC0415 - only this command trains
 
     said = configs.read(config)
     settings = said.training if planner is None else msgspec.structs.replace(said.training, planner=planner)
@@ -52,20 +48,25 @@ def train(
         if not quiet:
             print_line(_line(number, settings.epochs, epoch))
 
-    with _progress(quiet=quiet) as on_batch:
-        fitted = fit(
-            model,
-            dataset,
-            settings,
-            schedule=configs.schedule(said),
-            on_batch=on_batch,
-            on_epoch=told,
-            save=folder / CHECKPOINT,
-            save_every=settings.save_every,
-            resume=resume,
-            stop_after=steps,
-            about=configs.about(said),
-        )
+    try:
+        with training(quiet=quiet) as on_batch:
+            fitted = fit(
+                model,
+                dataset,
+                settings,
+                schedule=configs.schedule(said),
+                on_batch=on_batch,
+                on_epoch=told,
+                save=folder / CHECKPOINT,
+                save_every=settings.save_every,
+                resume=resume,
+                stop_after=steps,
+                about=configs.about(said),
+                say=print_error,
+            )
+    except NotFiniteError as error:
+        print_error(str(error))
+        return 1
     history = _history(fitted)
     _write(folder, fitted, history)
     if as_json:
@@ -122,23 +123,3 @@ def _write(folder: Path, fitted: "Fitted", history: dict[str, Any]) -> None:
         for batch, loss in enumerate(result.losses, 1)
     ]
     write_atomic(folder / "losses.csv", ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode())
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> "Iterator[OnBatch | None]":
-    """Give what shows progress on standard error, None where that is no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415  # only on a terminal
-    from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1)
-
-        def shown(progress: "Progress") -> None:
-            part = "train" if progress.training else "validate"
-            text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
-            bar.update(task, description=text, completed=progress.batch, total=progress.batches)
-
-        yield shown

@@ -22,8 +22,8 @@ The data
 
 The path, one way: a *source* (`sources`) makes the cases of a *chunk*; the *examiner* (`examination`) has the *target* (`target`, in a process
 of its own: `worker`) answer them, judges the answers by the *properties* (`properties`) in batches (`batch`) and makes sure of suspects
-one by one; what is found is *reduced* (`reducing`) by asking the target again, and kept in the *corpus* (`corpus`). A *campaign* (`campaign`) is
-that for many chunks, here or in several processes.
+one by one; what is found is *reduced* (`reducing`) by asking the target again, and kept in the *corpus* (`corpus`). An *explorer* (`explorer`) does that for a
+chunk, a *campaign* (`campaign`) for many, here, in several processes or on a cluster (`cluster`).
 
 To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To add a property, a row in `PROPERTIES`. To run chunks
 elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
@@ -35,10 +35,11 @@ Hypothesis); see `sources` for the rest. Neither knows any planner.
 What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.
 """
 
-from allocsim.fuzzing.campaign import Asked, Explorer, Result, campaign, explore
+from allocsim.fuzzing.campaign import Result, campaign
 from allocsim.fuzzing.case import FAILURES, Answer, Case, Failure
 from allocsim.fuzzing.corpus import Corpus
 from allocsim.fuzzing.examination import Examiner
+from allocsim.fuzzing.explorer import Asked, Explorer, explore
 from allocsim.fuzzing.features import FEATURES
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.properties import PROPERTIES

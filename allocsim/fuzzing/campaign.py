@@ -5,8 +5,7 @@
     result.findings                                    # one for each cause, the smallest first
     result.tally.programs, result.tally.features
 
-A chunk is explored by `explore`, which starts nothing but the target and returns a `Tally`; it is a plain function of (what is asked, chunk), so
-it may be called in this process, in others, or on other machines. What it finds is kept at once, and reduced where its cause is new.
+Chunks are explored (`allocsim.fuzzing.explorer`) in this process, in several, or on a cluster.
 
 With a corpus, chunks its journal has are not done again, findings are on disk before they are reduced, and a campaign that was killed
 goes on where it was. The chunks of one seed have findings of the same causes whatever `jobs` is and however often it was killed. Where one of its processes
@@ -18,30 +17,23 @@ What this module does not see: what a good plan is, and how results are shown.
 
 import atexit
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from time import time
-from typing import Any, Final, Self
+from typing import Final
 
-from allocsim.allocators import ALLOCATORS
 from allocsim.errors import PlannerError
-from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.corpus import Corpus, keep_in
-from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
+from allocsim.fuzzing.explorer import Asked, Explored, Explorer, Told
 from allocsim.fuzzing.finding import Finding
-from allocsim.fuzzing.properties import asked_of
-from allocsim.fuzzing.reducing import smallest
-from allocsim.fuzzing.sources import SOURCES, Chunk, chunks
+from allocsim.fuzzing.sources import Chunk, chunks
 from allocsim.fuzzing.tally import Tally
-from allocsim.fuzzing.target import Asker, Target
 from allocsim.fuzzing.worker import die_with_parent
 
 WAITING: Final = 2
@@ -49,38 +41,6 @@ WAITING: Final = 2
 
 LIVES: Final = 3
 """How often a chunk is gone through again because a process was killed while it was under way."""
-
-THOROUGH: Final = 4
-"""One batch in so many, of those planned as one program, is asked twice and with everything pinned."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a campaign does; all of it decides what is found."""
-
-    target: Target
-    source: str
-    """A key of `SOURCES`."""
-    seed: int = 0
-    examples: int | None = None
-    """Cases in all; None: as many as there is time for."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """For the source."""
-    execute: Execute | None = None
-    """Runs plans; for a campaign of several processes a function of a module."""
-    reduce_seconds: float = 30.0
-    """How long one finding is reduced at most; 0 leaves findings as they came."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What a corpus is of: with these equal, chunks are the same."""
-        return {
-            "target": self.target.name,
-            "source": self.source,
-            "seed": self.seed,
-            "options": dict(self.options),
-            "execute": self.execute is not None,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,115 +52,6 @@ class Result:
     tally: Tally
     complete: bool
     """Whether every case that was asked for was asked."""
-
-
-Told = Callable[[Finding], object]
-
-
-class TimeIsUp(BaseException):
-    """The campaign's time is over in the middle of a chunk."""
-
-
-class Explorer:
-    """A running target with all that is asked of it, for one chunk after another. Use as a context manager."""
-
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
-        self.asker: Asker = asked.target.open()
-        self.known: dict[str, Finding] = {}
-        """The smallest finding of each cause this explorer has seen."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.asker.close()
-
-    def explore(self, chunk: Chunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
-        """Go through a chunk; return what was exercised, and whether that is all of it.
-
-        `tell` is given each finding that is new or smaller, first as it came, then reduced. `until` is a time of `time.time`.
-        """
-        examiner = Examiner(
-            self.asker, properties=asked_of(self.asker.guarantees, told=self.asker.told), execute=self.asked.execute
-        )
-        origin = {"target": self.asked.target.name, "source": self.asked.source, "seed": chunk.seed, "chunk": chunk.number}
-        asking = _Asking(explorer=self, examiner=examiner, origin=origin, tell=tell, until=until)
-        complete = True
-        try:
-            SOURCES[self.asked.source].explore(chunk, asking)
-        except TimeIsUp:
-            complete = False
-        asking.keep(examiner.judge_held())
-        examiner.tally.arcs.update(self.asker.take_seen())
-        return examiner.tally, complete
-
-    def found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
-        """Tell of a finding and make it small, unless one as good is known of its fault."""
-        known = self.known.get(finding.key)
-        if known is not None and not finding.better_than(known):
-            return
-        self.known[finding.key] = finding
-        tell(finding)
-        if self.asked.reduce_seconds and known is None:
-            small = smallest(finding, examiner, seconds=self.asked.reduce_seconds)
-            if small.better_than(finding):
-                self.known[finding.key] = small
-                tell(small)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """What a source does with the cases of one chunk (`sources.Asking`)."""
-
-    explorer: Explorer
-    examiner: Examiner
-    origin: Mapping[str, Any]
-    tell: Told
-    until: float | None
-    turn: Callable[[], int] = field(default_factory=lambda: partial(next, count()))
-    """How many batches there were."""
-
-    def case(self, case: Case) -> Answer:
-        """Ask a case twice, and with everything pinned."""
-        self._in_time()
-        answer, findings = self.examiner.hold(case)
-        self.keep(findings)
-        return answer
-
-    def batch(self, batch: Batch) -> None:
-        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one.
-
-        Of an exhaustive source every program is asked twice and with everything pinned, so that all properties are proven.
-        """
-        self._in_time()
-        all_of_them = self.explorer.asked.source == "exhaustive"
-        thorough, every = all_of_them or self.turn() % THOROUGH == 0, 1 if all_of_them else AGAIN
-        capped = any(arena.capacity is not None for arena in batch.program.arenas)
-        whole = self.explorer.asked.target.name in ALLOCATORS and not capped
-        self.keep(
-            self.examiner.examine_whole(batch, thorough=thorough, every=every, until=self.until)
-            if whole
-            else self.examiner.examine(Cut(batch), every=every, until=self.until)
-        )
-        self._in_time()  # else the end of this batch may be missing, and it may be the last
-
-    def _in_time(self) -> None:
-        if self.until is not None and time() >= self.until:
-            raise TimeIsUp
-
-    def keep(self, findings: Sequence[Finding]) -> None:
-        """Keep what was found, made small."""
-        for finding in findings:
-            self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
-
-
-def explore(asked: Asked, chunk: Chunk) -> tuple[Tally, list[Finding]]:
-    """Go through one chunk with a target started for it alone; return what was exercised and what was found, one for each cause."""
-    found: dict[str, Finding] = {}
-    with Explorer(asked) as explorer:
-        tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))
-    return tally, list(found.values())
 
 
 def campaign(
@@ -289,10 +140,6 @@ def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: T
             yield chunk, *explorer.explore(chunk, keep, until=until)
 
 
-Explored = tuple[Tally, bool, list[Finding]]
-"""What a process says of a chunk: its tally, whether that is all of it, and what was found."""
-
-
 def _side_by_side(
     asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told, *, jobs: int, corpus: Path | None
 ) -> Gone:
@@ -374,4 +221,4 @@ def _go_through(chunk: Chunk, until: float | None) -> Explored:
     return tally, whole, list(found.values())
 
 
-__all__ = ["Asked", "Explorer", "Result", "campaign", "explore"]
+__all__ = ["Result", "campaign"]

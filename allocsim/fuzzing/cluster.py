@@ -19,7 +19,7 @@ from time import time
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError, ClusterError
-from allocsim.fuzzing.campaign import Asked, Explored, Explorer
+from allocsim.fuzzing.explorer import Asked, Explored, Explorer
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.sources import Chunk
 from allocsim.fuzzing.tally import Tally

@@ -21,9 +21,9 @@ from allocsim.allocators import ALLOCATORS, Allocator
 from allocsim.errors import AllocsimError, CapacityError, ExceededError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.campaign import Asked
 from allocsim.fuzzing.case import Answer, Case, Failure, same_plan
 from allocsim.fuzzing.examination import AGAIN, Examiner
+from allocsim.fuzzing.explorer import Asked
 from allocsim.fuzzing.features import in_pairs, singly
 from allocsim.fuzzing.finding import Finding
 from allocsim.fuzzing.mutants import MUTANTS

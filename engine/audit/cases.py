@@ -14,7 +14,7 @@ from allocsim import layout
 from allocsim.errors import EngineError, UnknownNameError
 from engine.audit.standing import CASES
 from engine.kernels import KERNELS, Kernel
-from engine.runtime import NUMPY_DTYPES
+from engine.memory import NUMPY_DTYPES
 
 Table = Mapping[str, Mapping[str, Kernel]]
 

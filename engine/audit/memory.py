@@ -25,7 +25,7 @@ from allocsim.errors import EngineError
 from engine.audit.arrangements import Arrangement, sizes
 from engine.audit.cases import DTYPES, Case
 from engine.kernels import Kernel
-from engine.runtime import BLOCK_ALIGNMENT, block
+from engine.memory import BLOCK_ALIGNMENT, block
 
 Array = NDArray[Any]
 Draw = Callable[[Case, int, np.random.Generator, str], Array]

@@ -21,11 +21,12 @@ import numpy as np
 from allocsim.errors import EngineError, UnknownNameError
 from engine import compose
 from engine.front import indexing
+from engine.front.meeting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
-from engine.front.tensors import Tensor, binary, broadcast, counts, meet, operand, tensor
+from engine.front.tensors import Tensor, binary, operand, tensor
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import real, whole
+from engine.ops.rule import counts, real, whole
 
 Pair = tuple[int, int]
 

@@ -18,7 +18,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, composed, constant
 from engine.kernels.binding import Array
-from engine.ops.layout import contiguous, reshaped
+from engine.ops import layout
+from engine.ops.layout import contiguous
 
 Shape = tuple[int, ...]
 
@@ -52,7 +53,7 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
         axis += 1
     if tuple(lengths) != shape:
         x = Eager.op("slice", x, starts=tuple(starts), lengths=tuple(lengths), steps=tuple(steps))
-    node = _reshaped(x, tuple(left))
+    node = reshaped(x, tuple(left))
     found = tuple(left)
     for place, ids in reversed(looked):
         node, found = _looked_up(node, found, place, ids)
@@ -63,7 +64,13 @@ def rows(table: Node, ids: Array) -> Node:
     """Return the rows of a matrix that ids of any shape name: [V, D] -> [*ids, D]."""
     flat = constant(np.ascontiguousarray(_within(table, 0, ids, table.shape[0]).reshape(-1), np.int32))
     found = Eager.op("get_rows", composed(contiguous, table), flat)
-    return _reshaped(found, (*ids.shape, table.shape[1]))
+    return reshaped(found, (*ids.shape, table.shape[1]))
+
+
+def reshaped(x: Node, shape: Shape) -> Node:
+    """Return the elements in another shape that holds them: a view where they lie densely or only axes of length 1 come and go, else a copy."""
+    made: Node = composed(layout.reshaped, x, shape or (1,))
+    return made
 
 
 def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
@@ -117,17 +124,12 @@ def _within(x: Node, axis: int, ids: Array, length: int) -> Array:
     return np.where(ids < 0, ids + length, ids)
 
 
-def _reshaped(x: Node, shape: Shape) -> Node:
-    made: Node = composed(reshaped, x, shape or (1,))
-    return made
-
-
 def _looked_up(x: Node, shape: Shape, place: int, ids: Array) -> tuple[Node, Shape]:
     """Put what `ids` name of one axis in the place of that axis."""
     order = (place, *(a for a in range(len(shape)) if a != place))
     first = x if place == 0 else Eager.op("permute", x, axes=order)
     rest = tuple(shape[a] for a in order[1:])
-    found = _reshaped(rows(_reshaped(first, (shape[place], prod(rest))), ids), (*ids.shape, *rest))
+    found = reshaped(rows(reshaped(first, (shape[place], prod(rest))), ids), (*ids.shape, *rest))
     rank = ids.ndim
     back = (*(rank + a for a in range(place)), *range(rank), *(rank + a for a in range(place, len(rest))))
     whole = (*ids.shape, *rest)

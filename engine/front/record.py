@@ -27,8 +27,8 @@ from allocsim.layout import contiguous_strides
 from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
 from engine.kernels.moving import window
+from engine.memory import NUMPY_DTYPES
 from engine.ops import OPS, REQUIRED, Layout, Rule
-from engine.runtime import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from engine.graph import Tensor as GraphTensor

@@ -25,10 +25,8 @@ that was overwritten since, and naming it costs nothing otherwise. Changing a vi
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from math import inf, log, prod
-from operator import index
+from collections.abc import Callable, Iterator
+from math import inf, log
 from typing import Any, Self
 
 import numpy as np
@@ -37,102 +35,21 @@ from numpy.typing import ArrayLike
 from allocsim.errors import EngineError
 from engine.compose import largest
 from engine.front import indexing
-from engine.front.record import DTYPES, Laid, Node, alias, apply, composed, constant, tracking
+from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.indexing import reshaped
+from engine.front.meeting import broadcast, meet, product
+from engine.front.record import DTYPES, Laid, Node, apply, composed, constant, tracking
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
+from engine.front.value import Value, no_grad
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.layout import reshaped
-from engine.ops.rule import real, whole
-
-Shape = tuple[int, ...]
+from engine.ops.rule import counts, real
 
 
-class Tensor:
-    """A value, what it came from, and (of a leaf) its gradient; see the module header."""
+class Tensor(Value):
+    """A value with operators and functions; see the module header."""
 
-    __slots__ = ("__weakref__", "_node", "grad", "shape")
-    __array_ufunc__ = None  # numpy leaves mixed operators to us
-    __hash__ = object.__hash__
-
-    def __init__(self, node: Node, shape: Shape) -> None:
-        self._node = node
-        self.shape = shape
-        """numpy's; () of a scalar."""
-        self.grad: Tensor | None = None
-        """Sum of all gradients since it was None or zero."""
-
-    # what it is
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether gradients flow into or through it."""
-        return self._node.needs_grad
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether it was made by no recorded op."""
-        return self._node.kind is None
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64; float16, bfloat16 or int32 where that was asked for."""
-        return self._node.array.dtype
-
-    @property
-    def data(self) -> Array:
-        """The bytes themselves, read-only; `set_` and the other methods in `_` write."""
-        view = self._node.array.reshape(self.shape, copy=False).view()
-        view.flags.writeable = False
-        return view
-
-    @property
-    def version(self) -> int:
-        """How often its storage was changed in place."""
-        return self._node.storage.version
-
-    def numpy(self) -> Array:
-        """Return a copy as a numpy array."""
-        return self._node.array.reshape(self.shape).copy()
-
-    def item(self) -> float:
-        """Return the only element; raise EngineError if there are several."""
-        if self.size != 1:
-            raise EngineError(f"{self._node} has {self.size} elements; item needs one")
-        return float(self._node.array.item())
-
-    def __float__(self) -> float:
-        return self.item()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001 - numpy's protocol
-        return np.array(self.data, dtype=dtype, copy=copy)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("a scalar tensor has no length")
-        return self.shape[0]
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __repr__(self) -> str:
-        name = f", name={self._node.name!r}" if self._node.name else ""
-        grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({np.array2string(self.data, separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
-
-    def named(self, name: str) -> Self:
-        """Give it a name for messages and return it."""
-        self._node.name = name
-        return self
+    __slots__ = ()
 
     # gradients
 
@@ -180,36 +97,8 @@ class Tensor:
             return
         for leaf, data in gradients(node, given, allocator):
             owner = leaf.leaf_of
-            total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of this class
+            total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of ours
             owner.grad = Tensor(constant(total), owner.shape)
-
-    def zero_grad(self) -> None:
-        """Forget the gradient."""
-        self.grad = None
-
-    def detach(self) -> "Tensor":
-        """Return the same bytes without history; changes in place are seen by both."""
-        twin = constant(self._node.array, self._node.storage)
-        twin.rebased = None
-        return Tensor(twin, self.shape)
-
-    def _present(self) -> Node:
-        """Return the node of what the bytes hold now."""
-        node = self._node
-        if not node.stale:
-            return node
-        if node.rebased is not None and node.rebased != node.storage.rebased:
-            raise EngineError(
-                f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, after it was made; take it again"
-            )
-        if node.kind is not None:
-            self._node = alias(node)
-        else:
-            self._node = Node(node.array, node.laid, node.storage, needs_grad=node.needs_grad)
-            self._node.name = node.name
-            self._node.leaf_of = node.leaf_of
-            self._node.rebased = node.rebased
-        return self._node
 
     # operators
 
@@ -257,10 +146,10 @@ class Tensor:
         return operand(base, self).__pow__(self)
 
     def __matmul__(self, other: Any) -> "Tensor":
-        return _product(self, operand(other, self))
+        return Tensor(*product(self, operand(other, self)))
 
     def __rmatmul__(self, other: Any) -> "Tensor":
-        return _product(operand(other, self), self)
+        return Tensor(*product(operand(other, self), self))
 
     def __lt__(self, other: Any) -> "Tensor":
         return _truth(np.less, self, other)
@@ -346,7 +235,7 @@ class Tensor:
     def astype(self, dtype: Any) -> "Tensor":
         """Return the numbers in another dtype, rounded to nearest even; the gradient is cast back. float16 and bfloat16 are storage only."""
         try:
-            wanted = DTYPES[_dtype(dtype)]
+            wanted = DTYPES[dtype_of(dtype)]
         except (KeyError, TypeError):
             raise EngineError(f"{dtype!r} is none of {', '.join(map(str, DTYPES))}") from None
         return self if wanted == self._node.dtype else _unary("cast", self, dtype=wanted)
@@ -373,18 +262,17 @@ class Tensor:
 
     def argmax(self, axis: int | None = None) -> "Tensor":
         """Return the place of the first largest along an axis, or of all in row-major order: int32, without a gradient."""
-        x, place = (self.reshape(-1), 0) if axis is None else (self, _axis(self, axis))
+        x, place = (self.reshape(-1), 0) if axis is None else (self, one_axis(self._node, self.ndim, axis))
         node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
         return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "Tensor":
         """Return the elements in another shape, one length of which may be -1; a view where they lie densely or only axes of length 1 come and go, else a copy."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        wanted = _lengths(self, counts("reshape", given))
+        wanted = lengths(self._node, self.size, counts("reshape", given))
         if wanted == self.shape:
             return self
-        node = self._present()
-        return Tensor(composed(reshaped, node, wanted or (1,)), wanted)
+        return Tensor(reshaped(self._present(), wanted), wanted)
 
     def transpose(self, *axes: Any) -> "Tensor":
         """Return a view with the axes in the order given, as numbers or one tuple; reversed by default."""
@@ -426,28 +314,9 @@ class Tensor:
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
 
-    def zero_(self) -> Self:
-        """Set all elements to zero."""
-        return self.set_(..., 0.0, op="zero_")
-
-    def copy_(self, values: Any) -> Self:
-        """Set all elements; `values` broadcasts."""
-        return self.set_(..., values, op="copy_")
-
-    def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
-        """Do `data[index] = values`; `op` is what messages call it."""
-        if tracking.get() and (self.requires_grad or (isinstance(values, Tensor) and values.requires_grad)):
-            raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
-        try:
-            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, Tensor) else values
-        except (IndexError, ValueError, TypeError) as error:
-            raise EngineError(f"{op} of {self._node}: {error}") from None
-        self._changed(op)
-        return self
-
     def _along(self, axis: int, kind: str) -> "Tensor":
         """Return an op over the last axis, over another one."""
-        place, last = _axis(self, axis), self.ndim - 1
+        place, last = one_axis(self._node, self.ndim, axis), self.ndim - 1
         if place == last:
             return _unary(kind, self, **OPS[kind].params)
         order = (*(a for a in range(self.ndim) if a != place), place)
@@ -455,44 +324,11 @@ class Tensor:
         return _unary(kind, self.transpose(*order), **OPS[kind].params).transpose(*back)
 
     def _over(self, kind: str, axis: int | Shape | None, *, keepdims: bool) -> "Tensor":
-        axes = tuple(sorted(_axes(self, axis)))
+        axes = tuple(sorted(several_axes(self._node, self.ndim, axis)))
         if not axes:
             return self
         node = apply(kind, (self._present(),), {"axes": axes, "keepdims": keepdims}, track=tracking.get())
         return Tensor(node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes))
-
-    def _replace(self, op: str, result: "Tensor") -> Self:
-        """Put the value of `result` into the own bytes, and its history behind them."""
-        if result.shape != self.shape:
-            raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
-        made = result._node  # noqa: SLF001 - of this class
-        if made.needs_grad and self.is_leaf and self.requires_grad:
-            raise EngineError(
-                f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
-            )
-        shared = self._node
-        if made.needs_grad and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
-            raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
-        np.copyto(self._node.array, made.array)
-        name = shared.name
-        self._changed(op, rebased=made.needs_grad)
-        if made.needs_grad:
-            made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
-            made.version, made.rebased = shared.storage.version, shared.storage.rebased
-            self._node = made
-        else:
-            self._present()
-        self._node.name = name
-        return self
-
-    def _changed(self, op: str, *, rebased: bool = False) -> None:
-        storage = self._node.storage
-        storage.version += 1
-        storage.changed_by = op
-        storage.rebased += rebased
-
-
-_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
 
 
 def tensor(
@@ -515,7 +351,7 @@ def tensor(
     """
     try:
         given = np.asarray(data)
-        wanted = _dtype(dtype) if dtype is not None else given.dtype if _kept(given.dtype) else np.dtype(np.float64)
+        wanted = dtype_of(dtype) if dtype is not None else given.dtype if keeps(given.dtype) else np.dtype(np.float64)
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
         array = np.array(given, wanted, order="C")
@@ -535,23 +371,13 @@ def tensor(
     return made
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
-    """Record nothing inside: results have no history, and leaves may be changed in place."""
-    token = tracking.set(False)
-    try:
-        yield
-    finally:
-        tracking.reset(token)
-
-
 def operand(value: Any, beside: Tensor) -> Tensor:
     """Return a value as a tensor: a number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):
         return Tensor(constant(np.array([real("a number", value)], beside.dtype)), ())
-    return tensor(value, dtype=None if isinstance(value, np.ndarray) and _kept(value.dtype) else beside.dtype)
+    return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
 
 
 def _unary(kind: str, x: Tensor, **params: Any) -> Tensor:
@@ -582,32 +408,6 @@ def binary(kind: str, a: Tensor, other: Any) -> Tensor:
     return Tensor(apply(kind, (left, right), track=track), shape)
 
 
-def meet(what: str, *tensors: Tensor) -> Shape:
-    """Return the shape they broadcast to."""
-    try:
-        return np.broadcast_shapes(*(t.shape for t in tensors))
-    except ValueError:
-        shapes = " and ".join(str(t.shape) for t in tensors)
-        raise EngineError(f"{what}({', '.join(str(t._node) for t in tensors)}): the shapes {shapes} do not broadcast") from None  # noqa: SLF001
-
-
-def broadcast(x: Tensor, shape: Shape) -> Node:
-    """Return the node of `x` repeated into `shape`."""
-    node, full = x._present(), shape or (1,)  # noqa: SLF001
-    if node.shape == full:
-        return node
-    if not _fits(x.shape, shape):
-        raise EngineError(f"{node} does not broadcast to {shape}")
-    return apply("repeat", (node,), {"shape": full}, track=tracking.get())
-
-
-def _fits(shape: Shape, wanted: Shape) -> bool:
-    try:
-        return np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        return False
-
-
 def _truth(function: Callable[[Array, Array], Any], a: Tensor, other: Any) -> Tensor:
     b = other if isinstance(other, Tensor) else operand(other, a)
     shape = meet(function.__name__, a, b)
@@ -618,71 +418,11 @@ def _extremum(x: Tensor, axis: int | None, *, keepdims: bool) -> Tensor:
     if axis is None:
         found = _extremum(x.reshape(-1), 0, keepdims=False)
         return found.reshape((1,) * x.ndim) if keepdims else found
-    place = _axis(x, axis)
+    node = x._present()  # noqa: SLF001 - of ours
+    place = one_axis(node, x.ndim, axis)
     kept = tuple(1 if a == place else n for a, n in enumerate(x.shape))
-    found = Tensor(composed(largest, x._present(), axis=place), kept)  # noqa: SLF001
+    found = Tensor(composed(largest, node, axis=place), kept)
     return found if keepdims else found.reshape(kept[:place] + kept[place + 1 :])
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b by numpy's rules, as `mul_mat(b.T, a)`."""
-    if not a.ndim or not b.ndim:
-        raise EngineError(f"matmul of {a._node} and {b._node}: a scalar has no matrix product; use *")  # noqa: SLF001
-    x = a if a.ndim > 1 else a.reshape(1, a.shape[0])
-    y = b if b.ndim > 1 else b.reshape(b.shape[0], 1)
-    if x.shape[-1] != y.shape[-2]:
-        raise EngineError(f"matmul of {a._node} and {b._node}: the lengths {x.shape[-1]} and {y.shape[-2]} differ")  # noqa: SLF001
-    try:
-        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    except ValueError:
-        raise EngineError(f"matmul of {a._node} and {b._node}: the batches do not broadcast") from None  # noqa: SLF001
-    track = tracking.get()
-    left, right = x._present(), y._present()  # noqa: SLF001
-    if left.shape[:-2] != batch:
-        left = apply("repeat", (left,), {"shape": (*batch, *left.shape[-2:])}, track=track)
-    node = apply("mul_mat", (apply("transpose", (right,), track=track), left), track=track)
-    shape = (*batch, *((x.shape[-2],) if a.ndim > 1 else ()), *((y.shape[-1],) if b.ndim > 1 else ()))
-    return Tensor(node, node.shape).reshape(shape)
-
-
-def _kept(dtype: np.dtype[Any]) -> bool:
-    """Return whether arrays of a dtype keep it: floating ones do, whole numbers become what they meet."""
-    return dtype in DTYPES and dtype.kind != "i"
-
-
-def _dtype(dtype: Any) -> np.dtype[Any]:
-    """Return numpy's dtype, which knows bfloat16 by name too."""
-    named: list[np.dtype[Any]] = [d for d in DTYPES if dtype == d.name] if isinstance(dtype, str) else []
-    return named[0] if named else np.dtype(dtype)
-
-
-def counts(what: str, values: Any) -> Shape:
-    """Return a tuple of whole numbers; EngineError for what is none."""
-    try:
-        return tuple(map(index, values))
-    except TypeError:
-        raise EngineError(f"{what}: {values!r} are no whole numbers") from None
-
-
-def _axis(x: Tensor, axis: Any) -> int:
-    places = _axes(x, axis)
-    if len(places) != 1:
-        raise EngineError(f"axis {axis} of {x._node} names {len(places)} axes; one is needed")  # noqa: SLF001
-    return places[0]
-
-
-def _axes(x: Tensor, axis: Any) -> Shape:
-    several = isinstance(axis, Iterable) and not isinstance(axis, str)
-    given = tuple(range(x.ndim)) if axis is None else counts("axis", axis) if several else (whole("axis", axis),)
-    if any(not -x.ndim <= a < x.ndim for a in given) or len({a % x.ndim for a in given}) != len(given):
-        raise EngineError(f"axis {axis} does not name distinct axes of {x._node}")  # noqa: SLF001
-    return tuple(a % x.ndim for a in given)
-
-
-def _lengths(x: Tensor, shape: Shape) -> Shape:
-    known = prod(n for n in shape if n != -1)
-    if shape.count(-1) == 1 and known and x.size % known == 0:
-        shape = tuple(x.size // known if n == -1 else n for n in shape)
-    if min(shape, default=0) < 0 or prod(shape) != x.size:
-        raise EngineError(f"{x._node} has {x.size} elements; shape {shape} does not hold them")  # noqa: SLF001
-    return shape
+__all__ = ["Tensor", "binary", "no_grad", "operand", "tensor"]

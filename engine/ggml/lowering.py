@@ -23,7 +23,7 @@ from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.ggml.graph import Context, Workspace
 from engine.ggml.library import Library
-from engine.ggml.train import plan
+from engine.ggml.train import descend, plan
 from engine.ggml.transformer import Model, differentiate, feed, upload
 from engine.graph import Tensor
 
@@ -139,17 +139,8 @@ def train_forward(
         feed(model, arrays)
         model.run()
         gradients = {name: ws.get(tensor) for name, tensor in model.gradients.items()}
-    losses = []
     with Workspace(library) as ws:
-        model = build(ws, rows, kind="train+sgd")
-        size = plan(model, mode, planner=planner)
-        upload(model, arrays)
-        for _ in range(steps):
-            feed(model, arrays)
-            model.run()
-            losses.append(float(ws.get(model.loss).item()))
-        nodes = len(model.nodes())
-    return {"nodes": nodes, "forward_nodes": model.forward_nodes, "buffer_size": size, "losses": losses, "gradients": gradients}
+        return descend(build(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner=planner) | {"gradients": gradients}
 
 
 def _op(ctx: Context, row: Row, sources: list[int]) -> int:

@@ -56,16 +56,20 @@ def train(
     """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
     arrays = initial(shape, seed)
     arrays["L-1.hp"] = np.array([rate, 0], dtype=np.float32)
-    losses = []
     with Workspace(library) as ws:
-        model = build(ws, shape, kind="train+sgd")
-        size = plan(model, mode, planner=planner)
-        upload(model, arrays)
-        for _ in range(steps):
-            feed(model, arrays)
-            model.run()
-            losses.append(float(ws.get(model.loss).item()))
-        return {"nodes": len(model.nodes()), "forward_nodes": model.forward_nodes, "buffer_size": size, "losses": losses}
+        return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
+
+
+def descend(model: Model, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
+    """Plan a graph with optimizer steps and run it; return nodes, forward_nodes, buffer_size and the loss before each step."""
+    size = plan(model, mode, planner=planner)
+    upload(model, arrays)
+    losses = []
+    for _ in range(steps):
+        feed(model, arrays)
+        model.run()
+        losses.append(float(model.workspace.get(model.loss).item()))
+    return {"nodes": len(model.nodes()), "forward_nodes": model.forward_nodes, "buffer_size": size, "losses": losses}
 
 
 def gradients(

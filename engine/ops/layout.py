@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from allocsim.layout import hull
-from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, checked_shape, elements, floating, per_axis, whole
+from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, checked_shape, counts, elements, floating, per_axis, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -37,7 +37,7 @@ def _regrouped(shape: Shape, other: Shape) -> bool:
 
 def _permute(sources: Sources, params: dict[str, Any]) -> Layout:
     (x,) = sources
-    axes = params["axes"] = tuple(whole("axes", n) for n in params["axes"])
+    axes = params["axes"] = counts("axes", params["axes"])
     if sorted(axes) != list(range(len(x.shape))):
         raise EngineError(f"axes {axes} are no permutation of the {len(x.shape)} axes of {x}")
     return Layout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
@@ -55,7 +55,7 @@ def _transpose(sources: Sources, params: dict[str, Any]) -> Layout:
 def _view(sources: Sources, params: dict[str, Any]) -> Layout:
     (x,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
-    steps = params["strides"] = tuple(whole("strides", n) for n in params["strides"])
+    steps = params["strides"] = counts("strides", params["strides"])
     if len(steps) != len(shape):
         raise EngineError(f"strides {steps} do not fit shape {shape}")
     strides = tuple(s * x.itemsize for s in steps)

@@ -91,7 +91,7 @@ def floating(*sources: "Tensor") -> str:
 
 
 def whole(what: str, value: Any) -> int:
-    """Return a whole number; raise EngineError, which calls it `what`, for what is none, 2.0 included."""
+    """Return a whole number; EngineError for what is none, 2.0 included."""
     try:
         return index(value)
     except TypeError:
@@ -104,6 +104,14 @@ def real(what: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise EngineError(f"{what}: {error}") from None
+
+
+def counts(what: str, values: Any) -> tuple[int, ...]:
+    """Return a tuple of whole numbers; EngineError for what is none."""
+    try:
+        return tuple(map(index, values))
+    except TypeError:
+        raise EngineError(f"{what}: {values!r} are no whole numbers") from None
 
 
 def axis_of(x: "Tensor", axis: Any) -> int:
@@ -127,7 +135,7 @@ def axes_of(x: "Tensor", axes: Any) -> tuple[int, ...]:
 
 def per_axis(x: "Tensor", what: str, given: Any) -> tuple[int, ...]:
     """Return one whole number for each axis of `x`; raise EngineError unless there are that many."""
-    found = tuple(whole(what, n) for n in given)
+    found = counts(what, given)
     if len(found) != len(x.shape):
         raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")
     return found
@@ -165,11 +173,8 @@ def elements(shape: Shape) -> int:
 
 
 def checked_shape(shape: object, what: str = "shape") -> Shape:
-    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension, whole and not negative."""
-    try:
-        dims = tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else ()
-    except TypeError:
-        dims = ()
+    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension and none is negative."""
+    dims = counts(what, shape) if isinstance(shape, (tuple, list)) else ()
     if not dims or min(dims) < 0:
         raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")
     return dims

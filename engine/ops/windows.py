@@ -11,10 +11,11 @@ distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH
   NaN has its first NaN. No gradient flows; maximum pooling gathers by it (`engine.compose.max_pool2d`).
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, whole
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, counts, floating, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -28,7 +29,7 @@ def _pairs(params: dict[str, Any]) -> None:
         if name not in params:
             continue
         given = params[name]
-        pair = params[name] = tuple(whole(name, n) for n in (given if isinstance(given, (tuple, list)) else (given, given)))
+        pair = params[name] = counts(name, given) if isinstance(given, Iterable) else (whole(name, given),) * 2
         if len(pair) != 2 or min(pair) < least:
             raise EngineError(f"{name} {given!r} is not two whole numbers of at least {least}")
 

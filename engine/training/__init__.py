@@ -12,12 +12,14 @@ The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, run
 | `dataset.py` | what a batch is taken from |
 | `trainer.py` | one step: graphs, plans, memory |
 | `course.py`, `loop.py` | settings and position; epochs |
+| `finite.py` | what is done about NaN and infinity |
 | `checkpoint.py` | what a resumed run needs |
 | `config.py` | `allocsim train CONFIG.toml` |
 """
 
 from engine.training.course import Course, Epoch, Settings, Split
 from engine.training.dataset import Dataset
+from engine.training.finite import NotFiniteError
 from engine.training.loop import Fitted, Progress, epoch, fit
 from engine.training.losses import LOSSES
 from engine.training.model import Model
@@ -36,6 +38,7 @@ __all__ = [
     "Epoch",
     "Fitted",
     "Model",
+    "NotFiniteError",
     "Outcome",
     "Position",
     "Progress",

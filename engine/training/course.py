@@ -10,6 +10,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.training.dataset import Order
+from engine.training.finite import Nonfinite
 from engine.training.optimizers import Hyper
 from engine.training.results import Result
 from engine.training.trainer import Graphs
@@ -37,6 +38,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     executor: str = "calls"
     threads: int | None = 1
     """BLAS threads; None or 0 leaves their number alone."""
+    nonfinite: Nonfinite = "stop"
+    """What a loss or a weight that is NaN or infinite leads to (`engine.training.finite`)."""
+    watch: bool = False
+    """Look at every result of every op, so that the one that makes the first NaN is named; takes several times as long."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""

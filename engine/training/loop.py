@@ -8,6 +8,8 @@ validate, and what is left over rests. Before each epoch the training part is sh
 All that decides the course of training (position, order, generator, weights, moments) is in `Course` and `Trainer` and can be saved after
 any optimizer step (`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never stopped.
 
+Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.finite`): no checkpoint is made of them.
+
 What this module does not see: graphs, plans, terminals.
 """
 
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from engine.training import checkpoint
 from engine.training.course import Course, Epoch, Settings, Split
 from engine.training.dataset import LABELS, Dataset
+from engine.training.finite import Lookout, warn
 from engine.training.model import Model
 from engine.training.results import Result
 from engine.training.schedules import Position, Schedule
@@ -65,6 +68,7 @@ def fit(
     resume: bool = False,
     stop_after: int | None = None,
     about: Mapping[str, Any] | None = None,
+    say: Callable[[str], object] = warn,
 ) -> "Fitted":
     """Train for all epochs and return the weights with the history.
 
@@ -81,9 +85,11 @@ def fit(
         stop_after: return after so many optimizer steps over all epochs, resumable.
         about: what else decides the course, by name and in plain values, say the parameters of the schedule: functions show none of
             it. A checkpoint made with other ones is refused.
+        say: called with one line where numbers are not finite and training goes on; a RuntimeWarning by default.
 
     Raises:
         EngineError: model, dataset and settings do not fit together.
+        NotFiniteError: a loss or a weight is NaN or infinite, and `settings.nonfinite` is `stop`.
     """
     with Trainer(
         model,
@@ -95,6 +101,7 @@ def fit(
         planner=settings.planner,
         executor=settings.executor,
         threads=settings.threads or None,
+        watch=settings.watch,
     ) as trainer:
         split = Split.of(len(dataset), settings)
         course = _begin(dataset, settings, trainer)
@@ -102,7 +109,10 @@ def fit(
         if resume and save is not None and Path(save).exists():
             checkpoint.restore(save, trainer, course, identity)
 
+        lookout = Lookout(settings.nonfinite, say, watching=settings.watch)
+
         def saved() -> None:
+            lookout.weights(f"after step {trainer.steps}", trainer.weights)
             if save is not None:
                 checkpoint.save(save, trainer, course, identity)
 
@@ -120,6 +130,7 @@ def fit(
                 schedule=schedule,
                 on_batch=on_batch,
                 after_step=stepped,
+                lookout=lookout,
                 stop_after=stop_after,
             )
             if done is None:
@@ -166,17 +177,29 @@ def epoch(
     on_batch: OnBatch | None = None,
     after_step: Callable[[], object] | None = None,
     stop_after: int | None = None,
+    lookout: Lookout | None = None,
 ) -> Epoch | None:
     """Train over the first part of the order from where `course` is, then validate on the rest; None if stopped before its end."""
     per_epoch = split.training // settings.period
+    lookout = lookout or Lookout(settings.nonfinite, warn, watching=settings.watch)
+
+    def measured(result: Result, batch: int, *, train: bool) -> Result:
+        rows = course.order[batch * settings.batch : (batch + 1) * settings.batch]
+        given = dataset.take(rows)
+        outcome = trainer.step(given) if train else trainer.run("forward", given)
+        which = f"batch {batch + 1}" if train else f"validation batch {batch - split.training + 1}"
+        place = f"epoch {course.epoch + 1}, {which}, step {trainer.steps}"
+        lookout.batch(place, outcome, given, rows, training=train)
+        classes = trainer.loss.classes
+        return result.plus(outcome.loss, outcome.outputs if classes else None, given[LABELS] if classes else None)
+
     while course.batch < split.training:
         if stop_after is not None and trainer.steps >= stop_after:
             return None
-        rows = course.order[course.batch * settings.batch : (course.batch + 1) * settings.batch]
         if schedule is not None and trainer.pending == 0:
             position = Position(epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch)
             trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
-        course.result = _measured(course.result, trainer, dataset.take(rows), train=True)
+        course.result = measured(course.result, course.batch, train=True)
         course.batch += 1
         if on_batch is not None:
             on_batch(_progress(course, split, settings, trainer, course.result, training=True))
@@ -184,8 +207,7 @@ def epoch(
             after_step()
     validated = Result(summed=not trainer.loss.mean)
     for index in range(split.validation):
-        first = (split.training + index) * settings.batch
-        validated = _measured(validated, trainer, dataset.take(course.order[first : first + settings.batch]), train=False)
+        validated = measured(validated, split.training + index, train=False)
         if on_batch is not None:
             on_batch(_progress(course, split, settings, trainer, validated, training=False))
     return Epoch(training=course.result, validation=validated)
@@ -206,12 +228,6 @@ def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> Course:
 def _shuffle(dataset: Dataset, course: Course, settings: Settings, split: Split) -> None:
     if settings.shuffle:
         course.order = dataset.shuffled(course.order, course.generator, split.training * settings.batch)
-
-
-def _measured(result: Result, trainer: Trainer, batch: Mapping[str, Array], *, train: bool) -> Result:
-    outcome = trainer.step(batch) if train else trainer.run("forward", batch)
-    classes = trainer.loss.classes
-    return result.plus(outcome.loss, outcome.outputs if classes else None, batch[LABELS] if classes else None)
 
 
 def _progress(course: Course, split: Split, settings: Settings, trainer: Trainer, result: Result, *, training: bool) -> Progress:

@@ -30,9 +30,11 @@ from allocsim.errors import EngineError, PlannerError, UnknownNameError
 from allocsim.fingerprints import fingerprint, fingerprint_of
 from allocsim.model import Document, Plan, Role
 from engine.autodiff import SEED, backward
+from engine.finite import Finding, FiniteWatch
 from engine.graph import Graph, Tensor
 from engine.lower import Lowered, lower
-from engine.runtime import EXECUTORS, NUMPY_DTYPES, Allocate, Runtime, block
+from engine.memory import NUMPY_DTYPES, Allocate, block
+from engine.runtime import EXECUTORS, Runtime
 from engine.training.dataset import LABELS, check_classes, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes
@@ -50,6 +52,8 @@ class Outcome:
 
     loss: float
     outputs: Array
+    made: tuple[Finding, ...] = ()
+    """The first NaN and infinity, and who made them; only looked for by a trainer that watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +89,7 @@ class Trainer:
         planner: str = "ggml",
         executor: str = "calls",
         threads: int | None = 1,
+        watch: bool = False,
     ) -> None:
         """Lay the weights and start from step 0.
 
@@ -98,6 +103,7 @@ class Trainer:
             planner: who plans the memory; a name or `package.module:function`.
             executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
             threads: BLAS threads, None for all.
+            watch: look at every result of every op for NaN and infinity (`engine.finite`).
 
         Raises:
             EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.
@@ -130,7 +136,7 @@ class Trainer:
         """Fingerprint -> plan; as many as were ever made."""
         self._graphs = graphs
         self._planner = find(planner)
-        self._executor, self._threads = executor, threads
+        self._executor, self._threads, self._watch = executor, threads, watch
         self._hyper: dict[str, Array] = {}
         self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], Bound] = {}
         self._memory: Array = np.empty(0, dtype=np.uint8)
@@ -149,12 +155,15 @@ class Trainer:
         bound = self.bound(build, batch)
         self._tell(self.steps + 1)
         first = self.pending == 0
-        given = bound.runtime.run(self._inputs(bound, batch), skip=() if first else bound.accumulators)
+        watch = FiniteWatch(bound.runtime) if self._watch else None
+        given = bound.runtime.run(self._inputs(bound, batch), skip=() if first else bound.accumulators, observer=watch)
         if build == "optimizer":
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
-        return Outcome(loss=float(given[bound.loss][0]), outputs=given[bound.outputs])
+        return Outcome(
+            loss=float(given[bound.loss][0]), outputs=given[bound.outputs], made=() if watch is None else tuple(watch.findings)
+        )
 
     def step(self, batch: Mapping[str, Array]) -> Outcome:
         """Run the build whose turn it is: `gradient` until the logical batch is complete, then `optimizer`."""

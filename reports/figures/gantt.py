@@ -192,7 +192,7 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
         )
     else:
         pinned = int(believed.pinned[everything].sum())
-        longer = f", or pinned to stay longer ({pinned:,})" if pinned else ""
+        longer = f"; {pinned:,} {'is' if pinned == 1 else 'are'} pinned to the end" if pinned else ""
         finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are those the ops need{longer}"
     seen = int(np.isin(early, rows).sum())
     details = [f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"]

@@ -128,7 +128,11 @@ def _heading(curves: Mapping[str, Any], extent: float) -> tuple[str, list[str]]:
     for name, curve in curves.items():
         if np.isfinite(curve).sum() > 1:
             said.setdefault(_change(curve), []).append(short(name, 24))
-    changes = ", ".join(f"{words} ({', '.join(names)})" for words, names in list(said.items())[:4])
+    shown = list(said.items())[:4]
+    verbs = ["", *(words.split()[0] for words, _ in shown)]
+    changes = ", ".join(
+        f"{words.removeprefix(f'{before} ')} ({', '.join(names)})" for before, (words, names) in zip(verbs, shown, strict=False)
+    )
     finding = f"In {steps} steps the loss {changes}" if said else "One loss: nothing to compare yet"
     details = []
     for index, (name, curve) in enumerate(curves.items()):

@@ -45,7 +45,7 @@ from reports.words import count, nbytes, over, short
 LABELLED: Final = 6
 """Conflicts that get a number and a line of words."""
 
-LINE: Final = 145
+LINE: Final = 170
 """Characters of a line of words below the map."""
 
 NAMED_BUFFERS: Final = 40
@@ -95,7 +95,7 @@ def memory_map(
     reach = max([top, *(box[3] for conflict in drawn for box in conflict.boxes)])
     floor = min(0, int(shown.plan.offset[buffers].min()))
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
-    stop = _visible(shown, handed)
+    stop = visible(shown, handed)
     window = 0.0, float(shown.steps), float(floor), float(reach)
     hidden = _rectangles(axes, shown, buffers, stop, colours, window=window, faded=bool(drawn or faults))
     _handovers(axes, shown, handed)
@@ -125,7 +125,7 @@ def memory_map(
     return figure
 
 
-def _visible(shown: Scene, handed: Int64s) -> Int64s:
+def visible(shown: Scene, handed: Int64s) -> Int64s:
     """Return where each rectangle ends: a donor's before the step of the handover, which is drawn as the recipient's."""
     stop = shown.stop.copy()
     stop[handed[:, 1]] = handed[:, 0]

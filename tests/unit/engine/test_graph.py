@@ -139,6 +139,14 @@ def test_names_are_made_unique_and_scopes_nest(graph):
         ("view", ((4, 6),), {"shape": (2,), "strides": (-1,)}, "outside"),
         ("view", ((4, 6),), {"shape": (2,), "strides": (1, 1)}, "strides"),
         ("repeat", ((4,),), {"shape": (6,)}, "repeat"),
+        ("argmax", ((2, 3),), {"axis": 1.5}, "axis: 1.5 is no whole number"),
+        ("sum_axes", ((2, 3),), {"axes": (0, 1.0)}, "axis: 1.0 is no whole number"),
+        ("permute", ((2, 3),), {"axes": (1.2, 0)}, r"axes: \(1.2, 0\) are no whole numbers"),
+        ("reshape", ((2, 3),), {"shape": (6.9,)}, r"shape: \(6.9,\) are no whole numbers"),
+        ("view", ((4, 6),), {"shape": (2,), "strides": (1,), "offset": 0.5}, "offset: 0.5 is no whole number"),
+        ("avg_pool", ((1, 1, 4, 4),), {"kernel": 2.5}, "kernel: 2.5 is no whole number"),
+        ("avg_pool", ((1, 1, 4, 4),), {"kernel": 2, "stride": (1, 2.5)}, r"stride: \(1, 2.5\) are no whole numbers"),
+        ("im2col", ((1, 1, 4, 4),), {"kernel": (2, 2), "padding": (0.5, 1)}, r"padding: \(0.5, 1\) are no whole numbers"),
         ("get_rows", ((4, 6), (3,)), {}, "vector of i32"),
         ("soft_max", ((4, 6), (4, 4)), {}, "does not repeat"),
         ("cross_entropy_loss", ((6,), (6,)), {}, "matrix"),
@@ -219,12 +227,12 @@ def test_leafs_have_the_role_they_were_made_for(graph):
         ("soft_max", {"scale": (2,)}, "scale: "),
         ("clamp", {"low": -1.0, "high": (1,)}, "high: "),
         ("pad", {"before": (0, 0), "after": (0, 0), "value": "x"}, "value: "),
-        ("permute", {"axes": None}, "permute.*NoneType"),
-        ("permute", {"axes": (1.0, 0.0)}, r"axes: 1\.0 is no whole number"),
+        ("permute", {"axes": None}, "axes: None are no whole numbers"),
+        ("permute", {"axes": (1.0, 0.0)}, r"axes: \(1\.0, 0\.0\) are no whole numbers"),
         ("sum_axes", {"axes": 1.5}, r"axis: 1\.5 is no whole number"),
         ("argmax", {"axis": "a"}, "axis: 'a' is no whole number"),
-        ("reshape", {"shape": (2.9, 3)}, r"shape \(2\.9, 3\) is not a sequence"),
-        ("slice", {"starts": (0.5, 0), "lengths": (1, 1)}, r"starts: 0\.5 is no whole number"),
+        ("reshape", {"shape": (2.9, 3)}, r"shape: \(2\.9, 3\) are no whole numbers"),
+        ("slice", {"starts": (0.5, 0), "lengths": (1, 1)}, r"starts: \(0\.5, 0\) are no whole numbers"),
         ("slice", {"starts": (0, 0), "lengths": (2, 2), "steps": (1, 0)}, r"steps \(1, 0\) must be at least 1"),
         ("slice", {"starts": (0, 0), "lengths": (2, 2), "steps": (1, 3)}, r"\[0, 4\) of axis 1 lies outside"),
         ("view", {"shape": (2,), "strides": (1,), "offset": 1.5}, r"offset: 1\.5 is no whole number"),
@@ -241,7 +249,7 @@ def test_a_parameter_of_another_type_is_one_line(graph, kind, params, says):
 
 def test_a_leaf_has_whole_lengths(graph):
     """Half an element is refused when the leaf is made."""
-    with pytest.raises(EngineError, match=r"half: shape \(2\.5,\)"):
+    with pytest.raises(EngineError, match=r"half: shape: \(2\.5,\) are no whole numbers"):
         graph.input("half", (2.5,))
 
 

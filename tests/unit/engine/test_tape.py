@@ -14,8 +14,9 @@ from engine.graph import Graph
 from engine.kernels import KERNELS, compiled
 from engine.kernels.binding import Kernel
 from engine.lower import lower
+from engine.memory import NUMPY_DTYPES
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
-from engine.runtime import NUMPY_DTYPES, Runtime
+from engine.runtime import Runtime
 from engine.tape import Tape, loops
 
 VARIANTS = [(kind, variant) for kind, variants in KERNELS.items() for variant in variants]

@@ -156,7 +156,7 @@ def test_a_target_that_ends_its_process_well_is_found():
 def test_a_chunk_whose_last_batch_was_cut_short_is_not_done(monkeypatch):
     """The time is over in the middle of the only batch: some of its programs are judged, and nobody may say that all are."""
     clock = [0.0]
-    monkeypatch.setattr(RUNNING, "time", lambda: clock[0])
+    monkeypatch.setattr("allocsim.fuzzing.explorer.time", lambda: clock[0])
     examine = Examiner.examine
 
     def cut_short(self, cases, *, until, **options):

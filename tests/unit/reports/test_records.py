@@ -43,7 +43,7 @@ def test_first_and_last_losses_are_said_beside_each_curve() -> None:
     said = texts(loss_curves({"default": [7.5194, 7.5184], "reference": [7.5194, 0.2110]}))
     assert "default\n7.5194 → 7.5184" in said
     assert "reference\n7.5194 → 0.2110" in said
-    assert "In 2 steps the loss falls by 0.01 % (default), falls by 97.2 % (reference)" in said.replace("\n", " ")
+    assert "In 2 steps the loss falls by 0.01 % (default), by 97.2 % (reference)" in said.replace("\n", " ")
 
 
 def test_curves_that_coincide_differ_in_width_dash_marker_and_where_markers_stand() -> None:

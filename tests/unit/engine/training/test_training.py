@@ -14,8 +14,24 @@ from msgspec.structs import replace
 from safetensors.numpy import save
 
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
+from engine.graph import Graph
 from engine.models.mlp import mlp
-from engine.training import LOSSES, Dataset, Model, Result, Settings, Split, Trainer, constant, cosine, fit, linear
+from engine.training import (
+    LOSSES,
+    Dataset,
+    Model,
+    NotFiniteError,
+    Result,
+    Settings,
+    Split,
+    Trainer,
+    checkpoint,
+    constant,
+    cosine,
+    fit,
+    linear,
+)
+from engine.training.config import Llama
 from engine.training.data import moons, shapes
 from engine.training.schedules import Position
 
@@ -375,6 +391,91 @@ def test_a_safetensors_file_of_somebody_else_is_one_line(tmp_path):
         fit(MODEL, DATA, SETTINGS, save=file, resume=True)
 
 
+# ------------------------------------------------------------------------------------------- numbers that are not finite
+
+
+def spoiled(row):
+    """Return the data with a NaN in one datapoint."""
+    columns = {name: column.copy() for name, column in DATA.columns.items()}
+    columns["data"][row, 1] = np.nan
+    return Dataset(columns=columns)
+
+
+def root(graph, shapes):
+    """A model whose gradient is infinite where its weight is 0, and whose outputs are not."""
+    root = graph.op("sqrt", graph.parameter("w", (1, 2), trainable=True))
+    return graph.op("mul", graph.input("data", shapes["data"]), root)
+
+
+DIVERGING = replace(SETTINGS, optimizer="sgd", hyper={"alpha": 1e30})
+RELU = mlp((2, 8, 2), activation="relu", seed=1)
+
+
+def test_data_that_are_not_finite_stop_training_and_are_named(tmp_path):
+    """The checkpoint is that of the last good step, from which a run on it goes on to the same line."""
+    file = tmp_path / "c.safetensors"
+    settings = replace(SETTINGS, validation=0.0, shuffle=False, logical_batch=5)
+    line = r"^epoch 1, batch 4, step 4: the loss is nan: column 'data' of datapoint 17 is not finite$"
+    with pytest.raises(NotFiniteError, match=line):
+        fit(MODEL, spoiled(17), settings, save=file, save_every=1)
+    assert checkpoint.read(file)[1]["step"] == 3
+    with pytest.raises(NotFiniteError, match=line):
+        fit(MODEL, spoiled(17), settings, save=file, resume=True)
+
+
+@pytest.mark.parametrize("executor", ["calls", "tape"])
+def test_a_run_that_is_watched_names_the_op_that_made_the_first_nan(tmp_path, executor):
+    """Resumed with `watch` it comes to the same step, and says more."""
+    file = tmp_path / "c.safetensors"
+    with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: resume with watch = true"):
+        fit(RELU, DATA, DIVERGING, save=file, save_every=1)
+    with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: infinity first made by") as raised:
+        fit(RELU, DATA, replace(DIVERGING, watch=True, executor=executor), save=file, resume=True)
+    assert "infinity first made by mul_mat at op 10, layer.1.product" in str(raised.value)
+    assert "nan first made by cross_entropy_classes at op 12, loss" in str(raised.value)
+
+
+def test_watching_changes_no_number():
+    plain, watched = fit(MODEL, DATA, SETTINGS), fit(MODEL, DATA, replace(SETTINGS, watch=True))
+    assert same(plain.weights, watched.weights)
+    assert plain.history == watched.history
+
+
+def test_no_checkpoint_is_made_of_weights_that_are_not_finite(tmp_path):
+    """The gradient of sqrt at 0 is infinite under a loss that is not; it shows in the weights, one step before it shows in a loss."""
+    file = tmp_path / "c.safetensors"
+    model = Model(name="root", build=root, parameters={"w": np.array([[0, 1]], "f4")})
+    data = Dataset.of(np.ones((4, 2), "f4"))
+    settings = Settings(loss="mean", optimizer="sgd", epochs=2, shuffle=False)
+    with pytest.raises(NotFiniteError, match=r"^after step 1: 1 of 2 numbers of w are not finite: resume with watch"):
+        fit(model, data, settings, save=file, save_every=1)
+    assert not file.exists()
+    with pytest.raises(NotFiniteError, match=r"epoch 1, batch 2, step 2: the loss is (nan|-?inf)"):
+        fit(model, data, settings)
+
+
+def test_a_warning_is_said_once_and_training_goes_on():
+    said = []
+    warned = fit(MODEL, spoiled(17), replace(SETTINGS, nonfinite="warn"), say=said.append)
+    assert warned.steps == fit(MODEL, DATA, SETTINGS).steps
+    assert len(said) == 1
+    with pytest.warns(RuntimeWarning, match="column 'data' of datapoint 17"):
+        fit(MODEL, spoiled(17), replace(SETTINGS, nonfinite="warn"))
+    said.clear()
+    fit(MODEL, spoiled(17), replace(SETTINGS, nonfinite="ignore"), say=said.append)
+    assert not said
+    with pytest.raises(UnknownNameError, match="value of nonfinite 'stopp' does not exist; did you mean stop"):
+        fit(MODEL, DATA, replace(SETTINGS, nonfinite="stopp"))
+
+
+def test_validation_that_is_not_finite_only_warns():
+    said = []
+    settings = replace(SETTINGS, shuffle=False, epochs=1)
+    trained = fit(MODEL, spoiled(59), settings, say=said.append)
+    assert said == ["epoch 1, validation batch 4, step 4: the loss is nan: column 'data' of datapoint 59 is not finite"]
+    assert same(trained.weights, fit(MODEL, DATA, settings).weights)
+
+
 # --------------------------------------------------------------------------------------------------------- the command
 
 MOONS = """
@@ -453,6 +554,7 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
         ("[model]", "[model", "moons.toml"),
         ("sizes = [2, 8, 2]", "sizes = [3, 8, 2]", "has 2 numbers a row; mlp takes 3"),
         ("sizes = [2, 8, 2]", "sizes = [2, 8, 1]", "the outputs have 1 classes"),
+        ('kind = "mlp"\nsizes = [2, 8, 2]', 'kind = "llama"\nattention = "flash"', "attention 'flash' is none of parts, fused"),
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
@@ -479,6 +581,14 @@ def test_a_checkpoint_of_another_schedule_or_function_is_refused(tmp_path, old, 
     assert says in err
 
 
+@pytest.mark.parametrize(("attention", "ops"), [("parts", 0), ("fused", 2)])
+def test_a_configuration_says_how_attention_is_built(tmp_path, attention, ops):
+    graph = Graph("configured")
+    model = Llama(layers=2, attention=attention).made(tmp_path)
+    model.build(graph, {"tokens": (3, 5)})
+    assert sum(tensor.kind == "attention" for tensor in graph.tensors) == ops
+
+
 def test_drawn_shapes_can_be_told_apart():
     data = shapes(64, size=12, noise=0.0, seed=1)
     assert data.columns["data"].shape == (64, 1, 12, 12)
@@ -488,3 +598,14 @@ def test_drawn_shapes_can_be_told_apart():
     assert (columns[labels == 0] == 1).all()
     assert (columns[labels == 1] >= 5).all()
     assert (rows[labels == 1] == 1).all()
+
+
+def test_numbers_that_are_not_finite_end_the_command_with_one_line(tmp_path):
+    wild = MOONS.replace("alpha = 0.05", "alpha = 1e30").replace("[training]", '[training]\noptimizer = "sgd"\nsave_every = 1')
+    status, _, err = train(tmp_path, "--out", "wild", config=wild)
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith("allocsim: epoch 1, batch ")
+    assert err.endswith("resume with watch = true, which names the op that makes the first\n")
+    status, _, err = train(tmp_path, "--out", "wild", "--resume", config=wild.replace("save_every", "watch = true\nsave_every"))
+    assert (status, err.count("\n")) == (1, 1)
+    assert "nan first made by " in err

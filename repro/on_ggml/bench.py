@@ -15,7 +15,6 @@ process. What this module does not see: the terminal, files and figures.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -26,143 +25,30 @@ from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
 from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
 from allocsim.model import Document, Run
-from allocsim.verdict import Verdict, judge
+from allocsim.verdict import judge
 from engine.differential import compare, same_bits
-from engine.ggml import steps as on_library
 from engine.ggml.audit import audit
 from engine.ggml.capture import document, ops_of_nodes, position_of_slot
 from engine.ggml.child import Child, ChildDiedError
 from engine.ggml.library import Library
-from engine.ggml.lowering import forward
 from engine.ggml.probe import open_library
 from engine.ggml.rows import Rows
 from engine.ggml.smokes import SMOKES, smoke
 from engine.ggml.steps import Departure, Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import training
-from repro.bench import MOST_STEPS, Progress
+from repro.bench import Progress
 from repro.detectors import LOCKSTEP_RUNS
+from repro.on_ggml.result import Mode, Options, Result, Smoke, claims
+from repro.on_ggml.tasks import Recipe, origins_task, train_task
 from repro.run import Gradient
-from repro.scenario import OnGgml, Scenario, Training
+from repro.scenario import OnGgml, Scenario
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
 """Mode -> what `engine.ggml.train.MODES` calls it."""
 
 SMALL: Final = LlamaConfig(layers=30, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=96, seq=64, rope_theta=1e5, rank=4)
 """The default width: every node of the full model, a thousandth of its work."""
-
-LEARNS_AFTER: Final = 10
-"""Steps from which on it can be said whether a run learns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a scenario is run on a library; None takes what the scenario states."""
-
-    layers: int | None = None
-    seq: int | None = None
-    steps: int | None = None
-    seed: int = 0
-    threads: int = 1
-    full: bool = False
-    """The width of SmolLM2-135M instead of `SMALL`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """One training run."""
-
-    arena_bytes: int
-    loss: tuple[float, ...]
-    gradients: tuple[Gradient, ...]
-    first_difference: int | None
-    """The first step whose loss or any gradient is not the reference's to the bit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One thing a library of this version must show, and whether it did."""
-
-    text: str
-    expected: bool
-    found: bool
-
-    @property
-    def holds(self) -> bool:
-        """Whether what was found is what was expected."""
-        return self.expected is self.found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smoke:
-    """One of the report's single-op smokes."""
-
-    name: str
-    agrees: bool | None
-    """Default and memory of its own learn alike to the bit; None: it could not be run."""
-    said: str
-    """Why it cannot see the bug."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """Everything a run on one library produced."""
-
-    scenario: Scenario
-    which: str
-    version: str
-    options: Options
-    evidence: Evidence
-    verdict: Verdict
-    partial: Verdict
-    """Of the plan with only the backward nodes pinned."""
-    modes: Mapping[str, Mode]
-    claims: tuple[Claim, ...]
-    smokes: tuple[Smoke, ...]
-
-    @property
-    def expected(self) -> tuple[tuple[str, str], ...]:
-        """(class, fault) that a library of this version must get."""
-        assert self.scenario.on_ggml is not None
-        return self.scenario.expected if before(self.version, self.scenario.on_ggml.fixed) else ()
-
-    @property
-    def matches(self) -> bool:
-        """Whether the verdict and every claim are as they must be for this version."""
-        return self.verdict.causes == frozenset(self.expected) and all(claim.holds for claim in self.claims)
-
-    @property
-    def title(self) -> str:
-        """The heading of what is printed."""
-        return f"{self.scenario.name} on ggml {self.version} ({self.which}): {self.scenario.title}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs` in `repro run --json`."""
-        class_, fault = self.expected[0] if self.expected else (None, None)
-        return {
-            "scenario": self.scenario.name,
-            "runtime": "ggml",
-            "library": {"name": self.which, "version": self.version},
-            "matches": self.matches,
-            "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
-            "partial_pins": self.partial.as_json(),
-            "claims": [{"claim": c.text, "expected": c.expected, "found": c.found} for c in self.claims],
-            "smokes": [{"name": s.name, "agrees": s.agrees, "said": s.said} for s in self.smokes],
-            "modes": {
-                name: {
-                    "loss": [loss if isfinite(loss) else None for loss in mode.loss],
-                    "arena_bytes": mode.arena_bytes,
-                    "first_difference": mode.first_difference,
-                    "gradients": [
-                        {"step": g.step, "layer": g.layer, "tensor": g.tensor, "ratio": g.ratio, "cosine": g.cosine}
-                        for g in mode.gradients
-                    ],
-                }
-                for name, mode in self.modes.items()
-            },
-        }
 
 
 def run(scenario: Scenario, options: Options, which: str, *, progress: Progress | None = None) -> Result:
@@ -185,12 +71,6 @@ def require(scenario: Scenario) -> OnGgml:
     return scenario.on_ggml
 
 
-def before(version: str, other: str) -> bool:
-    """Whether one version of ggml comes before another."""
-    one, two = (tuple(int(part) for part in v.split(".")) for v in (version, other))
-    return one < two
-
-
 def smokes(child: Child) -> tuple[Smoke, ...]:
     """Run the five smokes of the report on a library."""
     found = []
@@ -206,42 +86,13 @@ def smokes(child: Child) -> tuple[Smoke, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What a child needs to make graph, weights and inputs for itself."""
-
-    training: Training
-    base: LlamaConfig
-    layers: int
-    seq: int
-    seed: int
-
-
-def train_task(library: Library, recipe: Recipe, mode: str, **options: Any) -> Steps:
-    """Task: `engine.ggml.steps.train_steps` of a recipe."""
-    setup = _set_up(recipe)
-    return on_library.train_steps(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
-
-
-def origins_task(library: Library, recipe: Recipe, mode: str, **options: Any) -> list[Departure]:
-    """Task: `engine.ggml.steps.origins` of a recipe."""
-    setup = _set_up(recipe)
-    return on_library.origins(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
-
-
-def _set_up(recipe: Recipe) -> training.Setup:
-    return training.set_up(recipe.training, layers=recipe.layers, seq=recipe.seq, seed=recipe.seed, base=recipe.base)
-
-
 class _Bench:
     """A scenario set up on one library."""
 
     def __init__(self, scenario: Scenario, options: Options, child: Child, progress: Progress) -> None:
         self.scenario, self.options, self.child, self.progress = scenario, options, child, progress
         plain = scenario.training
-        self.steps = options.steps if options.steps is not None else plain.steps
-        if not 1 <= self.steps <= MOST_STEPS:
-            raise ModelError("steps", f"{self.steps} is not between 1 and {MOST_STEPS}")
+        self.steps = options.steps_of(scenario)
         self.recipe = Recipe(
             training=plain,
             base=SMOLLM2_135M if options.full else SMALL,
@@ -282,7 +133,7 @@ class _Bench:
             verdict=verdict,
             partial=partial,
             modes=modes,
-            claims=_claims(known, self.version, modes, partial),
+            claims=claims(known, self.version, modes, partial),
             smokes=smokes(self.child),
         )
 
@@ -410,23 +261,3 @@ def _first_difference(found: Steps, reference: Steps) -> int | None:
 
 def _equal(found: Mapping[str, NDArray[Any]], right: Mapping[str, NDArray[Any]]) -> bool:
     return all(same_bits(gradient, right[name]) for name, gradient in found.items())
-
-
-def _claims(known: OnGgml, version: str, modes: Mapping[str, Mode], partial: Verdict) -> tuple[Claim, ...]:
-    """State what a library of this version must show, and whether it did."""
-    sound, partly = not before(version, known.fixed), not before(version, known.partial_pins_fixed)
-    equal = {name: mode.first_difference is None for name, mode in modes.items()}
-    claims = [
-        Claim(text="every node pinned equals the reference to the bit", expected=True, found=equal["pinned"]),
-        Claim(text="the default plan equals the reference to the bit", expected=sound, found=equal["default"]),
-        Claim(text="only backward nodes pinned equals the reference to the bit", expected=partly, found=equal["backward"]),
-        Claim(text="the verdict on that plan is sound", expected=partly, found=partial.sound),
-    ]
-    loss, right = modes["default"].loss, modes["reference"].loss
-    if len(loss) >= LEARNS_AFTER:
-        fall, fell = loss[0] - min(loss), right[0] - right[-1]
-        claims.append(Claim(text="the default plan learns half as well as the reference", expected=sound, found=2 * fall >= fell))
-    return tuple(claims)
-
-
-__all__ = ["MODES", "SMALL", "Claim", "Mode", "Options", "Result", "Smoke", "require", "run", "smokes"]

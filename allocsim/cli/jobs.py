@@ -1,0 +1,139 @@
+"""Runs of scenarios, one after another: each is printed and its report written when it is done.
+
+Report folders are checked before the work begins; an interrupted series keeps the reports it has made.
+
+What this module does not see: which runs were asked for, and how a scenario is run.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
+from allocsim.cli.progress import Steps, stepping
+from allocsim.evidence import save
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run: of a scenario, on the engine or on one library."""
+
+    name: str
+    folder: tuple[str, ...]
+    """Where its report lies below the folder asked for, if there are several."""
+    go: Callable[[Steps], Any]
+    """Runs it and returns a result of `repro`."""
+    more: Callable[[Any], list[Section]] = lambda _result: []
+    """What is printed of this kind of result beside what all have."""
+
+
+def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:
+    """Run the jobs in order, print each, write their reports; 1 if one is not as expected. What was skipped comes last."""
+    places = shortened([job.folder for job in jobs])
+    folders = [None if out is None else out.joinpath(*place) for place in places]
+    _check_folders(folders)
+    entries: list[dict[str, Any]] = []
+    for job, folder in zip(jobs, folders, strict=True):
+        with stepping(job.name) as progress:
+            result = job.go(progress)
+            entries.append(result.as_json())
+            if folder is not None:
+                progress("report", 0, 1)
+                _write(result, folder)
+        if not as_json:
+            _print(result, folder, job.more(result))
+    for entry in skipped if not as_json else ():
+        print_line(f"{entry['scenario']} on {entry['library']['name']}: skipped: {entry['skipped']}")
+    if as_json:
+        print_json({"runs": entries, **({"skipped": skipped} if skipped else {})})
+    return int(not all(entry["matches"] for entry in entries))
+
+
+def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Leave out what all folders have in common: one run lies in the folder asked for itself."""
+    levels = [
+        level for level in range(max(map(len, folders), default=0)) if len({folder[level : level + 1] for folder in folders}) > 1
+    ]
+    return [tuple(folder[level] for level in levels if level < len(folder)) for folder in folders]
+
+
+def _check_folders(folders: list[Path | None]) -> None:
+    from reports.folder import check_folder  # noqa: PLC0415  # only where a report is wanted
+
+    for folder in folders:
+        if folder is not None:
+            check_folder(folder)
+
+
+def _write(result: Any, folder: Path) -> None:
+    from reports.folder import write_report  # noqa: PLC0415  # as above
+
+    write_report(result.as_json(), result.evidence.document, folder)
+    save(result.evidence, folder)
+
+
+def _print(result: Any, folder: Path | None, more: list[Section]) -> None:
+    print_line(result.title)
+    if result.modes:
+        _print_training(result.modes)
+    for section in more:
+        _section(*section, words=True)
+    _section(
+        "detectors",
+        ("", "says", "count", "why"),
+        [(name, says["status"], says["count"], _note(says)) for name, says in result.verdict.detectors.items()],
+    )
+    print_line("")
+    first, *others = result.verdict.clauses
+    print_line(f"verdict: {first}")
+    for clause in others:
+        print_line(f"  {clause}")
+    print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.expected)}")
+    if folder is not None:
+        print_line(f"report: {folder / 'report.md'}")
+
+
+def _print_training(modes: Mapping[str, Any]) -> None:
+    default = modes["default"]
+    _section(
+        "loss by step",
+        ("step", *modes),
+        [(step + 1, *(_number(mode.loss[step]) for mode in modes.values())) for step in range(len(default.loss))],
+    )
+    step = default.first_difference or 1
+    shown = [g for g in default.gradients if g.step == step]
+    tensors = list(dict.fromkeys(_within_layer(g.tensor) for g in shown))
+    by_layer: dict[int | None, dict[str, str]] = {}
+    for g in shown:
+        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = f"{_number(g.ratio, '.4g')} / {_number(g.cosine, '.3f')}"
+    _section(
+        f"gradients of step {step}, default against reference: length ratio / cosine",
+        ("layer", *tensors),
+        [(layer, *(row.get(name, "") for name in tensors)) for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)],
+    )
+    _section("arenas", ("plan", "bytes"), [(name, in_bytes(mode.arena_bytes)) for name, mode in modes.items()])
+
+
+def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, words: bool = False) -> None:
+    print_line("")
+    print_line(title if sys.stdout.isatty() else f"{title} ({', '.join(filter(None, columns))})")
+    print_table(columns, rows, right=columns[1:] if columns[0] and not words else ())
+
+
+def _within_layer(tensor: str) -> str:
+    return tensor.split(".", 2)[-1] if tensor.startswith("layer.") else tensor
+
+
+def _number(value: float | None, form: str = ".6f") -> str:
+    return "null" if value is None else format(value, form)
+
+
+def _note(says: Any) -> str:
+    unsafe = says.get("unsafe") or ()
+    return str(says.get("why") or (f"first: {says['first']}" if says.get("first") else ", ".join(unsafe)))
+
+
+def _expected(expected: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{class_} by the {fault}" for class_, fault in expected) or "nothing wrong"

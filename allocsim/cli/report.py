@@ -1,0 +1,64 @@
+"""`allocsim report FILE-or-DIR -o X.html`: one self-contained page with the verdict, the pictures and a memory map to move about in.
+
+A folder is one with saved evidence, as `repro run --out` writes it: the verdict is recomputed from the evidence, losses and gradients are those of its
+`report.json`, where there is one. A file is a document of any supported format, and the verdict is what S, H, L and R say of it.
+
+What this module does not see: how pages are made (`reports.interactive`).
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from allocsim import formats
+from allocsim.cli.output import print_line, show_path
+from allocsim.errors import DocumentError, OutputError
+from allocsim.evidence import Evidence
+from allocsim.evidence import load as load_evidence
+from allocsim.files import replacing
+from allocsim.verdict import judge
+
+RECORD = "report.json"
+"""The record of a run, beside its evidence."""
+
+
+def report(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE-or-DIR", help="A document, or a folder with session.json and evidence.json.")
+    ],
+    *,
+    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
+) -> int:
+    """Write a page that needs no other file and no network."""
+    if Path(out).suffix.lower() not in {".html", ".htm"}:
+        raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
+    folder = Path(source)
+    record: dict[str, Any] = {"scenario": folder.resolve().name}
+    if folder.is_dir():
+        evidence = load_evidence(folder)
+        record |= _record(folder / RECORD)
+    else:
+        evidence = Evidence(document=formats.load(source))
+    if evidence.document.runs:  # else there is no plan to say anything of
+        found = judge(evidence)
+        record |= {"verdict": found.as_json(), "detectors": dict(found.detectors)}
+    with replacing(out) as place:
+        from reports.interactive import html  # noqa: PLC0415 - draws, and loads what draws
+
+        place.write_bytes(html(record, evidence.document))
+    print_line(f"wrote {show_path(out)}")
+    return 0
+
+
+def _record(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(str(path), "", f"is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DocumentError(str(path), "", "is no record of a run")
+    return found

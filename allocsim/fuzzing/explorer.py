@@ -1,0 +1,176 @@
+"""One chunk of a campaign, gone through with a running target: what is asked of each case, and what is kept of what is found.
+
+    tally, findings = explore(asked, chunk)
+
+Nothing is started but the target. A chunk's findings depend on what is asked and on the chunk, so chunks may be explored in this process, in others, or
+on other machines (`allocsim.fuzzing.campaign`). What is found is told at once, and reduced where its cause is new.
+
+What this module does not see: which chunks there are, the corpus, the time of the whole campaign.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from time import time
+from typing import Any, Final, Self
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.bulk import Cut
+from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
+from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.properties import asked_of
+from allocsim.fuzzing.reducing import smallest
+from allocsim.fuzzing.sources import SOURCES, Chunk
+from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.target import Asker, Target
+
+THOROUGH: Final = 4
+"""One batch in so many, of those planned as one program, is asked twice and with everything pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a campaign does; all of it decides what is found."""
+
+    target: Target
+    source: str
+    """A key of `SOURCES`."""
+    seed: int = 0
+    examples: int | None = None
+    """Cases in all; None: as many as there is time for."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """For the source."""
+    execute: Execute | None = None
+    """Runs plans; for a campaign of several processes a function of a module."""
+    reduce_seconds: float = 30.0
+    """How long one finding is reduced at most; 0 leaves findings as they came."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a corpus is of: with these equal, chunks are the same."""
+        return {
+            "target": self.target.name,
+            "source": self.source,
+            "seed": self.seed,
+            "options": dict(self.options),
+            "execute": self.execute is not None,
+        }
+
+
+Told = Callable[[Finding], object]
+"""Is given each finding that is new or smaller."""
+
+Explored = tuple[Tally, bool, list[Finding]]
+"""What a process says of a chunk: its tally, whether that is all of it, and what was found."""
+
+
+class TimeIsUp(BaseException):
+    """The campaign's time is over in the middle of a chunk."""
+
+
+class Explorer:
+    """A running target with all that is asked of it, for one chunk after another. Use as a context manager."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.asker: Asker = asked.target.open()
+        self.known: dict[str, Finding] = {}
+        """The smallest finding of each cause this explorer has seen."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.asker.close()
+
+    def explore(self, chunk: Chunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
+        """Go through a chunk; return what was exercised, and whether that is all of it.
+
+        `tell` is given each finding that is new or smaller, first as it came, then reduced. `until` is a time of `time.time`.
+        """
+        examiner = Examiner(
+            self.asker, properties=asked_of(self.asker.guarantees, told=self.asker.told), execute=self.asked.execute
+        )
+        origin = {"target": self.asked.target.name, "source": self.asked.source, "seed": chunk.seed, "chunk": chunk.number}
+        asking = _Asking(explorer=self, examiner=examiner, origin=origin, tell=tell, until=until)
+        complete = True
+        try:
+            SOURCES[self.asked.source].explore(chunk, asking)
+        except TimeIsUp:
+            complete = False
+        asking.keep(examiner.judge_held())
+        examiner.tally.arcs.update(self.asker.take_seen())
+        return examiner.tally, complete
+
+    def found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
+        """Tell of a finding and make it small, unless one as good is known of its fault."""
+        known = self.known.get(finding.key)
+        if known is not None and not finding.better_than(known):
+            return
+        self.known[finding.key] = finding
+        tell(finding)
+        if self.asked.reduce_seconds and known is None:
+            small = smallest(finding, examiner, seconds=self.asked.reduce_seconds)
+            if small.better_than(finding):
+                self.known[finding.key] = small
+                tell(small)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """What a source does with the cases of one chunk (`sources.Asking`)."""
+
+    explorer: Explorer
+    examiner: Examiner
+    origin: Mapping[str, Any]
+    tell: Told
+    until: float | None
+    turn: Callable[[], int] = field(default_factory=lambda: partial(next, count()))
+    """How many batches there were."""
+
+    def case(self, case: Case) -> Answer:
+        """Ask a case twice, and with everything pinned."""
+        self._in_time()
+        answer, findings = self.examiner.hold(case)
+        self.keep(findings)
+        return answer
+
+    def batch(self, batch: Batch) -> None:
+        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one.
+
+        Of an exhaustive source every program is asked twice and with everything pinned, so that all properties are proven.
+        """
+        self._in_time()
+        all_of_them = self.explorer.asked.source == "exhaustive"
+        thorough, every = all_of_them or self.turn() % THOROUGH == 0, 1 if all_of_them else AGAIN
+        capped = any(arena.capacity is not None for arena in batch.program.arenas)
+        whole = self.explorer.asked.target.name in ALLOCATORS and not capped
+        self.keep(
+            self.examiner.examine_whole(batch, thorough=thorough, every=every, until=self.until)
+            if whole
+            else self.examiner.examine(Cut(batch), every=every, until=self.until)
+        )
+        self._in_time()  # else the end of this batch may be missing, and it may be the last
+
+    def _in_time(self) -> None:
+        if self.until is not None and time() >= self.until:
+            raise TimeIsUp
+
+    def keep(self, findings: Sequence[Finding]) -> None:
+        """Keep what was found, made small."""
+        for finding in findings:
+            self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
+
+
+def explore(asked: Asked, chunk: Chunk) -> tuple[Tally, list[Finding]]:
+    """Go through one chunk with a target started for it alone; return what was exercised and what was found, one for each cause."""
+    found: dict[str, Finding] = {}
+    with Explorer(asked) as explorer:
+        tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))
+    return tally, list(found.values())
+
+
+__all__ = ["Asked", "Explored", "Explorer", "Told", "explore"]

@@ -1,0 +1,198 @@
+"""A value people hold: what it is, and what changes its bytes in place. `engine.front.tensors` adds what makes new ones.
+
+A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a change in place `_present` takes a node of what they
+hold now. What may be changed, and when, is said in the header of `engine.front.tensors`.
+
+What this module does not see: operators, functions, backward.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.given import Shape
+from engine.front.record import Node, alias, constant, tracking
+from engine.kernels.binding import Array
+
+_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
+
+
+class Value:
+    """Bytes, what they came from, and (of a leaf) their gradient."""
+
+    __slots__ = ("__weakref__", "_node", "grad", "shape")
+    __array_ufunc__ = None  # numpy leaves mixed operators to us
+    __hash__ = object.__hash__
+
+    def __init__(self, node: Node, shape: Shape) -> None:
+        self._node = node
+        self.shape = shape
+        """numpy's; () of a scalar."""
+        self.grad: Self | None = None
+        """Sum of all gradients since it was None or zero."""
+
+    # what it is
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into or through it."""
+        return self._node.needs_grad
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it was made by no recorded op."""
+        return self._node.kind is None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64; float16, bfloat16 or int32 where that was asked for."""
+        return self._node.array.dtype
+
+    @property
+    def data(self) -> Array:
+        """The bytes themselves, read-only; `set_` and the other methods in `_` write."""
+        view = self._node.array.reshape(self.shape, copy=False).view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def version(self) -> int:
+        """How often its storage was changed in place."""
+        return self._node.storage.version
+
+    def numpy(self) -> Array:
+        """Return a copy as a numpy array."""
+        return self._node.array.reshape(self.shape).copy()
+
+    def item(self) -> float:
+        """Return the only element; raise EngineError if there are several."""
+        if self.size != 1:
+            raise EngineError(f"{self._node} has {self.size} elements; item needs one")
+        return float(self._node.array.item())
+
+    def __float__(self) -> float:
+        return self.item()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001 - numpy's protocol
+        return np.array(self.data, dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar tensor has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __repr__(self) -> str:
+        name = f", name={self._node.name!r}" if self._node.name else ""
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"tensor({np.array2string(self.data, separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
+
+    def named(self, name: str) -> Self:
+        """Give it a name for messages and return it."""
+        self._node.name = name
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.grad = None
+
+    def detach(self) -> Self:
+        """Return the same bytes without history; changes in place are seen by both."""
+        twin = constant(self._node.array, self._node.storage)
+        twin.rebased = None
+        return type(self)(twin, self.shape)
+
+    def _present(self) -> Node:
+        """Return the node of what the bytes hold now."""
+        node = self._node
+        if not node.stale:
+            return node
+        if node.rebased is not None and node.rebased != node.storage.rebased:
+            raise EngineError(
+                f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, after it was made; take it again"
+            )
+        if node.kind is not None:
+            self._node = alias(node)
+        else:
+            self._node = Node(node.array, node.laid, node.storage, needs_grad=node.needs_grad)
+            self._node.name = node.name
+            self._node.leaf_of = node.leaf_of
+            self._node.rebased = node.rebased
+        return self._node
+
+    # in place
+
+    def zero_(self) -> Self:
+        """Set all elements to zero."""
+        return self.set_(..., 0.0, op="zero_")
+
+    def copy_(self, values: Any) -> Self:
+        """Set all elements; `values` broadcasts."""
+        return self.set_(..., values, op="copy_")
+
+    def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
+        """Do `data[index] = values`; `op` is what messages call it."""
+        if tracking.get() and (self.requires_grad or (isinstance(values, Value) and values.requires_grad)):
+            raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
+        try:
+            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, Value) else values
+        except (IndexError, ValueError, TypeError) as error:
+            raise EngineError(f"{op} of {self._node}: {error}") from None
+        self._changed(op)
+        return self
+
+    def _replace(self, op: str, result: Self) -> Self:
+        """Put the value of `result` into the own bytes, and its history behind them."""
+        if result.shape != self.shape:
+            raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
+        made = result._node
+        if made.needs_grad and self.is_leaf and self.requires_grad:
+            raise EngineError(
+                f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
+            )
+        shared = self._node
+        if made.needs_grad and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
+            raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
+        np.copyto(self._node.array, made.array)
+        name = shared.name
+        self._changed(op, rebased=made.needs_grad)
+        if made.needs_grad:
+            made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
+            made.version, made.rebased = shared.storage.version, shared.storage.rebased
+            self._node = made
+        else:
+            self._present()
+        self._node.name = name
+        return self
+
+    def _changed(self, op: str, *, rebased: bool = False) -> None:
+        storage = self._node.storage
+        storage.version += 1
+        storage.changed_by = op
+        storage.rebased += rebased
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing inside: results have no history, and leaves may be changed in place."""
+    token = tracking.set(False)
+    try:
+        yield
+    finally:
+        tracking.reset(token)
