@@ -113,7 +113,8 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
     Raises:
         EngineError: a direction does not fit; an argument on the way, or one of the op that is its gradient, has no rule.
     """
-    ends = tuple(dict.fromkeys(outputs))
+    asked = tuple(outputs)
+    ends = tuple(dict.fromkeys(asked))
     for tensor, direction in tangents.items():
         _matching("tangent", tensor, direction)
     for end in ends:
@@ -132,7 +133,7 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
                 known = second.get(first[tensor])
                 second[first[tensor]] = direction if known is None else graph.op("add", known, direction)
         pull(linear, needing(linear, vectors.values()), second)
-        found = tuple(second.get(vectors[end], vectors[end]) for end in ends)
+        found = tuple(second.get(vectors[end], vectors[end]) for end in asked)
     graph.expand(*found)
     return found
 

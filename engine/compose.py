@@ -22,6 +22,8 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if not tensors:
         raise EngineError("concat was given no tensors")
     row = list(tensors)
+    if len(row) == 1:
+        return row[0].graph.op("cont", row[0])  # new, as it is of several
     while len(row) > 1:
         pairs = [row[i].graph.op("concat", *row[i : i + 2], axis=axis) for i in range(0, len(row) - 1, 2)]
         row = pairs + row[2 * len(pairs) :]

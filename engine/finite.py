@@ -3,7 +3,7 @@
     watch = FiniteWatch(runtime)
     runtime.run(inputs, observer=watch)
     for finding in watch.findings:
-        print(finding)           # nan first made at op 17, log of layer.3.x (3 of 64 elements, the first at [0, 5]); operands are finite
+        print(finding)           # nan first made by log at op 17, layer.3.log (3 of 64 elements, the first at [0, 5]); it read layer.3.x
 
 Contract: after each op the results are looked at, and an op is named if a result holds a NaN (or an infinity) that none of its operands
 holds; what only passes one on is not. What the host writes is no op's doing: an input that is not finite is named as given by the host.

@@ -27,6 +27,7 @@ from allocsim.errors import EngineError, UnknownNameError
 from allocsim.layout import contiguous_strides, same_layout
 from allocsim.model import Role
 from engine.ops import OPS, REQUIRED, Rule
+from engine.ops.rule import checked_shape
 
 ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
 """The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
@@ -175,7 +176,7 @@ class Graph:
         filled = _fill(rule, sources, params)
         try:
             layout = rule.shape(sources, filled)
-        except EngineError as error:
+        except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
             raise EngineError(f"{_where(rule, sources)}: {error}") from None
         lies_in = sources[0] if rule.view else sources[rule.mutates] if rule.mutates is not None else None
         strides = layout.strides or contiguous_strides(layout.shape, ITEMSIZES[layout.dtype])
@@ -243,10 +244,9 @@ class Graph:
     def _leaf(self, name: str, shape: tuple[int, ...], dtype: str, **columns: Any) -> Tensor:
         if dtype not in ITEMSIZES:
             raise EngineError(f"{name}: dtype {dtype!r} is none of {', '.join(ITEMSIZES)}")
-        if not shape or min(shape) < 0:
-            raise EngineError(f"{name}: shape {shape} needs at least one dimension and no negative length")
+        shape = checked_shape(shape, f"{name}: shape")
         strides = contiguous_strides(shape, ITEMSIZES[dtype])
-        return self._add(name=self._name(name, unique=True), dtype=dtype, shape=tuple(shape), strides=strides, **columns)
+        return self._add(name=self._name(name, unique=True), dtype=dtype, shape=shape, strides=strides, **columns)
 
     def _add(self, **columns: Any) -> Tensor:
         _, layer, stage = self._scope

@@ -106,8 +106,8 @@ def view_back(dy, *, shape, strides, offset=0):
     return np.reshape(hot @ np.ravel(dy), shape)
 
 
-def slice_of(x, *, starts, lengths):
-    return x[tuple(slice(s, s + n) for s, n in zip(starts, lengths, strict=True))]
+def slice_of(x, *, starts, lengths, steps=None):
+    return x[tuple(slice(s, s + n * k, k) for s, n, k in zip(starts, lengths, steps or [1] * x.ndim, strict=True))]
 
 
 def pad(x, *, before, after, value=0.0):

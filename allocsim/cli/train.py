@@ -61,6 +61,7 @@ def train(
                 save_every=settings.save_every,
                 resume=resume,
                 stop_after=steps,
+                about=configs.about(said),
                 say=print_error,
             )
     except NotFiniteError as error:

@@ -21,13 +21,12 @@ import numpy as np
 from allocsim.errors import EngineError, UnknownNameError
 from engine import compose
 from engine.front import indexing
-from engine.front.given import real
 from engine.front.meeting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
 from engine.front.tensors import Tensor, binary, operand, tensor
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts, whole
+from engine.ops.rule import counts, real, whole
 
 Pair = tuple[int, int]
 

@@ -19,14 +19,6 @@ from engine.ops.rule import counts, whole
 Shape = tuple[int, ...]
 
 
-def real(what: str, value: Any) -> float:
-    """Return a number as a float; EngineError for what is none, or none that a float holds."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise EngineError(f"{what}: {error}") from None
-
-
 def keeps(dtype: np.dtype[Any]) -> bool:
     """Return whether arrays of a dtype keep it: floating ones do, whole numbers become what they meet."""
     return dtype in DTYPES and dtype.kind != "i"

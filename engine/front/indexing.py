@@ -1,8 +1,8 @@
 """What `x[...]` means at the front: slices are views, indices are looked up, and both have derivatives.
 
-A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of step 1
-are one `slice` and a `reshape` where the elements lie densely (a copy where not); any other step, and an array, look up rows by `get_rows`, so that an
-element named twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
+A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of positive
+steps are one `slice` and a `reshape`, which are views; a negative step, and an array, look up rows by `get_rows`, a copy, so that an element named
+twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
 `gather` say what is meant.
 
 All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and its shape () stands beside it.
@@ -18,6 +18,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, composed, constant
 from engine.kernels.binding import Array
+from engine.ops import layout
 from engine.ops.layout import contiguous
 
 Shape = tuple[int, ...]
@@ -25,7 +26,8 @@ Shape = tuple[int, ...]
 
 def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
     """Return `x[key]` and its shape; EngineError, with the key, for one that names no elements."""
-    starts, lengths, left, looked = [0] * len(shape), list(shape), list[int](), list[tuple[int, Array]]()
+    starts, lengths, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    left, looked = list[int](), list[tuple[int, Array]]()
     axis = 0
     for item in _expanded(shape, key):
         if item is None:
@@ -38,18 +40,20 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
             except (TypeError, ValueError) as error:
                 raise EngineError(f"[{_said(key)}]: {error}") from None
             picked = range(start, stop, step)
-            if step == 1:
-                starts[axis], lengths[axis] = start if picked else 0, len(picked)
+            if step > 0:
+                starts[axis], lengths[axis], steps[axis] = start if picked else 0, len(picked), step if len(picked) > 1 else 1
             else:
                 looked.append((len(left), np.array(picked, np.int32)))
-            left.append(len(picked) if step == 1 else length)
+            left.append(len(picked) if step > 0 else length)
         elif isinstance(item, np.ndarray):
             looked.append((len(left), _within(x, axis, item, length)))
             left.append(length)
         else:
             starts[axis], lengths[axis] = int(_within(x, axis, np.array([item]), length)[0]), 1
         axis += 1
-    node = reshaped(_sliced(x, shape, tuple(starts), tuple(lengths)), tuple(left))
+    if tuple(lengths) != shape:
+        x = Eager.op("slice", x, starts=tuple(starts), lengths=tuple(lengths), steps=tuple(steps))
+    node = reshaped(x, tuple(left))
     found = tuple(left)
     for place, ids in reversed(looked):
         node, found = _looked_up(node, found, place, ids)
@@ -64,9 +68,9 @@ def rows(table: Node, ids: Array) -> Node:
 
 
 def reshaped(x: Node, shape: Shape) -> Node:
-    """Return the elements in another shape that holds them: a view where they lie densely, else a copy."""
-    full = shape or (1,)
-    return x if x.shape == full else Eager.op("reshape", composed(contiguous, x), shape=full)
+    """Return the elements in another shape that holds them: a view where they lie densely or only axes of length 1 come and go, else a copy."""
+    made: Node = composed(layout.reshaped, x, shape or (1,))
+    return made
 
 
 def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
@@ -118,10 +122,6 @@ def _within(x: Node, axis: int, ids: Array, length: int) -> Array:
         worst = int(ids.max()) if int(ids.max()) >= length else int(ids.min())
         raise EngineError(f"index {worst} is none of the {length} elements of axis {axis} of {x}")
     return np.where(ids < 0, ids + length, ids)
-
-
-def _sliced(x: Node, shape: Shape, starts: Shape, lengths: Shape) -> Node:
-    return x if lengths == shape else Eager.op("slice", x, starts=starts, lengths=lengths)
 
 
 def _looked_up(x: Node, shape: Shape, place: int, ids: Array) -> tuple[Node, Shape]:

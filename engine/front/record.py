@@ -217,7 +217,7 @@ _VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]]
     "reshape": lambda x, layout, _: x.reshape(layout.shape, copy=False),
     "permute": lambda x, _, params: x.transpose(params["axes"]),
     "transpose": lambda x, *_: x.swapaxes(-1, -2),
-    "slice": lambda x, _, params: window(x, params["starts"], params["lengths"]),
+    "slice": lambda x, _, params: window(x, params["starts"], params["lengths"], params["steps"]),
     "straight_through": lambda x, *_: x.view(),
     "stop_gradient": lambda x, *_: x.view(),
     "view": lambda x, layout, params: as_strided(x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides),

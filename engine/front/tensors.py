@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 from allocsim.errors import EngineError
 from engine.compose import largest
 from engine.front import indexing
-from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, real, several_axes
+from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, several_axes
 from engine.front.indexing import reshaped
 from engine.front.meeting import broadcast, meet, product
 from engine.front.record import DTYPES, Laid, Node, apply, composed, constant, tracking
@@ -43,7 +43,7 @@ from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradient
 from engine.front.value import Value, no_grad
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts
+from engine.ops.rule import counts, real
 
 
 class Tensor(Value):
@@ -267,7 +267,7 @@ class Tensor(Value):
         return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "Tensor":
-        """Return the elements in another shape, one length of which may be -1; a view where they lie densely, else a copy."""
+        """Return the elements in another shape, one length of which may be -1; a view where they lie densely or only axes of length 1 come and go, else a copy."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = lengths(self._node, self.size, counts("reshape", given))
         if wanted == self.shape:

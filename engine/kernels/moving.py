@@ -24,9 +24,10 @@ def _all(*calls: Call) -> None:
         function(*args)
 
 
-def window(array: Array, starts: tuple[int, ...], lengths: tuple[int, ...]) -> Array:
-    """Return the view of `lengths` elements from `starts` on, by axis."""
-    return array[tuple(slice(start, start + length) for start, length in zip(starts, lengths, strict=True))]
+def window(array: Array, starts: tuple[int, ...], lengths: tuple[int, ...], steps: tuple[int, ...] | None = None) -> Array:
+    """Return the view of `lengths` elements from `starts` on, every `steps`-th, by axis."""
+    axes = zip(starts, lengths, steps or (1,) * len(starts), strict=True)
+    return array[tuple(slice(start, start + length * step, step) for start, length, step in axes)]
 
 
 def bind_pad(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:

@@ -7,7 +7,9 @@ A file says which architecture it holds (`general.architecture`, or `model_type`
 sizes. `ARCHITECTURES` maps names, file by file kind. GGUF's q and k of llama are already in the pairwise order our rope reads;
 safetensors' are in halves and are reordered here. GPT-2's projections are stored [in, out] in safetensors and transposed here.
 
-Dequantising is the `gguf` library's; both libraries are imported when a file is read. What this module does not see: graphs.
+A file that asks for what these graphs do not compute (scaled rotary positions, another activation, heads of another size) is refused: its
+logits would be wrong without a word. Dequantising is the `gguf` library's; both libraries are imported when a file is read. What this module
+does not see: graphs.
 """
 
 import json
@@ -15,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,6 +72,8 @@ def read(path: str | Path) -> Found:
         config = row.config(said.sizes, weights)
     except KeyError as error:
         raise EngineError(f"{path}: does not say {error.args[0]}") from None
+    except (ValueError, TypeError) as error:
+        raise EngineError(f"{path}: {error}") from None
     _check(str(path), row.expected(config), weights)
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
@@ -161,8 +166,10 @@ def _stored(files: list[Path]) -> Tensors:
 
 
 def _stored_as_f32(file: Any, name: str) -> Array:
-    made: Array = file.get_tensor(name).astype(np.float32)
-    return made
+    stored: Array = file.get_tensor(name)
+    if stored.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise ValueError(f"tensor {name!r} holds {stored.dtype.name}, no floating numbers")
+    return stored.astype(np.float32)
 
 
 def _check(path: str, expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array]) -> None:
@@ -199,54 +206,94 @@ def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
 
 
+def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) -> int:
+    """Return a size, that of `otherwise` where there is none; KeyError if it is missing, ValueError if it is none."""
+    value = sizes.get(name)
+    if value is None and otherwise is not None:
+        return _whole(sizes, otherwise)
+    if value is None:
+        raise KeyError(name)
+    if not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} is {value!r}; a whole number of at least 1 is needed")
+    return int(value)
+
+
+def _real(sizes: Mapping[str, Any], name: str, otherwise: float | None = None) -> float:
+    """Return a positive number, `otherwise` where there is none; KeyError if it is missing, ValueError if it is none."""
+    value = sizes.get(name)
+    if value is None and otherwise is not None:
+        return otherwise
+    if value is None:
+        raise KeyError(name)
+    if not isinstance(value, (int, float, np.floating)) or not 0 < value < inf:
+        raise ValueError(f"{name} is {value!r}; a number above 0 is needed")
+    return float(value)
+
+
+def _only(sizes: Mapping[str, Any], **known: Any) -> None:
+    """Raise ValueError where the file asks for what the graph does not compute; what it leaves out or leaves null is as we have it."""
+    for name, value in known.items():
+        if sizes.get(name) not in (None, value):
+            raise ValueError(f"{name} is {sizes[name]!r}; only {value!r} is computed")
+
+
 def _llama_gguf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> LlamaConfig:
+    size = _whole(sizes, "embedding_length") // _whole(sizes, "attention.head_count")
+    _only(sizes, **{"rope.scaling.type": "none", "rope.dimension_count": size, "attention.key_length": size})
     return LlamaConfig(
-        layers=int(sizes["block_count"]),
-        hidden=int(sizes["embedding_length"]),
-        ffn=int(sizes["feed_forward_length"]),
-        heads=int(sizes["attention.head_count"]),
-        kv_heads=int(sizes.get("attention.head_count_kv", sizes["attention.head_count"])),
+        layers=_whole(sizes, "block_count"),
+        hidden=_whole(sizes, "embedding_length"),
+        ffn=_whole(sizes, "feed_forward_length"),
+        heads=_whole(sizes, "attention.head_count"),
+        kv_heads=_whole(sizes, "attention.head_count_kv", "attention.head_count"),
         vocab=len(_needed(weights, "token_embd")),
-        rope_theta=float(sizes.get("rope.freq_base", 10000.0)),
-        eps=float(sizes["attention.layer_norm_rms_epsilon"]),
+        rope_theta=_real(sizes, "rope.freq_base", 10000.0),
+        eps=_real(sizes, "attention.layer_norm_rms_epsilon"),
         tied="output.weight" not in weights,
     )
 
 
 def _llama_hf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> LlamaConfig:
-    rope = sizes.get("rope_parameters") or {}
+    rope = {**(sizes.get("rope_parameters") or {}), **(sizes.get("rope_scaling") or {})}
+    scaled = rope.get("rope_type", rope.get("type", "default"))
+    _only({**sizes, "rope_scaling": scaled}, rope_scaling="default", hidden_act="silu", partial_rotary_factor=1)
+    if sizes.get("head_dim") is not None:
+        _only(sizes, head_dim=_whole(sizes, "hidden_size") // _whole(sizes, "num_attention_heads"))
+    if sizes.get("tie_word_embeddings") is False:
+        _needed(weights, "output.weight")
     return LlamaConfig(
-        layers=int(sizes["num_hidden_layers"]),
-        hidden=int(sizes["hidden_size"]),
-        ffn=int(sizes["intermediate_size"]),
-        heads=int(sizes["num_attention_heads"]),
-        kv_heads=int(sizes.get("num_key_value_heads", sizes["num_attention_heads"])),
+        layers=_whole(sizes, "num_hidden_layers"),
+        hidden=_whole(sizes, "hidden_size"),
+        ffn=_whole(sizes, "intermediate_size"),
+        heads=_whole(sizes, "num_attention_heads"),
+        kv_heads=_whole(sizes, "num_key_value_heads", "num_attention_heads"),
         vocab=len(_needed(weights, "token_embd")),
-        rope_theta=float(sizes.get("rope_theta", rope.get("rope_theta", 10000.0))),
-        eps=float(sizes["rms_norm_eps"]),
+        rope_theta=_real({**rope, **sizes}, "rope_theta", 10000.0),
+        eps=_real(sizes, "rms_norm_eps"),
         tied="output.weight" not in weights,
     )
 
 
 def _gpt2_gguf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> GPT2Config:
     return GPT2Config(
-        layers=int(sizes["block_count"]),
-        channels=int(sizes["embedding_length"]),
-        heads=int(sizes["attention.head_count"]),
+        layers=_whole(sizes, "block_count"),
+        channels=_whole(sizes, "embedding_length"),
+        heads=_whole(sizes, "attention.head_count"),
         vocab=len(_needed(weights, "token_embd")),
         positions=len(_needed(weights, "position_embd")),
-        eps=float(sizes["attention.layer_norm_epsilon"]),
+        eps=_real(sizes, "attention.layer_norm_epsilon"),
     )
 
 
 def _gpt2_hf(sizes: Mapping[str, Any], weights: Mapping[str, Array]) -> GPT2Config:
+    _only(sizes, activation_function="gelu_new", scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     return GPT2Config(
-        layers=int(sizes["n_layer"]),
-        channels=int(sizes["n_embd"]),
-        heads=int(sizes["n_head"]),
+        layers=_whole(sizes, "n_layer"),
+        channels=_whole(sizes, "n_embd"),
+        heads=_whole(sizes, "n_head"),
         vocab=len(_needed(weights, "token_embd")),
         positions=len(_needed(weights, "position_embd")),
-        eps=float(sizes.get("layer_norm_epsilon", 1e-5)),
+        eps=_real(sizes, "layer_norm_epsilon", 1e-5),
     )
 
 
@@ -261,8 +308,10 @@ def _pairwise(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
     if not name.endswith(("attn_q.weight", "attn_k.weight")):
         return array
     q = name.endswith("attn_q.weight")
-    heads = int(sizes["num_attention_heads"] if q else sizes.get("num_key_value_heads", sizes["num_attention_heads"]))
-    rows, columns = array.shape
+    heads = _whole(sizes, *(("num_attention_heads",) if q else ("num_key_value_heads", "num_attention_heads")))
+    rows, columns = array.shape if array.ndim == 2 else (0, 0)
+    if heads < 1 or not rows or rows % (2 * heads):
+        raise ValueError(f"{name} is {list(array.shape)}; {heads} heads cannot share its rows in pairs")
     return array.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
@@ -275,7 +324,6 @@ _LLAMA_GGUF: Final = {
     "token_embd.weight": "token_embd",
     "output_norm.weight": "output_norm",
     "output.weight": "output.weight",
-    "rope_freqs.weight": None,
     **{f"blk.N.{norm}.weight": f"layer.N.{norm}" for norm in ("attn_norm", "ffn_norm")},
     **{
         f"blk.N.{name}.weight": f"layer.N.{name}.weight"

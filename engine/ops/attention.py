@@ -3,7 +3,8 @@
 * `get_rows`: table[V, D], ids[T] -> [T, D].
 * `get_rows_back`: dy[T, D], ids[T] -> [rows, D]; rows that no id names are zero.
 * `rope`: x[T, H, hd], pos[T] -> [T, H, hd]; pair `i` of the first `dims` elements of each head turns by pos * base^(-2i/dims).
-* `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into x.
+* `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into x, with rows
+  as long as its.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, indices, like, repeats_into, whole
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, indices, like, real, repeats_into, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -33,7 +34,9 @@ def _get_rows_back(sources: Sources, params: dict[str, Any]) -> Layout:
     if len(dy.shape) != 2:
         raise EngineError(f"{dy} must be a matrix")
     indices(ids, dy.shape[0])
-    return Layout(shape=(whole("rows", params["rows"]), dy.shape[1]), dtype=floating(dy))
+    (rows,) = checked_shape((params["rows"],), "rows")
+    params["rows"] = rows
+    return Layout(shape=(rows, dy.shape[1]), dtype=floating(dy))
 
 
 def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -42,6 +45,7 @@ def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
         raise EngineError(f"{x} must have the axes position, head and element")
     indices(pos, x.shape[0])
     dims = params["dims"] = x.shape[-1] if params["dims"] is None else whole("dims", params["dims"])
+    params["base"] = real("base", params["base"])
     if dims % 2 or not 0 < dims <= x.shape[-1]:
         raise EngineError(f"dims {dims} is not an even number between 2 and the head size {x.shape[-1]}")
     if params["mode"] not in ROPE_MODES:
@@ -50,10 +54,10 @@ def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
 
 
 def _soft_max(sources: Sources, params: dict[str, Any]) -> Layout:
-    del params
+    params["scale"] = real("scale", params["scale"])
     x = sources[0]
-    if len(sources) > 1 and not repeats_into(sources[1].shape, x.shape):
-        raise EngineError(f"{sources[1]} does not repeat into {x}")
+    if len(sources) > 1 and not (repeats_into(sources[1].shape, x.shape) and sources[1].shape[-1] == x.shape[-1]):
+        raise EngineError(f"{sources[1]} does not repeat into {x}, row by row")
     return Layout(shape=x.shape, dtype=floating(*sources))
 
 
@@ -136,7 +140,7 @@ RULES = (
         kind="soft_max_back",
         arguments=("dy", "y"),
         params={"scale": 1.0},
-        shape=like(),
+        shape=like("scale"),
         derivatives={"dy": _soft_max_back_dy, "y": by_parts("y", _soft_max_back_parts)},
     ),
 )

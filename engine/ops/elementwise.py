@@ -116,7 +116,7 @@ RULES = (
     Rule(kind="add", arguments=("a", "b"), shape=broadcast, derivatives={"a": _pass, "b": _add_b}),
     Rule(kind="sub", arguments=("a", "b"), shape=broadcast, derivatives={"a": _pass, "b": _sub_b}),
     Rule(kind="mul", arguments=("a", "b"), shape=broadcast, derivatives={"a": _mul_a, "b": _mul_b}),
-    Rule(kind="scale", arguments=("x",), params={"s": REQUIRED}, shape=like(), derivatives={"x": _scale_x}),
+    Rule(kind="scale", arguments=("x",), params={"s": REQUIRED}, shape=like("s"), derivatives={"x": _scale_x}),
     Rule(kind="silu", arguments=("x",), shape=like(), derivatives={"x": _silu_x}),
     Rule(
         kind="silu_back",

@@ -11,11 +11,13 @@
 | maximum minimum | of a and b, b repeating into a | a and b; a tie is a's |
 | where | a where cond is 1, b where it is 0 | a and b; cond holds zeros and ones only |
 
+Where a choice was not taken, its gradient is 0 whatever came back, infinity and NaN too: chosen, not multiplied by a mask.
+
 Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has. Derivatives are built of ordinary ops wherever
 that is exact, so they can be differentiated again; `gelu_back` and `gelu_erf_back` are ops of their own.
 """
 
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
@@ -112,6 +114,14 @@ def _gelu_erf_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return op("mul", op("mul", grad, dy), bend)
 
 
+def _relu_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+    return node.graph.op("clamp_back", grad, node.sources[0], low=_LEAST[node.dtype], high=inf)
+
+
+_LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
+"""The smallest number above 0."""
+
+
 def _clamp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("clamp_back", grad, node.sources[0], **node.params)
 
@@ -138,17 +148,20 @@ def _loses(node: "Tensor", sign: float) -> "Tensor":
     return graph.op("step", graph.op("scale", graph.op("sub", a, b), s=-sign))
 
 
+def _zeros(x: "Tensor") -> "Tensor":
+    return x.graph.op("full", shape=x.shape, dtype=x.dtype)
+
+
 def _extremum_a(sign: float) -> "Derivative":
     def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
-        graph = node.graph
-        return graph.op("sub", grad, graph.op("mul", grad, _loses(node, sign)))
+        return node.graph.op("where", _loses(node, sign), _zeros(grad), grad)
 
     return rule
 
 
 def _extremum_b(sign: float) -> "Derivative":
     def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
-        return unbroadcast(node.graph.op("mul", grad, _loses(node, sign)), node.sources[1])
+        return unbroadcast(node.graph.op("where", _loses(node, sign), grad, _zeros(grad)), node.sources[1])
 
     return rule
 
@@ -161,18 +174,18 @@ def _where(sources: Sources, params: dict[str, Any]) -> Layout:
 
 
 def _where_a(node: "Tensor", grad: "Tensor") -> "Tensor":
-    return node.graph.op("mul", grad, node.sources[0])
+    return node.graph.op("where", node.sources[0], grad, _zeros(grad))
 
 
 def _where_b(node: "Tensor", grad: "Tensor") -> "Tensor":
-    return node.graph.op("sub", grad, _where_a(node, grad))
+    return node.graph.op("where", node.sources[0], _zeros(grad), grad)
 
 
 def _bounds(sources: Sources, params: dict[str, Any]) -> Layout:
-    low, high = params["low"], params["high"]
-    if not low <= high:
-        raise EngineError(f"low {low} is not below high {high}")
-    return like()(sources, params)
+    layout = like("low", "high")(sources, params)
+    if not params["low"] <= params["high"]:
+        raise EngineError(f"low {params['low']} is not below high {params['high']}")
+    return layout
 
 
 def _unary(kind: str, derivative: "Derivative | None") -> Rule:
@@ -186,7 +199,7 @@ UNARY: dict[str, "Derivative | None"] = {
     "abs": _times("sgn"),
     "sgn": None,
     "step": None,
-    "relu": _times("step"),
+    "relu": _relu_x,
     "exp": _exp_x,
     "expm1": _times("exp"),
     "log": _log_x,
@@ -227,7 +240,7 @@ RULES = (
         derivatives={"dy": _again("clamp_back")},
         constant=frozenset({"x"}),
     ),
-    Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like(), derivatives={"x": _pow_x}),
+    Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like("p"), derivatives={"x": _pow_x}),
     Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
     Rule(kind="maximum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)}),
     Rule(kind="minimum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)}),

@@ -19,14 +19,14 @@ from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, batch_divides, elements, floating
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, batch_divides, elements, floating, real
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
 
 
 def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
-    params["scale"], params["causal"] = float(params["scale"]), bool(params["causal"])
+    params["scale"], params["causal"] = real("scale", params["scale"]), bool(params["causal"])
     q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
         raise EngineError(f"{q}, {k} and {v} must be [.., T, d], [.., S, d] and [.., S, e]")

@@ -1,16 +1,16 @@
 """Views and copies: reshape, permute, transpose, view, cont, cpy.
 
-A view has no kernel: its result is the bytes of its source. Axes are row-major (axis -1 varies fastest). `view` takes strides
-and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes. `view_back` is its adjoint: zeros of
-`shape`, and each element of its operand added where the view had found it. `cpy` writes over its destination, which it does not
-read; what it destroys there must be read by nobody, which no rule sees (a check of the program does).
+A view has no kernel: its result is the bytes of its source. `reshape` takes a contiguous source, or adds and drops axes of length 1. Axes are
+row-major (axis -1 varies fastest). `view` takes strides and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes.
+`view_back` is its adjoint: zeros of `shape`, and each element of its operand added where the view had found it. `cpy` writes over its destination,
+which it does not read; what it destroys there must be read by nobody, which no rule sees (a check of the program does).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from allocsim.layout import hull
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, counts, elements, floating, per_axis, whole
+from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, checked_shape, counts, elements, floating, per_axis, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -19,11 +19,20 @@ if TYPE_CHECKING:
 def _reshape(sources: Sources, params: dict[str, Any]) -> Layout:
     (x,) = sources
     params["shape"] = checked_shape(params["shape"])
-    if not x.contiguous:
-        raise EngineError(f"{x} is not contiguous; take cont of it first")
     if elements(params["shape"]) != elements(x.shape):
         raise EngineError(f"{x} has {elements(x.shape)} elements, {params['shape']} has {elements(params['shape'])}")
-    return Layout(shape=params["shape"], dtype=x.dtype)
+    if x.contiguous:
+        return Layout(shape=params["shape"], dtype=x.dtype)
+    if not _regrouped(x.shape, params["shape"]):
+        raise EngineError(f"{x} is not contiguous; take cont of it first")
+    steps = iter([stride for n, stride in zip(x.shape, x.strides, strict=True) if n != 1])
+    strides = tuple(x.itemsize if n == 1 else next(steps) for n in params["shape"])
+    return Layout(shape=params["shape"], strides=strides, dtype=x.dtype)
+
+
+def _regrouped(shape: Shape, other: Shape) -> bool:
+    """Return whether two shapes differ in axes of length 1 alone."""
+    return [n for n in shape if n != 1] == [n for n in other if n != 1]
 
 
 def _permute(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -50,7 +59,8 @@ def _view(sources: Sources, params: dict[str, Any]) -> Layout:
     if len(steps) != len(shape):
         raise EngineError(f"strides {steps} do not fit shape {shape}")
     strides = tuple(s * x.itemsize for s in steps)
-    offset = whole("offset", params["offset"]) * x.itemsize
+    params["offset"] = whole("offset", params["offset"])
+    offset = params["offset"] * x.itemsize
     start, room = x.place
     low, high = hull(shape, strides, start + offset, x.itemsize)
     if high > low and (low < 0 or high > room):
@@ -78,6 +88,13 @@ def _cpy(sources: Sources, params: dict[str, Any]) -> Layout:
 def contiguous(x: "Tensor") -> "Tensor":
     """Return `x` itself if it is contiguous, else a contiguous copy."""
     return x if x.contiguous else x.graph.op("cont", x)
+
+
+def reshaped(x: "Tensor", shape: Shape) -> "Tensor":
+    """Return `x` in another shape: itself, a view of it, or where there is none a view of a contiguous copy."""
+    if x.shape == shape:
+        return x
+    return x.graph.op("reshape", x if _regrouped(x.shape, shape) else contiguous(x), shape=shape)
 
 
 def _reshape_x(node: "Tensor", grad: "Tensor") -> "Tensor":

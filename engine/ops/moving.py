@@ -1,7 +1,7 @@
 """Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full; and two that only say where gradients go.
 
-* `slice`: a view of `lengths` elements from `starts` on, by axis. `pad`: `before` and `after` new elements of `value` by axis; each is
-  the other's adjoint.
+* `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before` and `after` new elements of `value`
+  by axis; with steps of 1 each is the other's adjoint.
 * `concat`: a then b along an axis (several: `engine.compose.concat`).
 * `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
 * `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree. `scatter`, its adjoint: zeros of `length`
@@ -16,8 +16,22 @@ What is only moved may have any dtype; what is added must be floating.
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
+from allocsim.layout import contiguous_strides
 from engine.ops.layout import contiguous
-from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, axis_of, checked_shape, floating, per_axis, same_shape, whole
+from engine.ops.rule import (
+    FLOATS,
+    REQUIRED,
+    Layout,
+    Rule,
+    Sources,
+    axis_of,
+    checked_shape,
+    floating,
+    per_axis,
+    real,
+    same_shape,
+    whole,
+)
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -28,15 +42,19 @@ def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
     starts = params["starts"] = per_axis(x, "starts", params["starts"])
     lengths = params["lengths"] = checked_shape(params["lengths"], "lengths")
     per_axis(x, "lengths", lengths)
-    _inside(x, starts, lengths)
+    steps = params["steps"] = (1,) * len(starts) if params["steps"] is None else per_axis(x, "steps", params["steps"])
+    if min(steps) < 1:
+        raise EngineError(f"steps {steps} must be at least 1")
+    _inside(x, starts, tuple((length - 1) * step + 1 if length else 0 for length, step in zip(lengths, steps, strict=True)))
     offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in lengths else 0
-    return Layout(shape=lengths, strides=x.strides, offset=offset, dtype=x.dtype)
+    strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
+    return Layout(shape=lengths, strides=strides, offset=offset, dtype=x.dtype)
 
 
-def _inside(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> None:
-    for axis, (start, length, n) in enumerate(zip(starts, lengths, x.shape, strict=True)):
-        if not 0 <= start <= n - length:
-            raise EngineError(f"[{start}, {start + length}) of axis {axis} lies outside {x}")
+def _inside(x: "Tensor", starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
+    for axis, (start, extent, n) in enumerate(zip(starts, extents, x.shape, strict=True)):
+        if not 0 <= start <= n - extent:
+            raise EngineError(f"[{start}, {start + extent}) of axis {axis} lies outside {x}")
 
 
 def _pad(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -44,7 +62,7 @@ def _pad(sources: Sources, params: dict[str, Any]) -> Layout:
     before, after = (per_axis(x, name, params[name]) for name in ("before", "after"))
     if min((*before, *after)) < 0:
         raise EngineError(f"before {before} and after {after} must not be negative; slice takes elements away")
-    params.update(before=before, after=after, value=float(params["value"]))
+    params.update(before=before, after=after, value=real("value", params["value"]))
     return Layout(shape=tuple(b + n + a for b, n, a in zip(before, x.shape, after, strict=True)), dtype=x.dtype)
 
 
@@ -98,7 +116,7 @@ def _full(sources: Sources, params: dict[str, Any]) -> Layout:
     del sources
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
-    params["value"] = float(params["value"])
+    params["value"] = real("value", params["value"])
     return Layout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
 
 
@@ -118,7 +136,12 @@ def cut(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> "Tens
 
 
 def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
-    starts, shape = node.params["starts"], node.sources[0].shape
+    starts, steps, shape = node.params["starts"], node.params["steps"], node.sources[0].shape
+    if max(steps) > 1:
+        dense = contiguous_strides(shape, 1)
+        strides = tuple(stride * step for stride, step in zip(dense, steps, strict=True))
+        offset = sum(start * stride for start, stride in zip(starts, dense, strict=True)) if 0 not in node.shape else 0
+        return node.graph.op("view_back", grad, shape=shape, strides=strides, offset=offset)
     after = tuple(n - start - length for n, start, length in zip(shape, starts, node.shape, strict=True))
     return node.graph.op("pad", grad, before=starts, after=after)
 
@@ -168,7 +191,7 @@ RULES = (
     Rule(
         kind="slice",
         arguments=("x",),
-        params={"starts": REQUIRED, "lengths": REQUIRED},
+        params={"starts": REQUIRED, "lengths": REQUIRED, "steps": None},
         shape=_slice,
         derivatives={"x": _slice_x},
         view=True,

@@ -11,7 +11,7 @@ what gradient checkpointing computes twice.
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, checked_shape, floating, whole
+from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, checked_shape, floating, real, whole
 
 if TYPE_CHECKING:
     from engine.graph import Tensor
@@ -34,7 +34,7 @@ def _uniform(sources: Sources, params: dict[str, Any]) -> Layout:
 def _dropout(sources: Sources, params: dict[str, Any]) -> Layout:
     x, seed = sources
     _seed(seed)
-    params.update(p=float(params["p"]), salt=whole("salt", params["salt"]))
+    params.update(p=real("p", params["p"]), salt=whole("salt", params["salt"]))
     if not 0 <= params["p"] <= 1:
         raise EngineError(f"p {params['p']} is no probability")
     return Layout(shape=x.shape, dtype=floating(x))

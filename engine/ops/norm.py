@@ -25,6 +25,8 @@ def _rms_norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
 def _rms_norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     """Return r (dy - x r^2 mean(x dy)) with r = (mean(x^2) + eps)^(-1/2)."""
     op = node.graph.op
+    if 0 in x.shape:
+        return op("mul", dy, x)  # nothing, of the right shape; there is no mean to take
     r = _inverse_root(node, op("mean", op("sqr", x), axes=-1, keepdims=True))
     along = op("mul", op("mean", op("mul", x, dy), axes=-1, keepdims=True), op("sqr", r))
     return op("mul", op("sub", dy, op("mul", x, along)), r)
@@ -43,6 +45,8 @@ def _norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
 def _norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     """Return r (dy - mean(dy) - c r^2 mean(dy c)) with c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)."""
     op = node.graph.op
+    if 0 in x.shape:
+        return op("mul", dy, x)
     c = op("sub", x, op("mean", x, axes=-1, keepdims=True))
     r = _inverse_root(node, op("mean", op("sqr", c), axes=-1, keepdims=True))
     level = op("sub", dy, op("mean", dy, axes=-1, keepdims=True))
@@ -65,20 +69,20 @@ def _log_soft_max_x(node: "Tensor", grad: "Tensor") -> "Tensor":
 
 
 RULES = (
-    Rule(kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like(), derivatives={"x": _rms_norm_x}),
+    Rule(kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _rms_norm_x}),
     Rule(
         kind="rms_norm_back",
         arguments=("dy", "x"),
         params={"eps": REQUIRED},
-        shape=like(),
+        shape=like("eps"),
         derivatives={"dy": _rms_norm_back_dy, "x": by_parts("x", _rms_norm_back_parts)},
     ),
-    Rule(kind="norm", arguments=("x",), params={"eps": REQUIRED}, shape=like(), derivatives={"x": _norm_x}),
+    Rule(kind="norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _norm_x}),
     Rule(
         kind="norm_back",
         arguments=("dy", "x"),
         params={"eps": REQUIRED},
-        shape=like(),
+        shape=like("eps"),
         derivatives={"dy": _norm_back_dy, "x": by_parts("x", _norm_back_parts)},
     ),
     Rule(kind="log_soft_max", arguments=("x",), shape=like(), derivatives={"x": _log_soft_max_x}),

@@ -30,7 +30,7 @@ COMPUTES: Final[dict[str, str]] = {
     "attention_back": "the gradients of q, k and v, flat, one after the other",
     "reshape": "the same bytes in another shape", "permute": "the same bytes, axes in another order",
     "transpose": "the same bytes, last two axes exchanged", "view": "some of the bytes, by shape, strides and offset in elements",
-    "view_back": "zeros, dy added where the view was", "slice": "the same bytes, lengths elements from starts on",
+    "view_back": "zeros, dy added where the view was", "slice": "the same bytes, lengths elements from starts on, every steps-th",
     "stop_gradient": "the same bytes, without a gradient", "straight_through": "the bytes of hard, the gradient of soft",
     "cont": "a dense copy, in shape if given", "cpy": "src, written over dst", "cast": "the same numbers in another dtype",
     "pad": "x with new elements of value around it", "concat": "a, then b, along axis", "acc": "a with b added to the window from starts on",

@@ -98,6 +98,14 @@ def whole(what: str, value: Any) -> int:
         raise EngineError(f"{what}: {value!r} is no whole number") from None
 
 
+def real(what: str, value: Any) -> float:
+    """Return a number as a float; raise EngineError, which calls it `what`, for what is none, or none that a float holds."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
 def counts(what: str, values: Any) -> tuple[int, ...]:
     """Return a tuple of whole numbers; EngineError for what is none."""
     try:
@@ -172,14 +180,14 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
     return dims
 
 
-def like(position: int = 0) -> Callable[[Sources, dict[str, Any]], Layout]:
-    """Return the shape rule: contiguous, shaped like the source at `position`, all sources of one floating dtype and shape."""
+def like(*reals: str) -> Callable[[Sources, dict[str, Any]], Layout]:
+    """Return the shape rule: contiguous, shaped like the sources, which have one floating dtype and shape; `reals` names numbers."""
 
     def rule(sources: Sources, params: dict[str, Any]) -> Layout:
-        del params
+        params.update({name: real(name, params[name]) for name in reals})
         for other in sources:
-            same_shape(sources[position], other)
-        return Layout(shape=sources[position].shape, dtype=floating(*sources))
+            same_shape(sources[0], other)
+        return Layout(shape=sources[0].shape, dtype=floating(*sources))
 
     return rule
 

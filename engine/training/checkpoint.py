@@ -33,8 +33,8 @@ KEY: Final = "allocsim.training"
 VERSION: Final = 1
 
 
-def identity(model: Model, dataset: Dataset, settings: Settings) -> dict[str, Any]:
-    """Return what a course of training is decided by, by name. O(bytes of the weights and of the data)."""
+def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a course of training is decided by, by name: `about`, and what can be seen. O(bytes of the weights and of the data)."""
     state = blake2b(digest_size=16)
     for name, array in sorted(model.parameters.items()):
         state.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -52,6 +52,7 @@ def identity(model: Model, dataset: Dataset, settings: Settings) -> dict[str, An
         "hyper-parameters": dict(sorted(settings.hyper.items())),
         "shuffle": settings.shuffle,
         "seed": settings.seed,
+        **(about or {}),
     }
 
 
@@ -113,6 +114,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, found  # noqa: SIM118 - no mapping
     except (SafetensorError, json.JSONDecodeError) as error:
         raise EngineError(f"{path}: is no readable checkpoint: {error}") from None
+    except OSError as error:
+        raise EngineError(f"{path}: is no readable checkpoint: {error.strerror or error}") from None
 
 
 def _packed(result: Result) -> list[Any]:

@@ -24,7 +24,9 @@ An entry that is unknown, missing or of another type is refused with its place. 
 msgspec's. What this module does not see: how anything trains.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -237,6 +239,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     schedule: Curve | None = None
 
 
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    table: tuple(str(row.__struct_config__.tag) for row in rows)
+    for table, rows in (("model", (Mlp, Cnn, Gpt2, Llama)), ("data", (Moons, Shapes, Text, Tokens, Arrays)))
+}
+"""The kinds that a table of the file can have."""
+
+
+def _known(message: str) -> str:
+    """Return the kinds there are, where a message is about one that is none."""
+    table = next((table for table in KINDS if message.endswith(f"`$.{table}.kind`")), None)
+    return f"; there are {', '.join(KINDS[table])}" if table is not None else ""
+
+
 def read(path: str | Path) -> Config:
     """Return a configuration; EngineError, with file, place and rule, for what is none."""
     try:
@@ -244,7 +259,15 @@ def read(path: str | Path) -> Config:
     except OSError as error:
         raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path}: {error}") from None
+        raise EngineError(f"{path}: {error}{_known(str(error))}") from None
+
+
+def about(config: Config) -> dict[str, Any]:
+    """Return what decides a course of training and neither weights nor settings show: what the model computes, and the schedule."""
+    model = {
+        name: value for name, value in msgspec.to_builtins(config.model).items() if name != "weights"
+    }  # a path; they are hashed
+    return {"model table": model, "schedule": msgspec.to_builtins(config.schedule)}
 
 
 def schedule(config: Config) -> Schedule | None:

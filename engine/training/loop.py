@@ -67,6 +67,7 @@ def fit(
     save_every: int = CHECKPOINT_EVERY,
     resume: bool = False,
     stop_after: int | None = None,
+    about: Mapping[str, Any] | None = None,
     say: Callable[[str], object] = warn,
 ) -> "Fitted":
     """Train for all epochs and return the weights with the history.
@@ -82,6 +83,8 @@ def fit(
         save_every: optimizer steps between checkpoints.
         resume: go on from `save` where it exists; EngineError if it was made with other settings, weights or data.
         stop_after: return after so many optimizer steps over all epochs, resumable.
+        about: what else decides the course, by name and in plain values, say the parameters of the schedule: functions show none of
+            it. A checkpoint made with other ones is refused.
         say: called with one line where numbers are not finite and training goes on; a RuntimeWarning by default.
 
     Raises:
@@ -102,7 +105,7 @@ def fit(
     ) as trainer:
         split = Split.of(len(dataset), settings)
         course = _begin(dataset, settings, trainer)
-        identity = checkpoint.identity(model, dataset, settings)
+        identity = checkpoint.identity(model, dataset, settings, about)
         if resume and save is not None and Path(save).exists():
             checkpoint.restore(save, trainer, course, identity)
 

@@ -338,6 +338,8 @@ class Trainer:
             column = column if dtype.kind == "i" else one_hot(column, classes, dtype)
         if column.size != int(np.prod(leaf.shape)) or (dtype.kind == "i" and column.dtype.kind == "f"):
             raise EngineError(f"column {name!r} is {column.dtype}{list(column.shape)} in this batch; {leaf} is needed")
+        if dtype.kind == "i" and column.size and not -(2**31) <= int(column.min()) <= int(column.max()) < 2**31:
+            raise EngineError(f"column {name!r} holds {column.min()} to {column.max()} in this batch; {leaf} holds 32 bits")
         return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)
 
 

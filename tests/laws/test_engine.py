@@ -15,7 +15,7 @@ from allocsim.allocators import ALLOCATORS, find
 from allocsim.builder import plan_of
 from allocsim.checks import check
 from allocsim.model import Document, Role, Run
-from engine.autodiff import backward
+from engine.autodiff import backward, jvp
 from engine.graph import Graph
 from engine.lower import lower
 from engine.ops.rule import repeats_into
@@ -308,6 +308,34 @@ def test_a_sound_plan_is_invisible(steps, seed):
         out = run(lowered, plan, data)
 
         assert all(np.array_equal(out[name], expected[name], equal_nan=True) for name in expected), plan
+
+
+@given(steps=recipes, seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_forward_mode_is_the_transpose_of_backward_and_second_derivatives_are_symmetric(steps, seed):
+    """Along v the loss changes by its gradient times v; and u times the change of the gradient along v is v times that along u."""
+    graph, loss = build(steps, "f64")
+    found = backward(graph, loss)
+    u, v = ({p: graph.input(f"{name}.{p.name}", p.shape, "f64") for p in found} for name in "uv")
+    (slope,) = jvp(graph, [loss], v)
+    along = [jvp(graph, found.values(), direction) for direction in (u, v)]
+    dots = [
+        graph.op("sum", graph.op("mul", h, d))
+        for hs, ds in zip(along, (v, u), strict=True)
+        for h, d in zip(hs, ds.values(), strict=True)
+    ]
+    graph.expand(*dots)
+    lowered = lower(graph, [slope, *found.values(), *dots])
+    data = {**data_for(graph, seed), "loss_grad": np.ones(1)}
+    plans = {"calls": "reference", "tape": "ggml"}
+    out, again = (run(lowered, find(plan).plan(lowered.program), data, executor) for executor, plan in plans.items())
+    expected = sum(np.sum(out[gradient.name] * data[v[p].name]) for p, gradient in found.items())
+    half = len(dots) // 2
+    vhu, uhv = (np.array([out[dot.name][0] for dot in part]) for part in (dots[:half], dots[half:]))
+
+    assert all(out[name].tobytes() == again[name].tobytes() for name in out)
+    np.testing.assert_allclose(out[slope.name][0], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(vhu.sum(), uhv.sum(), rtol=1e-7, atol=1e-8 * (1 + np.abs(vhu).sum()))
 
 
 def careless_plan(program, seed):

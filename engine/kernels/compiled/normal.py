@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.compiled.compiling import kernel, leaf, reduction
-from engine.kernels.compiled.pieces import copy, dot, fetch, rescale, summed
+from engine.kernels.compiled.pieces import copy, dot, dot_around, fetch, rescale, summed
 from engine.kernels.compiled.vectors import BLOCK, stack_block, wide
 
 
@@ -75,16 +75,6 @@ def _spread(a: Any, mean: Any) -> Any:
     return total
 
 
-@reduction
-def _dot_around(a: Any, b: Any, mean: Any) -> Any:
-    """Return the sum of a * (b - mean)."""
-    wide()
-    total = a.dtype.type(0)
-    for i in range(a.size):
-        total += a[i] * (b[i] - mean)
-    return total
-
-
 @kernel
 def norm(x: Any, eps: Any, out: Any) -> None:
     """Write out = (x - mean) / sqrt(variance + eps), each row for itself. x, out: (rows, n)."""
@@ -113,7 +103,7 @@ def norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
         spread = _spread(x[row], mean) / count + eps
         r = one / np.sqrt(spread)
         upstream = summed(dy[row]) / count
-        s = _dot_around(dy[row], x[row], mean) / (count * spread)
+        s = dot_around(dy[row], x[row], mean) / (count * spread)
         for start in range(0, n, BLOCK):
             stop = start + BLOCK
             a, b, o = dy[row, start:stop], x[row, start:stop], out[row, start:stop]

@@ -77,6 +77,16 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @reduction
+def dot_around(a: Any, b: Any, mean: Any) -> Any:
+    """Return the sum of a * (b - mean)."""
+    wide()
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        total += a[i] * (b[i] - mean)
+    return total
+
+
+@reduction
 def summed(a: Any) -> Any:
     """Return the sum of a."""
     wide()

@@ -84,11 +84,11 @@ def log_soft_max(x: Any, out: Any) -> None:
     for row in range(rows):
         source = x[row]
         top = largest(source, x.dtype.type(1))
-        shift = top + x.dtype.type(math.log(mass_of(source, top)))
+        shift = x.dtype.type(math.log(mass_of(source, top)))
         for start in range(0, n, BLOCK):
             a, o = source[start : start + BLOCK], out[row, start : start + BLOCK]
             for i in range(o.size):
-                block[i] = a[i] - shift
+                block[i] = a[i] - top - shift  # not a - (top + shift): where top is large, that sum forgets shift
             copy(block, o)
 
 

@@ -216,3 +216,14 @@ def test_a_copy_over_memory_nobody_reads_lets_the_gradient_through(graph, execut
     (gradient,) = execute(graph, {**data, **ONE}, found[w])
 
     np.testing.assert_allclose(gradient, 4 * data["w"] ** 3, rtol=1e-12)
+
+
+def test_forward_mode_gives_one_answer_for_each_output_asked_for(graph, execute, rng):
+    """An output named twice has its derivative twice, so that outputs and answers go together."""
+    x, direction = graph.input("x", (3,), "f64"), graph.input("d", (3,), "f64")
+    y, z = graph.op("sqr", x), graph.op("neg", x)
+    data = {"x": rng.standard_normal(3), "d": rng.standard_normal(3)}
+    found = execute(graph, data, *jvp(graph, [y, y, z, y], {x: direction}))
+    square = 2 * data["x"] * data["d"]
+    for mine, right in zip(found, (square, square, -data["d"], square), strict=True):
+        np.testing.assert_allclose(mine, right)

@@ -117,6 +117,7 @@ CASES = (
     Case(kind="view_back", shapes=((0, 4),), params={"shape": (6,), "strides": (1, 1), "offset": 0}),
     Case(kind="slice", shapes=((4, 6),), params={"starts": (1, 2), "lengths": (2, 3)}),
     Case(kind="slice", shapes=((4, 6),), params={"starts": (1, 6), "lengths": (3, 0)}),
+    Case(kind="slice", shapes=((4, 7),), params={"starts": (0, 1), "lengths": (2, 3), "steps": (3, 2)}),
     Case(kind="pad", shapes=((2, 3),), params={"before": (1, 0), "after": (0, 2), "value": 1.5}),
     Case(kind="pad", shapes=((0, 3),), params={"before": (1, 0), "after": (1, 0)}),
     Case(kind="concat", shapes=((2, 3), (2, 1)), params={"axis": -1}),

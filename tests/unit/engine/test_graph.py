@@ -213,5 +213,59 @@ def test_leafs_have_the_role_they_were_made_for(graph):
     found = [leaf.role for leaf in (graph.input("i", (1,)), graph.parameter("p", (1,)), graph.state("s", (1,)))]
 
     assert found == [Role.INPUT, Role.PARAMETER, Role.STATE]
-    with pytest.raises(EngineError, match="at least one dimension"):
+    with pytest.raises(EngineError, match="at least one non-negative length"):
         graph.input("scalar", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "says"),
+    [
+        ("scale", {"s": (1, 0)}, r"scale\(x x0 f32\[2, 3\]\): s: "),
+        ("scale", {"s": "a"}, "s: could not convert string to float: 'a'"),
+        ("pow", {"p": [1, 2]}, "p: "),
+        ("rms_norm", {"eps": None}, "eps: "),
+        ("soft_max", {"scale": (2,)}, "scale: "),
+        ("clamp", {"low": -1.0, "high": (1,)}, "high: "),
+        ("pad", {"before": (0, 0), "after": (0, 0), "value": "x"}, "value: "),
+        ("permute", {"axes": None}, "axes: None are no whole numbers"),
+        ("permute", {"axes": (1.0, 0.0)}, r"axes: \(1\.0, 0\.0\) are no whole numbers"),
+        ("sum_axes", {"axes": 1.5}, r"axis: 1\.5 is no whole number"),
+        ("argmax", {"axis": "a"}, "axis: 'a' is no whole number"),
+        ("reshape", {"shape": (2.9, 3)}, r"shape: \(2\.9, 3\) are no whole numbers"),
+        ("slice", {"starts": (0.5, 0), "lengths": (1, 1)}, r"starts: \(0\.5, 0\) are no whole numbers"),
+        ("slice", {"starts": (0, 0), "lengths": (2, 2), "steps": (1, 0)}, r"steps \(1, 0\) must be at least 1"),
+        ("slice", {"starts": (0, 0), "lengths": (2, 2), "steps": (1, 3)}, r"\[0, 4\) of axis 1 lies outside"),
+        ("view", {"shape": (2,), "strides": (1,), "offset": 1.5}, r"offset: 1\.5 is no whole number"),
+        ("repeat", {"shape": 7}, "shape 7 is not a sequence"),
+    ],
+)
+def test_a_parameter_of_another_type_is_one_line(graph, kind, params, says):
+    """It names op, parameter and value when the op is added; nothing is cut to a whole number."""
+    (x,) = leafs(graph, (2, 3))
+    with pytest.raises(EngineError, match=says) as caught:
+        graph.op(kind, x, **params)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_leaf_has_whole_lengths(graph):
+    """Half an element is refused when the leaf is made."""
+    with pytest.raises(EngineError, match=r"half: shape: \(2\.5,\) are no whole numbers"):
+        graph.input("half", (2.5,))
+
+
+def test_the_mask_of_soft_max_has_rows_as_long(graph):
+    """A mask repeats over rows, never within them: the rule refuses what the kernel could not read."""
+    x, mask = leafs(graph, (2, 4), (2, 2))
+    with pytest.raises(EngineError, match="does not repeat into"):
+        graph.op("soft_max", x, mask)
+
+
+def test_a_strided_tensor_gains_and_loses_axes_of_length_1_without_a_copy(graph):
+    """reshape is a view there; any other new shape of it needs a copy, and says so."""
+    (x,) = leafs(graph, (4, 6))
+    column = graph.op("slice", x, starts=(0, 2), lengths=(4, 1))
+    flat = graph.op("reshape", column, shape=(4,))
+    assert (flat.strides, flat.offset, flat.storage) == ((24,), 8, x)
+    assert graph.op("reshape", flat, shape=(1, 4, 1)).strides[1] == 24
+    with pytest.raises(EngineError, match="not contiguous"):
+        graph.op("reshape", flat, shape=(2, 2))

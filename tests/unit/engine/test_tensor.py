@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import EngineError, UnknownNameError
 from engine import gradcheck, no_grad, tensor
+from engine.front import functions as fn
 from engine.front import reverse
 
 
@@ -569,3 +570,106 @@ def test_augmented_assignment_changes_the_bytes():
     assert p.is_leaf
     with pytest.raises(EngineError, match="a leaf that wants a gradient changes only under no_grad"):
         p -= 1.0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        0,
+        (slice(None), 1),
+        (..., 0),
+        (slice(1, None), None, 2),
+        slice(None, None, 2),
+        (slice(None, None, 3), slice(1, None, 2)),
+        (1, 2),
+    ],
+    ids=str,
+)
+def test_numbers_and_slices_are_views(key):
+    """What is written into x[key] is written into x, as numpy and PyTorch have it; so is what is done to x, for backward."""
+    array = np.arange(16.0).reshape(4, 4)
+    x, twin = tensor(array), array.copy()
+    x[key].mul_(-1.0)
+    twin[key] *= -1.0
+    assert x.numpy().tolist() == twin.tolist()
+    with no_grad():
+        x.T[key].zero_()
+        twin.T[key] = 0.0
+    assert x.numpy().tolist() == twin.tolist()
+
+    (p,) = leaves(array)
+    (p[key] ** 2).sum().backward()
+    expected = np.zeros((4, 4))
+    expected[key] = 2 * array[key]
+    assert p.grad.numpy().tolist() == expected.tolist()
+
+
+def test_every_second_element_of_a_turned_view_has_both_derivatives():
+    gradcheck(lambda x: ((x.T[1::2, ::3] ** 3)[::2] * 0.5).tanh(), np.linspace(-1.0, 1.0, 35).reshape(5, 7))
+    (x,) = leaves(np.linspace(-1.0, 1.0, 12).reshape(3, 4))
+    (x[::2, ::3] ** 3).sum().backward(create_graph=True)
+    slope = x.grad
+    x.zero_grad()
+    slope.sum().backward()
+    expected = np.zeros((3, 4))
+    expected[::2, ::3] = 6 * x.numpy()[::2, ::3]
+    np.testing.assert_allclose(x.grad.numpy(), expected)
+
+
+def test_one_tensor_joined_to_none_is_a_copy():
+    x = tensor([1.0, 2.0])
+    joined, stacked = fn.concat([x]), fn.stack([x])
+    x.add_(1.0)
+    assert joined.numpy().tolist() == [1, 2]
+    assert stacked.numpy().tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda x: x.relu(),
+        lambda x: fn.maximum(x, 0.0),
+        lambda x: fn.maximum(tensor([0.0, 0.0]), x),
+        lambda x: -fn.minimum(-x, 0.0),
+        lambda x: fn.where(x > 0, x, 0.0),
+        lambda x: fn.where(x <= 0, 0.0, x),
+    ],
+)
+def test_what_a_choice_did_not_take_gets_no_gradient_even_of_infinity(chosen):
+    """The slope of the square root at 0 is infinite; where 0 was chosen over x, that is nothing to x, as in PyTorch."""
+    (x,) = leaves([-1.0, 4.0])
+    chosen(x).sqrt().sum().backward()
+    assert x.grad.numpy().tolist() == [0, 0.25]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_slope_of_relu_is_1_from_the_least_number_on(dtype):
+    least = np.nextafter(np.dtype(dtype).type(0), np.dtype(dtype).type(1))
+    x = tensor(np.array([-least, -0.0, 0.0, least, np.inf]), True, dtype=dtype)
+    x.relu().sum().backward()
+    assert x.grad.numpy().tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_classes_are_told_apart_beside_large_logits(dtype):
+    """log_softmax and the cross entropies depend on differences alone: a shift of all logits is invisible."""
+    rows = np.array([[0.0, 1.0, 2.0, 3.0]], dtype)
+    exact = -np.log(np.exp(np.float64(rows) - 3).sum()) + rows - 3
+    share = np.array([[0.5, 0.0, 0.25, 0.25]], dtype)
+    for shift in (0.0, 1e4, -1e4, 2.0**20):
+        x = tensor(rows + np.dtype(dtype).type(shift))
+        np.testing.assert_allclose(x.log_softmax().numpy(), exact, rtol=1e-6)
+        np.testing.assert_allclose(fn.cross_entropy(x, [1]).item(), -exact[0, 1], rtol=1e-6)
+        np.testing.assert_allclose(fn.cross_entropy(x, share).item(), -(exact * share).sum(), rtol=1e-6)
+    equal = tensor(np.array([[1e30, 1e30]], dtype))
+    np.testing.assert_allclose(equal.log_softmax().numpy(), -np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [fn.rms_norm, fn.layer_norm])
+def test_norms_of_empty_rows_have_two_derivatives(norm):
+    (x,) = leaves(np.zeros((2, 0)))
+    (norm(x) ** 2).sum().backward(create_graph=True)
+    slope = x.grad
+    x.zero_grad()
+    (slope**2).sum().backward()
+    assert x.grad.shape == (2, 0)

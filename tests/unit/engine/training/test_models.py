@@ -365,6 +365,7 @@ def hf_of(tmp_path, said):
         (lambda p: lacking(p, "layer.1.ffn_up.weight"), "has no layer.1.ffn_up.weight"),
         (lambda p: lacking(p, "token_embd"), "does not say its token_embd"),
         (lambda p: with_more(p, "layer.0.extra.weight", np.zeros((2, 2), "f4")), "'blk.0.extra.weight' has no place"),
+        (lambda p: with_more(p, "rope_freqs", np.ones(4, "f4")), "'rope_freqs.weight' has no place"),
         (lambda p: with_more(p, "output_norm", np.zeros(5, "f4")), r"output_norm is \[5\]; \[32\] is needed"),
         (without_heads, "does not say attention.head_count"),
         (lambda p: p, r"holds no \*\.safetensors"),
@@ -378,6 +379,52 @@ def test_a_file_that_is_none_is_one_line(tmp_path, make, says):
     with pytest.raises(EngineError, match=says) as raised:
         weights.read(make(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"hidden_size": "32"}, "hidden_size is '32'; a whole number of at least 1 is needed"),
+        ({"hidden_size": 32.5}, r"hidden_size is 32\.5; a whole number"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; a whole number of at least 1"),
+        ({"num_attention_heads": 3}, r"attn_q\.weight is \[32, 32\]; 3 heads cannot share its rows in pairs"),
+        ({"num_key_value_heads": 3}, r"attn_k\.weight is \[16, 32\]; 3 heads cannot share its rows"),
+        ({"rms_norm_eps": "a"}, "rms_norm_eps is 'a'; a number above 0"),
+        ({"rope_theta": -1.0}, r"rope_theta is -1\.0; a number above 0"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu' is computed"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling is 'llama3'; only 'default' is computed"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is 'linear'; only 'default' is computed"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_scaling is 'yarn'; only 'default' is computed"),
+        ({"rope_scaling": "linear"}, "not a mapping"),
+        ({"head_dim": 16}, "head_dim is 16; only 8 is computed"),
+        ({"tie_word_embeddings": False}, r"does not say its output\.weight"),
+    ],
+    ids=str,
+)
+def test_a_file_that_means_another_function_is_refused(tmp_path, changed, says):
+    """What the graph does not compute gives no wrong logits, and what is no size gives one line."""
+    write_hf(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**said, **changed}))
+    with pytest.raises(EngineError, match=says) as raised:
+        weights.read(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_a_file_leaves_null_is_as_usual(tmp_path):
+    """Null is no value: heads of k and v are those of q, rope is the plain one."""
+    write_hf(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    more = {"rope_scaling": None, "head_dim": None, "hidden_act": "silu", "rope_theta": None, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps({**said, **more}))
+    assert weights.read(tmp_path).config == replace(LLAMA, rank=4, full=False)
+
+
+def test_tensors_of_whole_numbers_are_no_weights(tmp_path):
+    stored = write_hf(tmp_path)
+    save_file({name: np.zeros(array.shape, np.int8) for name, array in stored.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(EngineError, match="holds int8, no floating numbers"):
+        weights.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -378,6 +378,12 @@ def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path, content):
     assert file.read_bytes() == content
 
 
+def test_a_folder_in_place_of_a_checkpoint_is_one_line(tmp_path):
+    (tmp_path / "c.safetensors").mkdir()
+    with pytest.raises(EngineError, match=r"c\.safetensors: is no readable checkpoint"):
+        fit(MODEL, DATA, SETTINGS, save=tmp_path / "c.safetensors", resume=True)
+
+
 def test_a_safetensors_file_of_somebody_else_is_one_line(tmp_path):
     file = tmp_path / "c.safetensors"
     file.write_bytes(save({"a": np.zeros(2)}))
@@ -535,7 +541,7 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
     [
         ("points = 60", "pionts = 60", "Object contains unknown field `pionts` - at `$.data`"),
         ("points = 60", 'points = "60"', "Expected `int`, got `str` - at `$.data.points`"),
-        ('kind = "mlp"', 'kind = "rnn"', "Invalid value 'rnn' - at `$.model.kind`"),
+        ('kind = "mlp"', 'kind = "rnn"', "Invalid value 'rnn' - at `$.model.kind`; there are mlp, cnn, gpt2, llama"),
         ("batch = 5", "batch = 7", "logical_batch 10 is no multiple of batch 7"),
         ("warmup = 2", "wramup = 2", "Object contains unknown field `wramup` - at `$.schedule`"),
         ('kind = "cosine"', 'kind = "sine"', "schedule.kind is 'sine'; there are constant, linear, cosine"),
@@ -553,6 +559,23 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
 )
 def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
     status, out, err = train(tmp_path, "--out", "x", config=MOONS.replace(old, new, 1))
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("warmup = 2", "warmup = 3", "was made with schedule {'kind': 'cosine', 'alpha': 0.05, 'warmup': 2"),
+        ("sizes = [2, 8, 2]", 'sizes = [2, 8, 2]\nactivation = "silu"', "this run has {'kind': 'mlp'"),
+    ],
+)
+def test_a_checkpoint_of_another_schedule_or_function_is_refused(tmp_path, old, new, says):
+    """Neither shows in weights, data or settings; gelu and silu even start from the same weights."""
+    mine = MOONS.replace("sizes = [2, 8, 2]", 'sizes = [2, 8, 2]\nactivation = "gelu"', 1) if "activation" in new else MOONS
+    assert train(tmp_path, "--out", "x", "--steps", "2", config=mine)[0] == 0
+    status, out, err = train(tmp_path, "--out", "x", "--resume", config=MOONS.replace(old, new, 1))
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert says in err
