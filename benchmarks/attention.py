@@ -32,8 +32,8 @@ HEADS, KV_HEADS, SIZE = 9, 3, 64
 
 
 def one_op(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Return the fused op."""
-    return q.graph.op("attention", q, k, v, mask, scale=SIZE**-0.5)
+    """Return the fused op, told that the mask is causal."""
+    return q.graph.op("attention", q, k, v, mask, scale=SIZE**-0.5, causal=True)
 
 
 def by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

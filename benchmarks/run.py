@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "step": "a training step, T = 64, against PyTorch and JAX",
     "step_256": "the same, T = 256",
+    "step_fused": "the same, T = 64, attention as one op of ours",
+    "step_256_fused": "the same, T = 256",
     "sanitizer": "a training step in guarded memory against the plain one",
     "kernels": "single kernels at the model's shapes, in place and apart",
     "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
@@ -36,7 +38,11 @@ BENCHMARKS = {
 }
 """Name -> what it measures; the script of that name, if `VARIANTS` says no other."""
 
-VARIANTS = {"step_256": ("step", "--seq", "256")}
+VARIANTS = {
+    "step_256": ("step", "--seq", "256"),
+    "step_fused": ("step", "--attention", "fused"),
+    "step_256_fused": ("step", "--seq", "256", "--attention", "fused"),
+}
 """Benchmarks that are another one with options."""
 
 

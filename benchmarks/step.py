@@ -1,6 +1,6 @@
 """A training step of the engine against the same step in PyTorch and in JAX, interleaved.
 
-    python benchmarks/step.py [--peers PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--executor NAME] [--out FILE]
+    python benchmarks/step.py [--peers PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--executor NAME] [--attention HOW] [--out FILE]
 
 All run in processes of their own that stay up; they take turns, one step each, so that what else the machine does hits all. The figure is
 the median over rounds of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. First all train a small model from
@@ -79,8 +79,9 @@ def has(python: str, package: str) -> bool:
 def same_model(python: str, peers: list[str], options: argparse.Namespace) -> None:
     """Train the small model on all sides from equal weights; exit with a line where the losses differ."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        job = {"config": SMALL, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1, "threads": options.threads,
-               "allocator": "ggml", "executor": options.executor, "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
+        job = {"config": SMALL, "attention": options.attention, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1,
+               "threads": options.threads, "allocator": "ggml", "executor": options.executor,
+               "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
         ours = (Side(stack, sys.executable, "step_engine.py", job).ready or {}).get("losses", [])
         for name in peers:
             _, script, besides = PEERS[name]
@@ -97,8 +98,8 @@ def same_model(python: str, peers: list[str], options: argparse.Namespace) -> No
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the benchmark, print it, and return it as plain data."""
     config = {**FULL, "seq": options.seq, "layers": options.layers}
-    job = {"config": config, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3, "threads": options.threads,
-           "allocator": options.allocator, "executor": options.executor}  # fmt: skip
+    job = {"config": config, "attention": options.attention, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3,
+           "threads": options.threads, "allocator": options.allocator, "executor": options.executor}  # fmt: skip
     found = {package: has(options.peers, package) for package, *_ in PEERS.values()}
     peers = [name for name, (package, *_) in PEERS.items() if found[package]]
     for package, there in found.items():
@@ -128,7 +129,8 @@ def result(
     for side in ready.values():
         versions |= side["versions"]
     return {
-        "config": config, "threads": options.threads, "allocator": options.allocator, "executor": options.executor,
+        "config": config, "attention": options.attention, "threads": options.threads, "allocator": options.allocator,
+        "executor": options.executor,
         "pairs": len(rounds), "versions": versions, "blas": ours["blas"], "arena_mib": ours["arena_mib"],
         "sides": {
             name: {key: median(one[name][key] for one in rounds) for key in ("cpu", "wall")} | {"peak_mib": side["peak_kib"] / 1024}
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--allocator", default="ggml")
     parser.add_argument("--executor", default="calls")
+    parser.add_argument("--attention", default="parts", choices=("parts", "fused"), help="of our side; the peers' stays as it is")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "step.json")
     options = parser.parse_args()
     found = measure(options)

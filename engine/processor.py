@@ -1,4 +1,4 @@
-"""Which kernels numpy's BLAS shall use, said before numpy is loaded.
+"""What the processor has, and which kernels numpy's BLAS shall use on it, said before numpy is loaded.
 
 OpenBLAS chooses its kernels when it is loaded, by a table of processors; on one it does not know it may fall back to AVX2 where AVX-512 would do, which
 costs a third of the rate of a matrix product. It takes another choice from `OPENBLAS_CORETYPE` alone.
@@ -19,14 +19,16 @@ SKYLAKEX: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx
 """What the kernels of that name are compiled for; flags that Linux lists are also enabled by it."""
 
 
-def prefer(environment: MutableMapping[str, str], description: Path = Path("/proc/cpuinfo")) -> None:
-    """Ask OpenBLAS for its AVX-512 kernels if every flag they need is there and nobody asked for others; no effect once it is loaded."""
-    if VARIABLE in environment:
-        return
+def flags(description: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return what Linux says the processor has and may be used, nothing where it is not Linux."""
     try:
         lines = description.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:  # not Linux
-        return
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    if SKYLAKEX.issubset(flags):
+    except OSError:
+        return frozenset()
+    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def prefer(environment: MutableMapping[str, str], description: Path = Path("/proc/cpuinfo")) -> None:
+    """Ask OpenBLAS for its AVX-512 kernels if every flag they need is there and nobody asked for others; no effect once it is loaded."""
+    if VARIABLE not in environment and flags(description) >= SKYLAKEX:
         environment[VARIABLE] = "SkylakeX"

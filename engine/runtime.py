@@ -20,6 +20,7 @@ What this module does not see: whether the plan is any good (`allocsim.checks`) 
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.fingerprints import fingerprint
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
-from engine.kernels.binding import Call, Kernel
+from engine.kernels.binding import Call, Kernel, Workspace
 from engine.lower import Lowered
 from engine.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid, together
 
@@ -60,7 +61,8 @@ class Runtime:
             parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
             resident: name -> array for trainable parameters and states that are to lie in the caller's memory: neither copied nor
                 zeroed, changed by every run. Their slots must be outside the arenas.
-            threads: BLAS threads of this process until `close`; None leaves them alone.
+            threads: BLAS threads of this process until `close`; None leaves them alone. With one, kernels that use one thread may
+                be bound; with more or None those that BLAS runs (`Kernel.threaded`): last digits depend on it.
             allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
                 it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
@@ -76,6 +78,8 @@ class Runtime:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan
+        self.kernels = _for(lowered.kernels, threads)
+        """For each step the kernel that runs it, None where nothing runs."""
         self._allocate = allocate or block
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
@@ -92,6 +96,7 @@ class Runtime:
         ops = lowered.program.ops
         self._arrays: dict[int, Array] = {}
         self._bound: dict[int, Call] = {}
+        self._workspace = Workspace()
         self._watched: list[
             tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]
         ] = []  # made by the first run that is observed
@@ -131,7 +136,7 @@ class Runtime:
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
         """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
-        if self.lowered.kernels[step] is not None:
+        if self.kernels[step] is not None:
             function, arguments = self.call(step)
             with np.errstate(all="ignore"):
                 function(*arguments)
@@ -144,9 +149,10 @@ class Runtime:
         """Return the bound call of the op of `step`, which has a kernel."""
         bound = self._bound.get(step)
         if bound is None:
-            kernel = self.lowered.kernels[step]
+            kernel = self.kernels[step]
             assert kernel is not None
-            bound = self._bound[step] = kernel.bind(self.lowered.tensors[step].params, self.operands(step), self.results(step))
+            params = self.lowered.tensors[step].params
+            bound = self._bound[step] = self._workspace.bind(kernel, params, self.operands(step), self.results(step))
         return bound
 
     def operands(self, step: int) -> tuple[Array, ...]:
@@ -199,7 +205,7 @@ class Runtime:
         if not self._watched:
             self._watched = [
                 (None if kernel is None else self.call(step), self.operands(step), self.results(step))
-                for step, kernel in enumerate(self.lowered.kernels)
+                for step, kernel in enumerate(self.kernels)
             ]
         with np.errstate(all="ignore"):
             for step, (call, operands, results) in enumerate(self._watched):
@@ -278,9 +284,17 @@ class Runtime:
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
 
 
+def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
+    """Return the kernels as a run with that many threads wants them; those that were one stay one."""
+    if threads == 1:
+        return kernels
+    known = {id(k): k if k is None or k.threaded is None else replace(k, bind=k.threaded) for k in kernels}
+    return tuple(known[id(kernel)] for kernel in kernels)
+
+
 def _bind_calls(runtime: Runtime) -> tuple[Call, ...]:
     """Bind each op by itself."""
-    return tuple(runtime.call(step) for step, kernel in enumerate(runtime.lowered.kernels) if kernel is not None)
+    return tuple(runtime.call(step) for step, kernel in enumerate(runtime.kernels) if kernel is not None)
 
 
 def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
@@ -290,8 +304,8 @@ def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
     lowered = runtime.lowered
     known: dict[Any, int] = {}
     kernels: list[tuple[Kernel, Mapping[str, Any]]] = []
-    kernel_of = np.full(len(lowered.kernels), NO_KERNEL, np.int32)
-    for step, kernel in enumerate(lowered.kernels):
+    kernel_of = np.full(len(runtime.kernels), NO_KERNEL, np.int32)
+    for step, kernel in enumerate(runtime.kernels):
         if kernel is None:
             continue
         params = lowered.tensors[step].params

@@ -317,8 +317,15 @@ MEANING |= {
 """The backward ops, written out, so that they can be differentiated again."""
 
 
-def attention(q, k, v, mask=None, *, scale):
-    return soft_max(q @ swap(grouped(k, q)), mask, scale=scale) @ grouped(v, q)
+def attention(q, k, v, mask=None, *, scale, causal=False):
+    return soft_max(q @ swap(grouped(k, q)), told(mask) if causal else mask, scale=scale) @ grouped(v, q)
+
+
+def told(mask):
+    """A mask said to be causal: rows that see a key beyond their own place are NaN."""
+    queries, keys = mask.shape
+    beyond = plain.arange(keys) > plain.arange(queries)[:, None] + keys - queries
+    return np.where((beyond & (mask != -np.inf)).any(axis=1, keepdims=True), np.nan, mask)
 
 
 def ungrouped(x, like):
@@ -327,9 +334,9 @@ def ungrouped(x, like):
     return np.reshape(np.sum(np.reshape(x, (*split, *x.shape[-2:])), axis=tuple(range(1, len(split), 2))), like.shape)
 
 
-def attention_back(grad, q, k, v, mask=None, *, scale):
+def attention_back(grad, q, k, v, mask=None, *, scale, causal=False):
     wide_k, wide_v = grouped(k, q), grouped(v, q)
-    weights = soft_max(q @ swap(wide_k), mask, scale=scale)
+    weights = soft_max(q @ swap(wide_k), told(mask) if causal else mask, scale=scale)
     dp = grad @ swap(wide_v)
     ds = (dp - np.sum(dp * weights, axis=-1, keepdims=True)) * weights * scale
     parts = (ds @ wide_k, ungrouped(swap(ds) @ q, k), ungrouped(swap(weights) @ grad, v))

@@ -21,7 +21,8 @@ D.  Node by node: sources that have no place yet, then the node, then each sourc
     both zero is freed, after the node was placed; a view gives back one n_views of its root, which is freed when both its counts are
     zero. A value that is never read is never freed, nor is the root of a view that is never read.
 In place: a node whose kind is listed may take the place of a source that is the root of its own buffer, placed, not pinned, of the
-    same dtype and layout, with n_children 1 and n_views 0; sources are offered in slot order. A view is never taken.
+    same dtype and layout, with n_children 1 and n_views 0; sources are offered in slot order. A view is never taken. Of a kind that ggml
+    does not have (`KINDS`), its list says nothing: there the pairs that the op declares stand for it, under the same conditions.
 
 The problem
 -----------
@@ -31,14 +32,17 @@ order of placing; `may_share` the eligible (donor, recipient) pairs, by slot. Be
 buffers that are not `own` live throughout and are never taken; an upload into part of a buffer counts as a view of it; a buffer that
 nothing touches is not placed, its lifetime is `[0, 0)`.
 
-O(operands + results) in plain lists. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2, `ggml_op_can_inplace` of 0.26.0.
+O(operands + results) in plain lists. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2; its kinds and its list: `ggml_kinds`.
 """
 
 from collections.abc import Collection
 from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
+
 from allocsim.allocators.constraints import Constraints
+from allocsim.allocators.ggml_kinds import IN_PLACE, KINDS
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, Problem, Program
 
@@ -46,65 +50,9 @@ INPUT: Final = 1
 OUTPUT: Final = 2
 PARAM: Final = 4
 
-UNARY: Final = [
-    "abs",
-    "ceil",
-    "elu",
-    "exp",
-    "expm1",
-    "floor",
-    "gelu",
-    "gelu_erf",
-    "gelu_quick",
-    "hardsigmoid",
-    "hardswish",
-    "neg",
-    "relu",
-    "round",
-    "sgn",
-    "sigmoid",
-    "silu",
-    "softplus",
-    "step",
-    "tanh",
-    "trunc",
-    "unary",
-    "xielu",
-]
-
-IN_PLACE: Final = frozenset(
-    [
-        "add",
-        "add1",
-        "add_id",
-        "clamp",
-        "diag_mask_inf",
-        "diag_mask_zero",
-        "div",
-        "fill",
-        "log",
-        "mul",
-        "rms_norm",
-        "rms_norm_back",
-        "rope",
-        "rope_back",
-        "scale",
-        "silu_back",
-        "soft_max",
-        "soft_max_back",
-        "sqr",
-        "sqrt",
-        "sub",
-    ]
-).union(UNARY)
-"""Kinds, in lower case, whose result ggml may lay over any source of the same layout; `unary` also by the name of the function."""
-
-IN_PLACE_BEFORE_0_25_3: Final = IN_PLACE - {"clamp"}
-"""The same list before CLAMP joined it (and before `clamp` stopped being an explicit view)."""
-
 
 def believe(program: Program, constraints: Constraints, *, in_place: Collection[str] = IN_PLACE) -> Problem:
-    """Return what ggml believes of `program`; `in_place` is the list of kinds (lower case) it may run in place.
+    """Return what ggml believes of `program`; `in_place` is the list of its kinds (lower case) it may run in place.
 
     Raises ModelError where an op's `meta.src` names a value that does not exist.
     """
@@ -129,8 +77,12 @@ class _Counting:
         kind = ops.kind.tolist()
         hosts = [name in {HOST_WRITE, HOST_READ} for name in ops.kinds]
         listed = [name.lower() in in_place for name in ops.kinds]
+        foreign = [name.lower() not in KINDS and name.lower() not in in_place for name in ops.kinds]
+        declares = np.array(foreign, dtype=np.bool_)[ops.kind] & (np.diff(ops.in_place_starts) > 0)
         self.nodes = [step for step in range(self.steps) if not hosts[kind[step]]]
         self.listed = [listed[code] for code in kind]
+        self.declaring = set(np.flatnonzero(declares).tolist())
+        """Steps of a kind that ggml does not have, with pairs declared."""
         self.root = [-1] * count
         for value in range(len(values) - 1, -1, -1):
             self.root[self.buffer[value]] = value
@@ -219,7 +171,7 @@ class _Counting:
             if self.placed[buffer]:
                 continue
             self.place(buffer, step)
-            if self.listed[step] and self.root[buffer] == result and not self.held[buffer]:
+            if self.root[buffer] == result and not self.held[buffer]:
                 self.offer(step, result)
         for source in sources:
             self.children[source] -= 1
@@ -247,7 +199,7 @@ class _Counting:
         if sum(self.buffer[other] == buffer for other in self.results[step]) > 1:
             return
         taken = False
-        for source in self.sources[step]:
+        for source in self.permitted(step, result):
             donor = self.buffer[source]
             if self.root[donor] != source or not self.live[donor] or self.pinned[donor] or self.held[donor] or donor == buffer:
                 continue
@@ -259,6 +211,17 @@ class _Counting:
             if not taken:
                 self.free(donor, step)
                 taken = True
+
+    def permitted(self, step: int, result: int) -> list[int]:
+        """Return, in slot order, the sources that the kernel bears `result` over: all of a listed kind, those declared of one not ggml's."""
+        if self.listed[step]:
+            return self.sources[step]
+        if step not in self.declaring:
+            return []
+        op, position = self.program.ops[step], self.results[step].index(result)
+        declared = {operand for operand, over in op.in_place or () if over == position}
+        kept = {value for operand, value in enumerate(op.operands) if operand not in declared}
+        return [source for source in self.sources[step] if source in op.operands and source not in kept]
 
     def free(self, buffer: int, step: int) -> None:
         """End the life of `buffer` after `step`, if it is there to be freed."""

@@ -32,7 +32,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.allocators import ggml_belief
+from allocsim.allocators import ggml_belief, ggml_kinds
 from allocsim.allocators.constraints import Constraints
 from allocsim.builder import ProgramBuilder
 from allocsim.errors import DocumentError, ModelError
@@ -84,7 +84,7 @@ def _plan(graph: Graph, program: Program) -> Plan:
         own=np.array([tensor.external for tensor in tensors], dtype=np.bool_),
     )
     listed = graph.dump.meta.inplace_ops
-    kinds = ggml_belief.IN_PLACE if listed is None else {name.lower() for name in listed}
+    kinds = ggml_kinds.IN_PLACE if listed is None else {name.lower() for name in listed}
     arena = np.array([OWN if t.external else UNPLACED if t.off is None else 0 for t in tensors], dtype=np.int32)
     return Plan(
         program=program,
@@ -104,7 +104,7 @@ class _Import:
         meta = graph.dump.meta
         self.graph = graph
         self.builder = ProgramBuilder("graph", arenas=(Arena(name="compute", alignment=meta.alignment),))
-        self.listed = ggml_belief.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
+        self.listed = ggml_kinds.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
         self.value: dict[int, int] = {}
         """Tensor -> value."""
         self.layout: list[Layout] = []

@@ -10,7 +10,8 @@ declaration is a promise, not a finding: both `two_pass` kernels keep the promis
 Importing this package neither loads numba nor compiles anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -46,6 +47,11 @@ _UFUNCS: Final[dict[str, tuple[Any, ...]]] = {
 
 _MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
+
+
+def _products(bind: Callable[..., Bind], **described: Any) -> dict[str, Kernel]:
+    blas = bind(tiled=False)
+    return {"tiles": Kernel(bind=bind(tiled=True), threaded=blas, **described), "blas": Kernel(bind=blas, **described)}
 
 
 def _table() -> dict[str, dict[str, Kernel]]:
@@ -88,9 +94,9 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "repeat": {"numpy": Kernel(bind=ew.bind_repeat)},
         "repeat_back": {"numpy": Kernel(bind=ew.bind_repeat_back)},
         "sum": {"numpy": Kernel(bind=ew.bind_sum)},
-        "mul_mat": {"blas": Kernel(bind=products.bind_product("mul_mat", inner_last=True))},
-        "out_prod": {"blas": Kernel(bind=products.bind_product("out_prod", inner_last=False))},
-        "add_out_prod": {"blas": Kernel(bind=products.bind_add_out_prod, in_place=_FIRST, note="ggml has none; beta = 1")},
+        "mul_mat": _products(partial(products.bind_product, "mul_mat", inner_last=True)),
+        "out_prod": _products(partial(products.bind_product, "out_prod", inner_last=False)),
+        "add_out_prod": _products(products.bind_add_out_prod, in_place=_FIRST, note="ggml has none; beta = 1"),
         "rope": {"table": Kernel(bind=rowwise.bind_rope(1.0), in_place=_FIRST)},
         "rope_back": {"table": Kernel(bind=rowwise.bind_rope(-1.0), in_place=_FIRST)},
         "cont": {"numpy": Kernel(bind=ew.bind_copy)},

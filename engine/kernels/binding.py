@@ -10,12 +10,15 @@ Invariants
 * `in_place` is a promise about placement: with a result exactly over the declared operand (equal address, equal layout) the call
   writes bit for bit what it writes apart. `engine.audit` measures it; nothing here enforces it.
 * Arrays keep the addresses they had at `bind`.
+* Memory of its own (`scratch`) is a call's only while it runs: calls that are bound in one `Workspace` share it.
 * Shapes are numpy's, row-major. float32 and float64; indices are int32.
 
 What this module does not see: graphs, plans, and what any kernel computes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from math import prod
@@ -39,6 +42,8 @@ class Kernel:
 
     bind: Bind
     """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes the kernel cannot run."""
+    threaded: Bind | None = None
+    """What to bind instead where a run may use several threads, for a kernel that uses one; the bits may differ."""
     in_place: Pairs = ()
     """Declared alias pairs (operand position, result position): what the author promises."""
     overlap: Literal["declared", "any", "unknown"] = "declared"
@@ -113,10 +118,50 @@ def in_turn(*calls: Call) -> None:
         function(*args)
 
 
+class Workspace:
+    """Scratch of calls that follow one another: each may use all of it, since none keeps state. Of one runtime, as its memory is.
+
+    Blocks are powers of two, so that calls of nearly equal needs share them.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[int, int], NDArray[np.uint8]] = {}
+        self._taken: Counter[int] = Counter()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return sum(map(len, self._blocks.values()))
+
+    def bind(self, kernel: Kernel, params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        """Return `kernel.bind(params, operands, results)` with its scratch in here."""
+        self._taken.clear()
+        token = _workspace.set(self)
+        try:
+            return kernel.bind(params, operands, results)
+        finally:
+            _workspace.reset(token)
+
+    def block(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return a block of at least so many bytes that the call being bound has not got yet."""
+        size = 1 << (nbytes - 1).bit_length()
+        key = size, self._taken[size]
+        self._taken[size] += 1
+        if key not in self._blocks:
+            self._blocks[key] = np.empty(size, np.uint8)
+        return self._blocks[key]
+
+
+_workspace: ContextVar[Workspace | None] = ContextVar("workspace", default=None)
+
+
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return uninitialised memory that begins at a multiple of 64 bytes, so that no kernel's bits hang on where numpy put it."""
-    nbytes = prod(shape) * dtype.itemsize
-    raw = np.empty(nbytes + 64, np.uint8)
+    """Return uninitialised memory that begins at a multiple of 64 bytes, so that no kernel's bits hang on where numpy put it.
+
+    It is the call's that is being bound, while that runs: what is in it afterwards may be another call's (`Workspace`).
+    """
+    nbytes, workspace = prod(shape) * dtype.itemsize, _workspace.get()
+    raw = np.empty(nbytes + 64, np.uint8) if workspace is None else workspace.block(nbytes + 64)
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes].view(dtype).reshape(shape)
 

@@ -2,14 +2,14 @@
 
 One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
 handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
-pair needs. For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
-rows, goes to a compiled loop instead.
+pair needs (compiled loops do not). For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
+rows, goes to a compiled loop instead; so do large dense arrays, which mostly lie in no cache.
 
 ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -54,6 +54,17 @@ def minimum(a: Array, b: Any, out: Array) -> None:
 Function = Callable[..., object]
 """A ufunc, or a function with the result as its last argument."""
 
+LARGE: Final = 1 << 12
+"""Elements from which on operands or result are likely to lie in no cache; compiled loops ask for them ahead of time, numpy does not."""
+
+_REAL: Final = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _large(*arrays: Array) -> bool:
+    """Whether dense arrays are left to a compiled loop."""
+    return arrays[0].size >= LARGE and all(a.dtype in _REAL and a.flags.c_contiguous for a in arrays)
+
+
 _COMPILED: Mapping[Function, int] = {np.add: 0, np.subtract: 1, np.multiply: 2}
 """Codes of `compiled.binary_rows`."""
 
@@ -67,6 +78,8 @@ def bind_binary(kind: str, ufunc: Function) -> Bind:
             out.shape == a.shape and out.dtype == a.dtype, f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}"
         )
         if all(x.shape == a.shape and x.flags.c_contiguous for x in (a, b, out)) and a.dtype == b.dtype:
+            if ufunc in _COMPILED and _large(a, b, out):
+                return rowwise.call("binary_rows", _COMPILED[ufunc], *(x.reshape(1, x.size) for x in (a, b, out)))
             return ufunc, (flat(a), flat(b), flat(out))
         left, right, _ = _tiled(kind, a, b)
         dense = all(x.flags.c_contiguous for x in (a, b, out))
@@ -102,7 +115,10 @@ def bind_scale(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> 
     """Bind x -> x * params s."""
     (x,), (y,) = operands, results
     require(x.shape == y.shape and x.dtype == y.dtype, f"scale: {list(x.shape)} to {list(y.shape)}")
-    return np.multiply, (x, x.dtype.type(params["s"]), y)
+    factor = x.dtype.type(params["s"])
+    if _large(x, y):
+        return rowwise.call("scale", flat(x), factor, flat(y))
+    return np.multiply, (x, factor, y)
 
 
 def bind_repeat(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the result has the shape
@@ -122,6 +138,14 @@ def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Array
     return np.add.reduce, (large, axes, None, squeezed)
 
 
+def _transposition(x: Array, y: Array) -> Call:
+    """Bind the copy of x, with adjacent elements along one of its first two axes, to a dense y of its shape."""
+    near = x.strides.index(x.itemsize)
+    x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
+    steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))
+    return rowwise.call("copy_across", rowwise.reached(x), steps, rowwise.reached(y), places, np.array(x.shape, np.int64))
+
+
 @on_dense
 def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """Bind x -> one element: the sum of all, pairwise."""
@@ -134,6 +158,10 @@ def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     """Bind x -> the same elements in row-major order in the result's shape and strides; further operands are not read."""
     x, y = operands[0], results[0]
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
+    if _large(y) and rowwise.has_heads(x):
+        return rowwise.call("copy_rows", *rowwise.heads(x), y.reshape(x.shape))
+    if _large(y) and x.ndim == 3 and rowwise.forward(x) and x.itemsize in x.strides:
+        return _transposition(x, y.reshape(x.shape))
     if x.shape == y.shape:
         return np.copyto, (y, x)
     if y.flags.c_contiguous:

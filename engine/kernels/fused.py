@@ -3,6 +3,9 @@
 The scratch is `BLOCK_ROWS` x S elements (twice, back), taken when bound and shared by all heads; a plan does not see it. Products are numpy's
 BLAS, rows are those of `engine.kernels.compiled`. Sums over the heads of a group go head by head, then block by block, so bits depend on
 shapes alone. Operands without unit stride on a matrix axis are copied into scratch first.
+
+With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half the scores are left out. The mask is looked through
+and cut into blocks, in scratch, once for all heads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,12 +45,40 @@ def _check(kind: str, q: Array, k: Array, v: Array, masks: list[Array]) -> Array
     return mask
 
 
-def _weights(q: Array, k: Array, mask: Array, scale: Any, scores: Array) -> tuple[Call, Call]:
-    return (np.matmul, (q, k.swapaxes(-1, -2), scores)), rowwise.call("soft_max", scores, mask, scale, scores)
+def _scores(q: Array, k: Array, mask: Array, scale: Any, into: Array) -> tuple[Call, Call]:
+    return (np.matmul, (q, k.swapaxes(-1, -2), into)), rowwise.call("soft_max", into, mask, scale, into)
+
+
+def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
+    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
+
+    args = mask, start, ahead, into
+    return compiled.find("causal_mask", args), args
+
+
+def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list[tuple[slice, int, Array]], list[Call]]:
+    """Return (rows of q, how many keys they may see, their mask) block by block, and the calls that make those masks."""
+    keys = mask.shape[1]
+    blocks: list[tuple[slice, int, Array]] = []
+    calls: list[Call] = []
+    for start in range(0, rows, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, rows))
+        seen = block.stop + keys - rows if causal else keys
+        part = mask[block] if masked else mask
+        if causal:
+            part = scratch((block.stop - start, seen), mask.dtype)
+            calls.append(_causal_mask(mask, start, keys - rows, part))
+        blocks.append((block, seen, part))
+    return blocks, calls
+
+
+def _part(held: Array, rows: int, columns: int) -> Array:
+    """Return a dense matrix in the first bytes of scratch."""
+    return held[: rows * columns].reshape(rows, columns)
 
 
 def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e]; params scale."""
+    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e]; params scale, causal (default no)."""
     (q, k, v, *masks), (out,) = operands, results
     mask = _check("attention", q, k, v, masks)
     require(out.shape == (*q.shape[:-1], v.shape[-1]) and out.dtype == q.dtype, f"attention: result {list(out.shape)}")
@@ -55,19 +86,18 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
     dense, target = dense_like(mask), dense_like(out)
     copies += () if dense is mask else ((np.copyto, (dense, mask)),)
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
-    held = scratch((min(BLOCK_ROWS, rows), k.shape[-2]), q.dtype)
-    calls: list[Call] = []
+    blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
+    held = scratch((min(BLOCK_ROWS, rows) * k.shape[-2],), q.dtype)
     for head, group in _heads(q, k):
-        for start in range(0, rows, BLOCK_ROWS):
-            block = slice(start, min(start + BLOCK_ROWS, rows))
-            scores = held[: block.stop - start]
-            calls += _weights(q[head][block], k[group], dense[block] if masks else dense, scale, scores)
-            calls.append((np.matmul, (scores, v[group], target[head][block])))
+        for block, seen, part in blocks:
+            weights = _part(held, block.stop - block.start, seen)
+            calls += _scores(q[head][block], k[group][:seen], part, scale, weights)
+            calls.append((np.matmul, (weights, v[group][:seen], target[head][block])))
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
 
 def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other; params scale."""
+    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other; params scale, causal (default no)."""
     (grad, q, k, v, *masks), (out,) = operands, results
     mask = _check("attention_back", q, k, v, masks)
     sizes = [x.size for x in (q, k, v)]
@@ -80,22 +110,24 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
     flat = np.split(target, np.cumsum(sizes)[:-1])
     dq, dk, dv = (part.reshape(x.shape) for part, x in zip(flat, (q, k, v), strict=True))
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
-    size = (min(BLOCK_ROWS, rows), k.shape[-2])
+    blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
+    size = (min(BLOCK_ROWS, rows) * k.shape[-2],)
     held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
     shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
-    calls: list[Call] = [(dk.fill, (0,)), (dv.fill, (0,))]
+    nothing = np.zeros((), q.dtype)
+    calls += [(np.copyto, (dk, nothing)), (np.copyto, (dv, nothing))]
     for head, group in _heads(q, k):
-        for start in range(0, rows, BLOCK_ROWS):
-            block = slice(start, min(start + BLOCK_ROWS, rows))
-            weights, ds = held[: block.stop - start], slopes[: block.stop - start]
-            calls += _weights(q[head][block], k[group], dense[block] if masks else dense, scale, weights)
+        for block, seen, part in blocks:
+            weights, ds = (_part(each, block.stop - block.start, seen) for each in (held, slopes))
+            share_k, share_v, dk_seen, dv_seen = shares[0][:seen], shares[1][:seen], dk[group][:seen], dv[group][:seen]
+            calls += _scores(q[head][block], k[group][:seen], part, scale, weights)
             calls += [
-                (np.matmul, (weights.T, grad[head][block], shares[1])),
-                (np.add, (dv[group], shares[1], dv[group])),
-                (np.matmul, (grad[head][block], v[group].swapaxes(-1, -2), ds)),
+                (np.matmul, (weights.T, grad[head][block], share_v)),
+                (np.add, (dv_seen, share_v, dv_seen)),
+                (np.matmul, (grad[head][block], v[group][:seen].swapaxes(-1, -2), ds)),
                 rowwise.call("soft_max_back", ds, weights, scale, ds),
-                (np.matmul, (ds, k[group], dq[head][block])),
-                (np.matmul, (ds.T, q[head][block], shares[0])),
-                (np.add, (dk[group], shares[0], dk[group])),
+                (np.matmul, (ds, k[group][:seen], dq[head][block])),
+                (np.matmul, (ds.T, q[head][block], share_k)),
+                (np.add, (dk_seen, share_k, dk_seen)),
             ]
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

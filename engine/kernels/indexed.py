@@ -1,4 +1,4 @@
-"""Kernels that look up, count and draw, bound; the arithmetic is in `engine.kernels.compiled_indexed`, imported at the first bind."""
+"""Kernels that look up, count and draw, bound; the arithmetic is in `engine.kernels.compiled.lookups`, imported at the first bind."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.binding import Array, Arrays, Call, flat, on_dense, require, rows, same_shapes
-
-
-def call(name: str, *args: Any) -> Call:
-    """Return the kernel of `compiled_indexed` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
-    from engine.kernels import compiled, compiled_indexed  # noqa: PLC0415 - numba loads with the first kernel bound, not before
-
-    return compiled.entry(getattr(compiled_indexed, name), args), args
-
+from engine.kernels.rowwise import call
 
 _Last = Callable[[Mapping[str, Any], Arrays, Arrays], Call]
 

@@ -1,11 +1,14 @@
-"""Matrix products, bound to numpy's BLAS. Views with unit stride on one matrix axis are taken as they are, without a temporary.
+"""Matrix products, bound to tiles or to numpy's BLAS. Views with unit stride on one matrix axis are taken as they are, without a temporary.
 
     mul_mat(a[.., n, k], b[.., m, k]) -> [.., m, n]    b @ a.T     (ggml's orientation: a weight is stored [out, in])
     out_prod(a[.., k, n], b[.., k, m]) -> [.., m, n]   b.T @ a     (the gradient of a weight, or of an input)
     add_out_prod(acc[m, n], a[k, n], b[k, m])  acc + b.T @ a     (a gradient that adds up; beta = 1, no temporary)
 
 Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads). A matrix whose axes both step by
-more than an element is copied into scratch, bound once. Bits depend on shapes, orientation and BLAS threads, not on placement.
+more than an element is copied into scratch, bound once. Bits depend on shapes, orientation, processor and BLAS threads, not on placement.
+
+Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS), chosen when bound, by layout and sizes alone. Tiles
+use one thread, so a run that may use several binds BLAS (`Kernel.threaded`).
 """
 
 from collections.abc import Mapping
@@ -13,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels import blas
+from engine.kernels import blas, tiles
 from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, scratch
 
 
@@ -43,8 +46,11 @@ def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
     )
 
 
-def bind_product(kind: str, *, inner_last: bool) -> Bind:
-    """(a, b) -> [.., m, n]; `inner_last`: the contracted axis is the last (mul_mat), else the one before (out_prod)."""
+def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
+    """(a, b) -> [.., m, n]; `inner_last`: the contracted axis is the last (mul_mat), else the one before (out_prod).
+
+    `tiled`: by `engine.kernels.tiles` where they fit and pay, else by BLAS; bits differ between the two.
+    """
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         (a, b), (out,) = operands, results
@@ -57,7 +63,7 @@ def bind_product(kind: str, *, inner_last: bool) -> Bind:
         sources = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in (right, left))
         target = out if out.strides[-1] == out.itemsize and blas_ready(out) else scratch(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
-        product = np.matmul, (x, y, z)
+        product = tiles.call(x, y, z) if tiled and tiles.fits(x, y, z) and tiles.pays(x, y) else (np.matmul, (x, y, z))
         before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]
         if not before and target is out:
             return product
@@ -66,20 +72,28 @@ def bind_product(kind: str, *, inner_last: bool) -> Bind:
     return bind
 
 
-def bind_add_out_prod(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+def bind_add_out_prod(*, tiled: bool) -> Bind:
     """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a; in acc's own bytes, as a mutation has it, nothing is copied."""
-    (acc, a, b), (out,) = operands, results
-    fits = acc.ndim == a.ndim == b.ndim == 2 and a.shape[0] == b.shape[0] and acc.shape == out.shape == (b.shape[1], a.shape[1])
-    require(fits and acc.dtype == a.dtype == b.dtype == out.dtype,
-            f"add_out_prod: {acc.dtype}{list(acc.shape)} and the product of {list(a.shape)} and {list(b.shape)} do not fit")  # fmt: skip
-    started = [] if _same_place(acc, out) else [(np.copyto, (out, acc))]
-    left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
-    staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
-    how = blas.product(left, right, out)
-    if how is not None:
-        return in_turn, (*staged, *started, (blas.add_product, (left, right, out, how)))
-    term = np.empty(out.shape, out.dtype)
-    return in_turn, (*staged, *started, (np.matmul, (left, right, term)), (np.add, (out, term, out)))
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        (acc, a, b), (out,) = operands, results
+        fits = (
+            acc.ndim == a.ndim == b.ndim == 2 and a.shape[0] == b.shape[0] and acc.shape == out.shape == (b.shape[1], a.shape[1])
+        )
+        require(fits and acc.dtype == a.dtype == b.dtype == out.dtype,
+                f"add_out_prod: {acc.dtype}{list(acc.shape)} and the product of {list(a.shape)} and {list(b.shape)} do not fit")  # fmt: skip
+        started = [] if _same_place(acc, out) else [(np.copyto, (out, acc))]
+        left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
+        staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
+        if tiled and tiles.fits(left, right, out) and tiles.pays(left, right):
+            return in_turn, (*staged, *started, tiles.call(left, right, out, add=True))
+        how = blas.product(left, right, out)
+        if how is not None:
+            return in_turn, (*staged, *started, (blas.add_product, (left, right, out, how)))
+        term = np.empty(out.shape, out.dtype)
+        return in_turn, (*staged, *started, (np.matmul, (left, right, term)), (np.add, (out, term, out)))
+
+    return bind
 
 
 def _same_place(a: Array, b: Array) -> bool:

@@ -24,7 +24,7 @@ def call(name: str, *args: Any) -> Call:
     """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
-    return compiled.entry(getattr(compiled, name), args), args
+    return compiled.find(name, args), args
 
 
 def _indices(kind: str, ids: Array, count: int) -> Array:
@@ -115,10 +115,30 @@ def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Arra
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
+def forward(x: Array) -> bool:
+    """Whether no stride of x is negative, or a fraction of an element."""
+    return all(step >= 0 and step % x.itemsize == 0 for step in x.strides)
+
+
+def has_heads(x: Array) -> bool:
+    """Whether x[T, H, n] is rows of n adjacent elements, in whatever order they lie."""
+    return x.ndim == 3 and x.strides[2] == x.itemsize and forward(x)
+
+
+def heads(x: Array) -> tuple[Array, Array]:
+    """Return such an x as one axis over all it reaches, and the elements from one x[t] and one x[t, h] to the next."""
+    return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
+
+
+def reached(x: Array) -> Array:
+    """Return all elements from the first to the last of a `forward` x as one axis, those between included."""
+    reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
+    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
+
+
 def bind_rope(sign: float) -> Bind:
     """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims (default hd), mode (`ROPE_MODES`); `sign` -1 is the transpose."""
 
-    @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (x, pos), (y,) = operands, results
         same_shapes("rope", x, y)
@@ -130,9 +150,17 @@ def bind_rope(sign: float) -> Bind:
             raise EngineError(f"rope: mode {mode!r} is not one of {', '.join(ROPE_MODES)}")
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
-        return call("rope", x, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
+        memory, steps = heads(x)
+        return call("rope", memory, steps, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
 
-    return bind
+    dense = on_dense(bind)
+
+    def bound(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        x, *others = operands
+        fits = has_heads(x) and all(a.flags.c_contiguous for a in (*others, *results))
+        return (bind if fits else dense)(params, operands, results)
+
+    return bound
 
 
 @on_dense

@@ -2,7 +2,7 @@
 
 The views are made when bound; places that fall over the border are left out of them, so padding costs nothing. Sums go place by place, in
 row-major order of the window: bits do not depend on where arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements
-in each call. `pool_index` is compiled (`engine.kernels.compiled_indexed`).
+in each call. `pool_index` is compiled (`engine.kernels.compiled.lookups`).
 """
 
 from collections.abc import Iterator, Mapping

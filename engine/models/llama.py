@@ -10,10 +10,16 @@ are `[out, in]` as `mul_mat` wants them. A layer is
     x    = x + attn_output(cont(permute(mul_mat(v, kq))))
     x    = x + ffn_down(silu(ffn_gate(g)) * ffn_up(g))     where g = mul(rms_norm(x), ffn_norm)
 
+With `attention="fused"` the middle of it is one op (`engine.ops.fused`), and neither scores nor weights, [H, T, T], are kept for backward:
+
+    x    = x + attn_output(cont(permute(attention(q, k, v, mask; 1 / sqrt(hd), causal))))     v a permuted view [K, T, hd]
+
+A mask that lets a row see what follows it makes that row NaN then.
+
 With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have a leading axis of B.
 
 And an adapted projection `p(h)` is `mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with
-the order, it is the graph of the captured ggml plans (a test compares them).
+the order, it is the graph of the captured ggml plans (a test compares them), unless attention is fused.
 
 Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn_q.lora_a`, `output_norm`, `sgd.hp`; results of
 projections `layer.3.attn_q`. What this module does not see: data layout in memory, kernels, plans.
@@ -22,7 +28,7 @@ projections `layer.3.attn_q`. What this module does not see: data layout in memo
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +39,9 @@ from engine.autodiff import SEED, backward
 from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
 from engine.runtime import together
-from engine.training.dataset import one_hot
-from engine.training.model import Model, Shapes
+
+if TYPE_CHECKING:
+    from engine.training.model import Model, Shapes
 
 Array = NDArray[Any]
 
@@ -83,6 +90,8 @@ class LlamaConfig:
     """Whether every weight is trained, not only adapters or targets."""
     glu: Literal["swiglu", "silu"] = "swiglu"
     """One fused op, or silu and mul."""
+    attention: Literal["parts", "fused"] = "parts"
+    """Products and a soft maximum, as ggml's graph has it; or one op, in less memory. The same weights, and to rounding the same numbers."""
     dtype: Literal["f32", "f64"] = "f32"
 
     def __post_init__(self) -> None:
@@ -98,6 +107,8 @@ class LlamaConfig:
             raise EngineError(f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank")
         if self.glu not in ("swiglu", "silu") or self.dtype not in _DTYPES:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
+        if self.attention not in ("parts", "fused"):
+            raise EngineError(f"attention {self.attention!r} is none of parts, fused")
 
     @property
     def head_size(self) -> int:
@@ -248,11 +259,15 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
     """Return the inputs of one run: seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
     dtype = _DTYPES[config.dtype]
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
-    following = sequences[:, 1:].ravel()
+    labels = following = sequences[:, 1:].ravel()
+    if not classes:
+        from engine.training.dataset import one_hot  # noqa: PLC0415 - loads the trainer, which a step alone does without
+
+        labels = one_hot(following, config.vocab, dtype)
     return {
         "tokens": sequences[:, :-1].ravel(),
         **constants(config),
-        "labels": following if classes else one_hot(following, config.vocab, dtype),
+        "labels": labels,
         SEED: np.ones(1, dtype=dtype),
     }
 
@@ -266,10 +281,11 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
     }
 
 
-def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> "Model":
     """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
+    from engine.training.model import Model  # noqa: PLC0415 - as above
 
-    def sized(shapes: Shapes) -> LlamaConfig:
+    def sized(shapes: "Shapes") -> LlamaConfig:
         sequences, steps = shapes["tokens"]
         return replace(config, batch=sequences, seq=steps)
 
@@ -318,13 +334,25 @@ def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, 
         return arranged(turned, (1, 0, 2))
 
     q, k = rotated("q", config.heads), rotated("k", config.kv_heads)
-    v = graph.op("cont", arranged(heads("v", config.kv_heads), (1, 2, 0)), name="v_heads")
-    scores = graph.op("mul_mat", k, q, name="kq")
-    weights = graph.op("soft_max", scores, mask, scale=1 / sqrt(size), name="kq_soft_max")
-    mixed = graph.op("mul_mat", v, weights, name="kqv")
+    v, fused = heads("v", config.kv_heads), config.attention == "fused"
+    mixed = _fused(q, k, arranged(v, (1, 0, 2)), mask) if fused else _by_parts(q, k, arranged(v, (1, 2, 0)), mask)
     back = graph.op("permute", mixed, axes=(1, 0, 2) if config.batch == 1 else (0, 2, 1, 3))
     merged = graph.op("cont", back, shape=(rows, config.hidden), name="kqv_merged")
     return _project(graph, config, merged, "o", config.hidden)
+
+
+def _by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax(q k^T / sqrt(hd) + mask) v; v is [.., hd, T]."""
+    graph = q.graph
+    turned = graph.op("cont", v, name="v_heads")
+    scores = graph.op("mul_mat", k, q, name="kq")
+    weights = graph.op("soft_max", scores, mask, scale=1 / sqrt(q.shape[-1]), name="kq_soft_max")
+    return graph.op("mul_mat", turned, weights, name="kqv")
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return the same of v [.., T, hd], in one op."""
+    return q.graph.op("attention", q, k, v, mask, scale=1 / sqrt(q.shape[-1]), causal=True, name="kqv")
 
 
 def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:

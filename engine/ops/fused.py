@@ -2,6 +2,9 @@
 
     attention(q[.., T, d], k[.., S, d], v[.., S, e], mask[T, S]) -> [.., T, e]     softmax(q k^T * scale + mask) v
 
+With `causal` the mask is -inf where a key lies beyond its query (s > t + S - T), and most of those scores are not computed. A row whose mask lets
+it see further is NaN.
+
 Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads), as in `mul_mat`. The weights, T x S
 for each head, exist a block of rows at a time, and backward computes them again (Dao et al. 2022, arXiv:2205.14135, without its
 streaming over S): that is the memory it saves.
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
-    params["scale"] = float(params["scale"])
+    params["scale"], params["causal"] = float(params["scale"]), bool(params["causal"])
     q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
         raise EngineError(f"{q}, {k} and {v} must be [.., T, d], [.., S, d] and [.., S, e]")
@@ -33,6 +36,8 @@ def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
     for mask in masks:
         if mask.shape != wanted:
             raise EngineError(f"mask {mask} must have shape {wanted}")
+    if params["causal"] and (not masks or q.shape[-2] > k.shape[-2]):
+        raise EngineError(f"causal attention of {q} and {k}: it needs a mask, and at least as many keys as queries")
     return Layout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
 
 
@@ -45,7 +50,7 @@ def _attention_back(sources: Sources, params: dict[str, Any]) -> Layout:
 
 
 def _packed(node: "Tensor", grad: "Tensor") -> "Tensor":
-    return node.graph.op("attention_back", grad, *node.sources, scale=node.params["scale"])
+    return node.graph.op("attention_back", grad, *node.sources, **node.params)
 
 
 def _part(position: int) -> Any:
@@ -71,14 +76,14 @@ def _attention_back_parts(node: "Tensor", *sources: "Tensor") -> "Tensor":
 
 
 _MASK = frozenset({"mask"})
-_SCALE = {"scale": REQUIRED}
+_PARAMS = {"scale": REQUIRED, "causal": False}
 
 RULES = (
     Rule(
         kind="attention",
         arguments=("q", "k", "v", "mask"),
         optional=1,
-        params=_SCALE,
+        params=_PARAMS,
         shape=_attention,
         derivatives={name: _part(position) for position, name in enumerate("qkv")},
         prepare=_packed,
@@ -88,7 +93,7 @@ RULES = (
         kind="attention_back",
         arguments=("grad", "q", "k", "v", "mask"),
         optional=1,
-        params=_SCALE,
+        params=_PARAMS,
         shape=_attention_back,
         derivatives={name: by_parts(name, _attention_back_parts) for name in ("grad", "q", "k", "v")},
         constant=_MASK,

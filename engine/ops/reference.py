@@ -26,7 +26,7 @@ COMPUTES: Final[dict[str, str]] = {
     "log_soft_max": "x - log(sum(e ** x)), by rows", "log_soft_max_back": "its vector-Jacobian product; y is its result",
     "soft_max": "e ** (x * scale + mask), divided by its sum, by rows", "soft_max_back": "its vector-Jacobian product; y is its result",
     "mul_mat": "b @ a.T, batches of a shared by groups of b", "out_prod": "b.T @ a, batches of a shared by groups of b",
-    "attention": "softmax(q @ k.T * scale + mask) @ v, a block of rows at a time",
+    "attention": "softmax(q @ k.T * scale + mask) @ v, a block of rows at a time; causal: without the scores a causal mask leaves out",
     "attention_back": "the gradients of q, k and v, flat, one after the other",
     "reshape": "the same bytes in another shape", "permute": "the same bytes, axes in another order",
     "transpose": "the same bytes, last two axes exchanged", "view": "some of the bytes, by shape, strides and offset in elements",

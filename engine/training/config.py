@@ -25,7 +25,6 @@ msgspec's. What this module does not see: how anything trains.
 """
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -105,6 +104,7 @@ class Llama(_Row, frozen=True, tag="llama"):
     targets: tuple[str, ...] = ("q", "v")
     full: bool = True
     """Train every weight; else the adapters (or, without a rank, the targets)."""
+    attention: str = "parts"
     seed: int = 0
 
     def made(self, folder: Path) -> Model:
@@ -113,15 +113,15 @@ class Llama(_Row, frozen=True, tag="llama"):
 
         from engine.models import llama, weights  # noqa: PLC0415 - only the model asked for
 
-        adapters: dict[str, Any] = {"rank": self.rank, "alpha": self.alpha, "targets": self.targets, "full": self.full}
+        chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "full", "attention")}
         if self.weights is None:
             sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
-            config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **adapters)
+            config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **chosen)
             return llama.llama(config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02))
         found = weights.read(folder / self.weights)
         if not isinstance(found.config, llama.LlamaConfig):
             raise EngineError(f"{found.path}: holds {found.architecture}, not llama")
-        config = replace(found.config, **adapters)
+        config = replace(found.config, **chosen)
         return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocsim.allocators import Constraints, ggml_belief
+from allocsim.allocators import Constraints, ggml_belief, ggml_kinds
 from allocsim.errors import ModelError
 from allocsim.model import Role
 
@@ -74,9 +74,57 @@ def test_clamp_joined_the_list_later(graph):
     graph.op("clamp", graph.leaf(1), units=1)
     program = graph.build()
 
-    problem = ggml_belief.believe(program, Constraints.of(program), in_place=ggml_belief.IN_PLACE_BEFORE_0_25_3)
+    problem = ggml_belief.believe(program, Constraints.of(program), in_place=ggml_kinds.IN_PLACE_BEFORE_0_25_3)
 
     assert pairs(problem) == []
+
+
+def test_of_a_kind_that_is_not_ggmls_only_declared_sources_are_offered(graph):
+    x, y, z = graph.leaf(1), graph.leaf(1), graph.leaf(1)
+    graph.builder.op("mine", (x, y, z), (graph.tensor(1),), in_place=((2, 0), (1, 0)))
+
+    assert pairs(believe(graph.build())) == [(1, 3), (2, 3)], "in slot order"
+
+
+def test_what_a_kind_of_ggmls_declares_beyond_the_list_is_not_offered(graph):
+    x = graph.leaf(1)
+    graph.builder.op("cross_entropy_loss_back", (x,), (graph.tensor(1),), in_place=((0, 0),))
+
+    assert pairs(believe(graph.build())) == []
+
+
+@pytest.mark.parametrize("pairs_known", [(), None])
+def test_a_kind_that_is_not_ggmls_and_declares_nothing_takes_nothing(graph, pairs_known):
+    x = graph.leaf(1)
+    graph.builder.op("mine", (x,), (graph.tensor(1),), in_place=pairs_known)
+
+    assert pairs(believe(graph.build())) == []
+
+
+def test_each_result_of_a_foreign_kind_is_offered_what_is_declared_for_it(graph):
+    x, y = graph.leaf(1), graph.leaf(1)
+    graph.builder.op("mine", (x, y), (graph.tensor(1), graph.tensor(1)), in_place=((1, 0), (0, 1)))
+
+    assert pairs(believe(graph.build())) == [(1, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("reader", ["twice", "later", "through a view", "pinned", "another layout"])
+def test_a_declared_source_is_taken_only_where_ggml_would_take_one(graph, reader):
+    x = graph.leaf(2 if reader == "another layout" else 1)
+    other = graph.view(x, 1) if reader == "through a view" else x if reader == "twice" else graph.leaf(1)
+    y = graph.tensor(1)
+    graph.builder.op("mine", (x, other), (y,), in_place=((0, 0),))
+    if reader == "later":
+        graph.op("mul_mat", x, units=1)
+
+    assert (0, y) not in pairs(believe(graph.build(), pins=[0] if reader == "pinned" else "none"))
+
+
+def test_a_source_that_only_one_of_two_slots_declares_is_kept(graph):
+    x = graph.leaf(1)
+    graph.builder.op("mine", (x, x), (graph.tensor(1),), in_place=((0, 0),), meta={"src": [x]})
+
+    assert pairs(believe(graph.build())) == [], "slots that `src` hides are read all the same"
 
 
 def test_a_source_with_another_reader_to_come_is_not_taken(graph):

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import engine_oracle
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from allocsim.errors import EngineError
 from engine import compose
 from engine.autodiff import backward
 from engine.graph import Graph
+from engine.kernels import KERNELS
 
 
 @pytest.fixture
@@ -108,6 +110,82 @@ def test_fused_attention_is_its_parts(graph, execute, rng, grouped):
     for name, gradient in wanted.items():
         np.testing.assert_allclose(found[name], gradient, rtol=1e-11, atol=1e-12)
     assert sum(node.kind == "attention_back" for node in graph.nodes) == 1, "the three gradients share one op"
+
+
+def causal(queries, keys):
+    """A causal mask with something to add where it lets see, and a few more keys left out."""
+    mask = np.random.default_rng(8).normal(size=(queries, keys))
+    mask[np.random.default_rng(9).random(mask.shape) < 0.2] = -np.inf
+    mask[:, 0] = 0.5
+    mask[np.arange(keys) > np.arange(queries)[:, None] + keys - queries] = -np.inf
+    return mask
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (64, 64), (150, 150), (70, 90), (1, 3)])
+def test_causal_attention_is_that_with_a_causal_mask(execute, rng, queries, keys):
+    """Value, gradients, and gradients of a gradient, whether or not the scores beyond are computed."""
+    shapes = {"q": (4, queries, 6), "k": (2, keys, 6), "v": (2, keys, 5), "mask": (queries, keys)}
+    data = {name: rng.normal(size=shape) for name, shape in shapes.items()} | {"mask": causal(queries, keys)}
+    found = []
+    for told in (False, True):
+        graph = Graph("attention")
+        q, k, v = (graph.parameter(name, shapes[name], "f64", trainable=True) for name in "qkv")
+        mask = graph.input("mask", shapes["mask"], "f64")
+        y = graph.op("attention", q, k, v, mask, scale=0.4, causal=told)
+        gradients = backward(
+            graph, graph.op("sum", graph.op("sqr", y)), seed=graph.op("full", shape=(1,), value=1.0, dtype="f64")
+        )
+        again = backward(
+            graph, graph.op("sum", graph.op("sqr", gradients[q])), seed=graph.op("full", shape=(1,), value=1.0, dtype="f64")
+        )
+        wanted = [y, *gradients.values(), *again.values()]
+        graph.expand(*wanted)
+        found.append(execute(graph, data, *wanted))
+
+    assert len(found[0]) == 7
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-10, atol=1e-11 * np.abs(whole).max(initial=0))
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_back"])
+def test_a_row_that_sees_further_than_it_was_said_to_is_nan(kind):
+    """One number beyond the diagonal is enough, near it or far, in the first block or the last; other rows are right."""
+    rng = np.random.default_rng(4)
+    queries, keys = 140, 150
+    operands = [rng.normal(size=shape) for shape in ((1, queries, 3), (1, keys, 3), (1, keys, 2))]
+    operands = ([rng.normal(size=(1, queries, 2))] if kind == "attention_back" else []) + operands
+    out = np.empty((1, queries, 2) if kind == "attention" else (queries * 3 + keys * 5,))
+    for row, key in ((0, 11), (0, 149), (63, 74), (64, 75), (130, 141)):
+        mask = causal(queries, keys)
+        mask[row, key] = 0.0
+        function, args = KERNELS[kind]["blocks"].bind({"scale": 0.5, "causal": True}, (*operands, mask), (out,))
+        function(*args)
+        expected = engine_oracle.MEANING[kind](*operands, causal(queries, keys), scale=0.5)
+        rows = out[0] if kind == "attention" else out[: queries * 3].reshape(queries, 3)
+        right = expected[0] if kind == "attention" else expected[: queries * 3].reshape(queries, 3)
+        assert np.isnan(rows[row]).all()
+        np.testing.assert_allclose(np.delete(rows, row, 0), np.delete(right, row, 0), rtol=1e-10, atol=1e-12)
+        assert kind == "attention" or np.isnan(out[queries * 3 :]).any(), "keys that the row sees get its NaN"
+
+
+def test_causal_attention_of_no_queries_is_empty_and_its_gradients_are_zero():
+    """There is nothing to weigh, and nobody looked at the keys."""
+    q, k, v, mask = (np.zeros(shape) for shape in ((2, 0, 3), (2, 4, 3), (2, 4, 5), (0, 4)))
+    y, packed = np.empty((2, 0, 5)), np.full(2 * 4 * (3 + 5), np.nan)
+    for kind, operands, out in (("attention", (q, k, v, mask), y), ("attention_back", (y, q, k, v, mask), packed)):
+        function, args = KERNELS[kind]["blocks"].bind({"scale": 0.5, "causal": True}, operands, (out,))
+        function(*args)
+
+    assert (packed == 0).all()
+
+
+def test_causal_attention_is_refused_without_a_mask_or_with_more_queries_than_keys(graph):
+    """The first has nothing to say what is causal; the second has queries that see nothing."""
+    q, k, v = (graph.input(name, shape) for name, shape in {"q": (2, 4, 3), "k": (2, 3, 3), "v": (2, 3, 3)}.items())
+    with pytest.raises(EngineError, match="needs a mask, and at least as many keys as queries"):
+        graph.op("attention", k, k, v, scale=1.0, causal=True)
+    with pytest.raises(EngineError, match="needs a mask, and at least as many keys as queries"):
+        graph.op("attention", q, k, v, graph.input("mask", (4, 3)), scale=1.0, causal=True)
 
 
 def test_split_and_concat_undo_each_other(graph, execute, rng):

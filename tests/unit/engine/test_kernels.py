@@ -1,10 +1,12 @@
 """Every kernel against a float64 oracle written with numpy alone, and the promises of `engine.kernels.binding`: in place, placement, no allocation."""
 
 import math
+import shutil
 import subprocess
 import sys
 import tracemalloc
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import engine_oracle
@@ -395,6 +397,52 @@ def test_ordinary_arithmetic_allocates_nothing(kind, second):
     assert peak(kind, default(kind), [first, np.ones(second, "f4")], made) < 1024
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("n", [4095, 4096, 4096 + 7, 5 * 16 * 64 + 1])
+def test_large_arithmetic_has_numpy_s_bits_apart_and_over_either_operand(n, dtype):
+    """What compiled loops do a line at a time, with the odd elements at the end, is what numpy does."""
+    rng = np.random.default_rng(n)
+    a, b = (rng.standard_normal(n).astype(dtype) for _ in range(2))
+    a[[3, n - 1]] = np.inf, np.nan
+    for kind, ufunc in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
+        want = ufunc(a, b)
+        for over in (None, 0, 1):
+            operands = [aligned(a, 4 * a.itemsize), aligned(b, a.itemsize)]
+            out = aligned(np.full(n, 7, dtype)) if over is None else operands[over]
+            function, args = kernel(kind).bind({}, tuple(operands), (out,))
+            function(*args)
+            np.testing.assert_array_equal(out, want)
+    for over in (False, True):
+        x = a.copy()
+        out = x if over else np.full(n, 7, dtype)
+        function, args = kernel("scale").bind({"s": 0.3}, (x,), (out,))
+        function(*args)
+        np.testing.assert_array_equal(out, a * np.dtype(dtype).type(0.3))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_large_copies_take_rows_in_whatever_order_they_lie(width, dtype):
+    """Heads first, positions first, a part of a wider array, one row for all, transposed; and nothing beside the result is written."""
+    wide = np.random.default_rng(width).standard_normal((64, 72, width + 3)).astype(dtype)
+    for x in (
+        wide[..., :width].transpose(1, 0, 2),
+        wide[::3, :, 2 : 2 + width],
+        np.broadcast_to(wide[0, 0, :width], (64, 72, width)),
+        wide.transpose(2, 0, 1),
+        wide.transpose(0, 2, 1),
+        wide[:61, 5:].T,
+        wide[:, ::2].transpose(1, 2, 0),
+    ):
+        room = np.full(x.size + 64, 7, dtype)
+        out = room[32:-32].reshape(x.shape)
+        function, args = kernel("cont").bind({}, (x,), (out,))
+        function(*args)
+        np.testing.assert_array_equal(out, x)
+        assert (room[:32] == 7).all()
+        assert (room[-32:] == 7).all()
+
+
 def peak(kind: str, variant: str, operands: list[np.ndarray], made: Call) -> int:
     """Return the bytes Python and numpy allocate during a second run."""
     out = np.zeros_like(made.blank(next((x.dtype.str for x in operands if x.dtype != np.int32), "f4")))
@@ -466,6 +514,52 @@ def test_exp_is_right_over_its_whole_range(dtype):
     wide = x.astype("f8")
 
     np.testing.assert_allclose(out, wide / (1 + np.exp(-wide)), rtol=6e-7 if dtype == "f4" else 2e-15, atol=1e-35)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_exp_errs_by_no_more_than_its_docstring_says(dtype):
+    """1.1 units in the last place over the normal range, vectors and the odd elements at the end alike; 0 below, NaN for NaN."""
+    from numba import njit  # noqa: PLC0415 - only here
+
+    from engine.kernels.compiled.pieces import exp  # noqa: PLC0415 - what is measured
+
+    @njit(error_model="numpy")
+    def exps(x, out):
+        for i in range(x.size):
+            out[i] = exp(x[i])
+
+    info = np.finfo(dtype)
+    low, high = (math.log(float(info.tiny)) + 0.02, math.log(float(info.max)) - 0.5)
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(low, high, 200_000), 3 * rng.standard_normal(200_003)]).astype(dtype)
+    out = np.empty_like(x)
+    exps(x, out)
+    want = np.exp(x.astype(np.longdouble))
+
+    assert (np.abs(out - want) <= 1.1 * np.spacing(want.astype(dtype))).all()
+    edge = np.array([2 * low, -np.inf, np.nan, 0], dtype)
+    exps(edge, out)
+    np.testing.assert_array_equal(out[:4], [0, 0, np.nan, 1])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["soft_max", "log_soft_max", "cross_entropy_classes", "cross_entropy_classes_back"])
+def test_a_nan_of_either_sign_anywhere_in_a_row_makes_all_of_it_nan(kind, dtype):
+    """The search for the largest may pass a NaN over; what is made of the row may not. Other rows stay as they are."""
+    n = 600
+    x = np.random.default_rng(5).standard_normal((3, n)).astype(dtype)
+    classes = np.array([2, 0, 1], np.int32)
+    besides = {"cross_entropy_classes": ((), (classes,)), "cross_entropy_classes_back": ((np.ones(1, dtype),), (classes,))}
+    before, behind = besides.get(kind, ((), ()))
+    for at in (0, 5, 255, 256, n - 1):
+        for sign in (1, -1):
+            given, out = x.copy(), np.zeros(1 if kind == "cross_entropy_classes" else (3, n), dtype)
+            given[1, at] = np.copysign(np.nan, sign)
+            function, args = kernel(kind).bind({}, (*before, given, *behind), (out,))
+            function(*args)
+
+            assert np.isnan(out.reshape(-1, 1) if out.size == 1 else out[1]).all()
+            assert out.size == 1 or np.isfinite(out[[0, 2]]).all()
 
 
 def test_soft_max_of_masked_rows_is_exactly_zero_there():
@@ -629,6 +723,31 @@ from engine.kernels import kernel
 x = np.ones(9, "f4"); y = np.zeros(9, "f4")
 function, args = kernel("silu").bind({}, (x,), (y,)); function(*args); print(y[0] > 0.73)
 """
+
+
+def test_kernels_kept_on_disk_are_not_taken_once_any_file_of_theirs_has_changed(monkeypatch, tmp_path):
+    """numba looks at the file of a kernel alone; what is compiled into it stands in others."""
+    import numba  # noqa: PLC0415 - only here
+
+    from engine.kernels.compiled import compiling, maps  # noqa: PLC0415 - loads numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits():
+        dispatcher = compiling.kernel(maps.sigmoid.py_func)
+        compiling.entry(dispatcher, (np.zeros(3, "f4"), np.zeros(3, "f4")))
+        return sum(dispatcher.stats.cache_hits.values())
+
+    assert [hits(), hits()] == [0, 1]
+    here, copied = Path(compiling.__file__).parent, tmp_path / "copied"
+    shutil.copytree(here, copied)
+    assert compiling._digest(copied) == compiling._DIGEST
+    for source in sorted(copied.glob("*.py")):
+        before = compiling._digest(copied)
+        source.write_bytes(source.read_bytes() + b"\n")
+        assert compiling._digest(copied) != before
+    monkeypatch.setattr(compiling, "_DIGEST", compiling._digest(copied))
+    assert [hits(), hits()] == [0, 1]
 
 
 NO_FOLDER = "from numba.core import caching; caching.CacheImpl._locator_classes = []"

@@ -107,11 +107,11 @@ def independent_loss(config, parameters, data):
     return engine_oracle.cross_entropy(norm(x, parameters["output_norm"]) @ head.T, data["labels"])[0]
 
 
-def step(config, *, allocator="reference", parameters=None, runs=1, **options):
-    training = training_graph(config)
+def step(config, *, allocator="reference", parameters=None, runs=1, classes=False, **options):
+    training = training_graph(config, classes=classes)
     lowered = lower(training.graph, [training.loss, *training.gradients.values()], **options)
     given = init_parameters(config, seed=3, learning_rate=0.05) if parameters is None else parameters
-    data = batch(config, seed=5)
+    data = batch(config, seed=5, classes=classes)
     with Runtime(lowered, find(allocator).plan(lowered.program), parameters=given) as runtime:
         outputs = [runtime.run(data) for _ in range(runs)]
     losses = [float(out[training.loss.name][0]) for out in outputs]
@@ -119,7 +119,18 @@ def step(config, *, allocator="reference", parameters=None, runs=1, **options):
 
 
 @pytest.mark.parametrize(
-    "changed", [{}, {"glu": "silu"}, {"tied": False}, {"targets": ("q", "k", "v", "o")}, {"rank": 0}], ids=str
+    "changed",
+    [
+        {},
+        {"glu": "silu"},
+        {"tied": False},
+        {"targets": ("q", "k", "v", "o")},
+        {"rank": 0},
+        {"attention": "fused"},
+        {"attention": "fused", "targets": ("q", "k", "v", "o"), "kv_heads": 4},
+        {"attention": "fused", "seq": 70, "kv_heads": 1, "full": True},
+    ],
+    ids=str,
 )
 def test_loss_and_gradients_are_those_of_an_independent_model(changed):
     """A second model, from the formulas alone and differentiated by HIPS autograd, agrees to rounding."""
@@ -139,6 +150,42 @@ def test_loss_and_gradients_are_those_of_an_independent_model(changed):
         np.testing.assert_allclose(gradients[name], expected, rtol=0, atol=1e-11 * scale)
 
 
+@pytest.mark.parametrize("changed", [{}, {"batch": 2, "seq": 66}, {"kv_heads": 1, "dtype": "f32"}], ids=str)
+def test_attention_as_one_op_is_that_of_its_parts(changed):
+    """The same weights, and to rounding the same logits, loss and gradients; the scores of all heads are nowhere."""
+    found = {}
+    for attention in ("parts", "fused"):
+        config = replace(F64, **changed, attention=attention)
+        training = training_graph(config, classes=True)
+        wanted = {"loss": training.loss, "logits": training.logits, **training.gradients}
+        lowered = lower(training.graph, wanted.values())
+        parameters = init_parameters(config, seed=3)
+        with Runtime(lowered, find("ggml").plan(lowered.program), parameters=parameters) as runtime:
+            out = runtime.run(batch(config, seed=5, classes=True))
+        found[attention] = {name: out[tensor.name] for name, tensor in wanted.items()}
+        square = [tensor for tensor in training.graph.tensors if tensor.shape[-2:] == (config.seq, config.seq)]
+        assert len(square) == 1 if attention == "fused" else len(square) > config.layers, "the mask alone, or scores and weights"
+
+    rounding = 1e-12 if changed.get("dtype") != "f32" else 1e-5
+    assert list(found["parts"]) == list(found["fused"])
+    for name, expected in found["parts"].items():
+        np.testing.assert_allclose(found["fused"][name], expected, rtol=0, atol=rounding * np.abs(expected).max(), err_msg=name)
+
+
+def test_attention_as_one_op_runs_on_the_tape_to_the_bit():
+    """Both executors call the same machine code."""
+    training = training_graph(replace(SMALL, attention="fused", seq=70))
+    lowered = lower(training.graph, [training.loss, *training.gradients.values()])
+    plan, data = find("ggml").plan(lowered.program), batch(replace(SMALL, seq=70), seed=5)
+    outs = []
+    for executor in ("calls", "tape"):
+        with Runtime(lowered, plan, parameters=init_parameters(SMALL, seed=3), executor=executor) as runtime:
+            outs.append([runtime.run(data) for _ in range(2)])
+
+    for calls, tape in zip(*outs, strict=True):
+        assert all(np.array_equal(calls[name], tape[name]) for name in calls)
+
+
 def test_f32_agrees_with_f64():
     """The same numbers drawn in f32 and computed in both precisions differ by rounding alone."""
     (loss,), gradients = step(SMALL)
@@ -149,16 +196,34 @@ def test_f32_agrees_with_f64():
         np.testing.assert_allclose(gradient, expected[name], rtol=0, atol=2e-5 * np.abs(expected[name]).max())
 
 
-def test_every_sound_planner_gives_the_same_bits():
+@pytest.mark.parametrize("attention", ["parts", "fused"])
+def test_every_sound_planner_gives_the_same_bits(attention):
     """A sound plan is invisible: losses over five steps and all gradients are those without reuse."""
-    losses, gradients = step(SMALL, runs=5)
+    config = replace(SMALL, attention=attention)
+    losses, gradients = step(config, runs=5)
     for name, allocator in ALLOCATORS.items():
         if "sound" not in allocator.guarantees and name != "ggml":
             continue
-        others, found = step(SMALL, allocator=name, runs=5)
+        others, found = step(config, allocator=name, runs=5)
 
         assert others == losses, name
         assert all(np.array_equal(found[key], gradients[key]) for key in gradients), name
+
+
+def test_the_gradient_of_a_loss_over_classes_lies_over_the_logits():
+    """ggml has no such op, so its planner asks the declaration; with labels as rows it has, and lays the gradient apart."""
+    for classes in (True, False):
+        training = training_graph(SMALL, classes=classes)
+        lowered = lower(training.graph, [training.loss])
+        plan = find("ggml").plan(lowered.program)
+        (back,) = (node for node in training.graph.nodes if node.sources[1:2] == (training.logits,) and node is not training.loss)
+        logits, gradient = (lowered.program.values[lowered.value_of[tensor]].buffer for tensor in (training.logits, back))
+
+        assert (plan.offset[logits] == plan.offset[gradient]) is np.bool_(classes)
+        assert ([logits, gradient] in plan.problem.may_share.tolist()) is classes
+    apart, together = (step(SMALL, allocator=name, runs=3, classes=True) for name in ("reference", "ggml"))
+    assert apart[0] == together[0]
+    assert all(np.array_equal(gradient, together[1][name]) for name, gradient in apart[1].items())
 
 
 def test_a_kernel_that_breaks_its_promise_shows():
@@ -232,7 +297,8 @@ def test_parameters_and_batch_are_seeded_and_complete():
     assert (data["labels"].argmax(axis=1)[:-1] == data["tokens"][1:]).all()
 
 
-def test_a_batch_of_two_sequences_is_both_of_them():
+@pytest.mark.parametrize("attention", ["parts", "fused"])
+def test_a_batch_of_two_sequences_is_both_of_them(attention):
     """Its first sequence is that of a batch of one drawn alike; its loss the mean of what each has by itself."""
     one, both = batch(F64, seed=5), batch(replace(F64, batch=2), seed=5)
     rows = F64.seq
@@ -241,7 +307,7 @@ def test_a_batch_of_two_sequences_is_both_of_them():
     for name in ("tokens", "positions", "labels"):
         assert np.array_equal(both[name][:rows], one[name]), name
     parameters = init_parameters(F64, seed=3, learning_rate=0.05)
-    training = training_graph(replace(F64, batch=2))
+    training = training_graph(replace(F64, batch=2, attention=attention))
     lowered = lower(training.graph, [training.loss])
     with Runtime(lowered, find("ggml").plan(lowered.program), parameters=parameters) as runtime:
         (loss,) = runtime.run(both)[training.loss.name]
@@ -261,6 +327,7 @@ def test_a_batch_of_two_sequences_is_both_of_them():
         ({"hidden": 12, "heads": 4}, "even"),
         ({"targets": ("x",)}, "targets"),
         ({"dtype": "f16"}, "f16"),
+        ({"attention": "flash"}, "attention 'flash' is none of parts, fused"),
     ],
 )
 def test_impossible_sizes_are_refused(changed, said):

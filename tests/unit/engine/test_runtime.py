@@ -11,6 +11,8 @@ from allocsim.errors import EngineError
 from allocsim.model import Plan
 from engine.autodiff import backward
 from engine.graph import Graph
+from engine.kernels import KERNELS, Kernel
+from engine.kernels.binding import Workspace, scratch
 from engine.lower import lower
 from engine.memory import BLOCK_ALIGNMENT, block
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
@@ -148,6 +150,62 @@ def test_a_run_takes_no_memory():
     tracemalloc.stop()
 
     assert peak < config.seq * config.hidden * 4
+
+
+def test_calls_share_their_scratch():
+    """Ops over operands that lie permuted copy them first: all into the same bytes, and the results are those of ops by themselves."""
+    rng = np.random.default_rng(5)
+    data = {f"x{i}": rng.standard_normal((3, 8 + i, 64), np.float32) for i in range(5)}
+    graph = Graph("permuted")
+    turned = [graph.op("permute", graph.input(name, x.shape), axes=(1, 0, 2)) for name, x in data.items()]
+    found = [graph.op("soft_max", x, scale=0.5, name=f"y{i}") for i, x in enumerate(turned)]
+    for y in found:
+        graph.expand(y)
+    lowered = lower(graph, found)
+    with Runtime(lowered, find("reference").plan(lowered.program)) as runtime:
+        out = runtime.run(data)
+
+    for i, x in enumerate(data.values()):
+        function, args = KERNELS["soft_max"]["one_pass"].bind(
+            {"scale": 0.5}, (x.transpose(1, 0, 2),), (y := np.empty_like(out[f"y{i}"]),)
+        )
+        function(*args)
+        np.testing.assert_array_equal(out[f"y{i}"], y)
+    assert runtime._workspace.nbytes == 8192 + 16384, "copies of 6,144 to 9,216 bytes, in blocks of powers of two"
+
+
+def test_scratch_of_one_call_is_apart_and_that_of_two_is_shared():
+    """What a call asks for while it is bound is its own; the next call gets the same bytes."""
+    taken = []
+
+    def bind(params, operands, results):
+        taken.append([scratch((n,), np.dtype(np.float64)) for n in (100, 3, 100, 0)])
+        return len, (taken,)
+
+    workspace, kernel = Workspace(), Kernel(bind=bind)
+    for _ in range(2):
+        workspace.bind(kernel, {}, (), ())
+    bind({}, (), ())
+
+    first, second, without = taken
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(first) for b in first[:i])
+    assert all(a.ctypes.data == b.ctypes.data for a, b in zip(first, second, strict=True))
+    assert not any(np.shares_memory(a, b) for a in first for b in without)
+    assert all(a.ctypes.data % 64 == 0 for a in first if a.size)
+
+
+def test_scratch_is_handed_out_anew_after_a_kernel_refused_its_operands():
+    """A bind that fails leaves nothing behind."""
+
+    def refuse(params, operands, results):
+        raise EngineError("no")
+
+    workspace = Workspace()
+    with pytest.raises(EngineError, match="no"):
+        workspace.bind(Kernel(bind=refuse), {}, (), ())
+    scratch((8,), np.dtype(np.float32))
+
+    assert workspace.nbytes == 0
 
 
 def test_arenas_are_aligned_and_as_large_as_the_plan_says(chain):

@@ -6,6 +6,7 @@ import pytest
 from ggml_live import BOTH, here, live
 from ggml_tasks import probe_with_field_moved, probe_with_graph_field_moved
 
+from allocsim.allocators import ggml_kinds
 from allocsim.errors import EngineError, UnknownNameError
 from engine.ggml import declarations, library, probe
 
@@ -29,6 +30,21 @@ def test_versions_and_in_place_lists_are_told_apart(which, version, clamp_listed
 
     assert known["version"] == version
     assert ("CLAMP" in known["in_place"]) is clamp_listed
+
+
+def test_the_planners_kinds_are_those_of_the_libraries():
+    """What real libraries lack are names of functions: of UNARY and GLU, which have no op of their own."""
+    ops = {op.lower() for which in BOTH for op in here(which).ops}
+
+    assert ops <= ggml_kinds.KINDS
+    assert ggml_kinds.KINDS - ops == (ggml_kinds.UNARY | ggml_kinds.GLU) - ops
+
+
+@pytest.mark.parametrize(("which", "listed"), [("before", ggml_kinds.IN_PLACE_BEFORE_0_25_3), ("after", ggml_kinds.IN_PLACE)])
+def test_the_planners_list_is_that_of_the_library(which, listed):
+    known = live(which).call(probe.probe)
+
+    assert {op.lower() for op in known["in_place"]} == listed - (ggml_kinds.UNARY - {"unary"})
 
 
 def test_op_numbers_are_looked_up_in_the_library():

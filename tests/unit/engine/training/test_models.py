@@ -128,9 +128,9 @@ def test_gpt2_is_pytorchs():
     judged_by_torch(gpt2.gpt2(GPT2, lively(gpt2.init_parameters(GPT2, seed=0))), torch_gpt2)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_llama_is_pytorchs(tied):
-    config = replace(LLAMA, tied=tied)
+@pytest.mark.parametrize(("tied", "attention"), [(True, "parts"), (False, "parts"), (True, "fused")])
+def test_llama_is_pytorchs(tied, attention):
+    config = replace(LLAMA, tied=tied, attention=attention)
     judged_by_torch(llama.llama(config, lively(llama.init_parameters(config, seed=0))), torch_llama(config, by_pairs))
 
 

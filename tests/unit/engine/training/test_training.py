@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from safetensors.numpy import save
 
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
+from engine.graph import Graph
 from engine.models.mlp import mlp
 from engine.training import (
     LOSSES,
@@ -30,6 +31,7 @@ from engine.training import (
     fit,
     linear,
 )
+from engine.training.config import Llama
 from engine.training.data import moons, shapes
 from engine.training.schedules import Position
 
@@ -546,6 +548,7 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
         ("[model]", "[model", "moons.toml"),
         ("sizes = [2, 8, 2]", "sizes = [3, 8, 2]", "has 2 numbers a row; mlp takes 3"),
         ("sizes = [2, 8, 2]", "sizes = [2, 8, 1]", "the outputs have 1 classes"),
+        ('kind = "mlp"\nsizes = [2, 8, 2]', 'kind = "llama"\nattention = "flash"', "attention 'flash' is none of parts, fused"),
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
@@ -553,6 +556,14 @@ def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert says in err
+
+
+@pytest.mark.parametrize(("attention", "ops"), [("parts", 0), ("fused", 2)])
+def test_a_configuration_says_how_attention_is_built(tmp_path, attention, ops):
+    graph = Graph("configured")
+    model = Llama(layers=2, attention=attention).made(tmp_path)
+    model.build(graph, {"tokens": (3, 5)})
+    assert sum(tensor.kind == "attention" for tensor in graph.tensors) == ops
 
 
 def test_drawn_shapes_can_be_told_apart():

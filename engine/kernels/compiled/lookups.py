@@ -2,33 +2,54 @@
 
 Contract
 --------
-* Arrays are dense; one float dtype per call, float32 or float64; indices int32. Callers (`engine.kernels.indexed`) check shapes.
+* Arrays are dense; one float dtype per call, float32 or float64; indices int32. Callers (`engine.kernels.rowwise`, `engine.kernels.indexed`) check shapes.
 * Aliasing. `dropout` and `unscale` read each element before they write that element, and round each by itself: vectors or not, the bits are
   the same. No other kernel here may lie over an operand.
 * An index out of range makes a NaN, never a wild read or write. NaN counts as the largest of its row.
 * Random numbers are a function of (seed, salt, position) and nothing else: Philox2x32 with 10 rounds (Salmon et al. 2011, "Parallel random
   numbers: as easy as 1, 2, 3"), the position as counter, seed and salt mixed into the key.
-
-A file of its own, for what numba's cache watches is the file: nothing compiled in `engine.kernels.compiled` is called from here.
 """
 
 # ruff: noqa: PLR0124 - a value that is not itself is a NaN, and that is how compiled code sees it
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from engine.kernels.compiled import BLOCK, _kernel
-
-_inline: Any = numba.njit(error_model="numpy")
-_sum: Any = numba.njit(error_model="numpy", fastmath={"reassoc", "nsz"})
-
+from engine.kernels.compiled.compiling import kernel, leaf, reduction
+from engine.kernels.compiled.pieces import copy
+from engine.kernels.compiled.vectors import BLOCK
 
 # ------------------------------------------------------------------------------------------------------- rows and indices
 
 
-@_kernel
+@kernel
+def get_rows(table: Any, ids: Any, out: Any) -> None:
+    """Write out[t] = table[ids[t]]; NaN where the index is out of range. table: (V, D); ids: (T,) int32; out: (T, D)."""
+    for t in range(ids.size):
+        if 0 <= ids[t] < table.shape[0]:
+            copy(table[ids[t]], out[t])
+        else:
+            for i in range(out.shape[1]):
+                out[t, i] = np.nan
+
+
+@kernel
+def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
+    """Write out[v] = sum of dy[t] over ids[t] == v, in order of t; an index out of range makes row 0 NaN. out: (V, D)."""
+    for v in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[v, i] = 0
+    for t in range(ids.size):
+        if 0 <= ids[t] < out.shape[0]:
+            for i in range(out.shape[1]):
+                out[ids[t], i] = out[ids[t], i] + dy[t, i]
+        else:
+            for i in range(out.shape[1]):
+                out[0, i] = np.nan
+
+
+@kernel
 def gather(x: Any, ids: Any, out: Any) -> None:
     """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n); ids, out: (rows, m)."""
     rows, n = x.shape
@@ -38,7 +59,7 @@ def gather(x: Any, ids: Any, out: Any) -> None:
             out[row, j] = x[row, at] if 0 <= at < n else np.nan
 
 
-@_kernel
+@kernel
 def scatter(dy: Any, ids: Any, out: Any) -> None:
     """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order of j; an index out of range makes all of its row NaN."""
     rows, n = out.shape
@@ -57,7 +78,7 @@ def scatter(dy: Any, ids: Any, out: Any) -> None:
                 out[row, i] = np.nan
 
 
-@_kernel
+@kernel
 def argmax(x: Any, out: Any) -> None:
     """Write out[r] = place of the first largest of row r, or of its first NaN. x: (rows, n); out: (rows,) int32."""
     rows, n = x.shape
@@ -70,7 +91,7 @@ def argmax(x: Any, out: Any) -> None:
         out[row] = best
 
 
-@_kernel
+@kernel
 def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None:
     """Write the place h * W + w of the first largest (or first NaN) of each window. x: (planes, H, W); out: (planes, OH, OW) int32."""
     planes, height, width = x.shape
@@ -88,7 +109,7 @@ def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None
                 out[plane, row, column] = best
 
 
-@_kernel
+@kernel
 def count_equal(a: Any, b: Any, out: Any) -> None:
     """Write out[0] = in how many places a and b agree. a, b: (n,) int32; out: (1,) int32."""
     count = 0
@@ -100,7 +121,7 @@ def count_equal(a: Any, b: Any, out: Any) -> None:
 # ---------------------------------------------------------------------------------------------------------- flags, errors
 
 
-@_sum
+@reduction
 def _spoiled(x: Any) -> Any:
     """Return 0, or NaN if an element is not finite."""
     total = x.dtype.type(0)
@@ -109,13 +130,13 @@ def _spoiled(x: Any) -> Any:
     return total
 
 
-@_kernel
+@kernel
 def all_finite(x: Any, out: Any) -> None:
     """Write out[0] = 1 if every element is finite, else 0. x: (n,)."""
     out[0] = 1 if _spoiled(x) == 0 else 0
 
 
-@_kernel
+@kernel
 def unscale(g: Any, scale: Any, out: Any) -> None:
     """Write out = g / scale[0] where that is finite, 0 elsewhere. g, out: (n,); scale: (1,)."""
     zero = g.dtype.type(0)
@@ -124,7 +145,7 @@ def unscale(g: Any, scale: Any, out: Any) -> None:
         out[i] = value if value - value == zero else zero
 
 
-@_sum
+@reduction
 def _squares(a: Any, b: Any) -> Any:
     total = a.dtype.type(0)
     for i in range(a.size):
@@ -132,7 +153,7 @@ def _squares(a: Any, b: Any) -> Any:
     return total
 
 
-@_kernel
+@kernel
 def mean_squared_error(prediction: Any, target: Any, out: Any) -> None:
     """Write out[0] = mean of (prediction - target)**2; sums of blocks are added in float64. prediction, target: (n,)."""
     total = 0.0
@@ -144,7 +165,7 @@ def mean_squared_error(prediction: Any, target: Any, out: Any) -> None:
 # ---------------------------------------------------------------------------------------------------------- random numbers
 
 
-@_inline
+@leaf
 def _bits(key: Any, position: Any) -> Any:
     """Return 64 random bits: Philox2x32-10 of the position under a 32-bit key."""
     low, high = np.uint32(position & 0xFFFFFFFF), np.uint32(position >> 32)
@@ -155,7 +176,7 @@ def _bits(key: Any, position: Any) -> Any:
     return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
 
 
-@_inline
+@leaf
 def _key(seed: Any, salt: Any) -> Any:
     """Return the key of a stream: seed and salt, mixed so that neighbours have nothing in common (the finaliser of MurmurHash3)."""
     mixed = np.uint64(np.uint32(seed)) | (np.uint64(np.uint32(salt)) << np.uint64(32))
@@ -164,13 +185,13 @@ def _key(seed: Any, salt: Any) -> Any:
     return np.uint32((mixed ^ (mixed >> np.uint64(33))) & np.uint64(0xFFFFFFFF))
 
 
-@_inline
+@leaf
 def _uniform(key: Any, position: Any) -> Any:
     """Return a number in (0, 1): 23 random bits and a half, which float32 holds exactly; so both dtypes draw the same numbers."""
     return (np.float64(_bits(key, np.uint64(position)) >> np.uint64(41)) + 0.5) * 2.0**-23
 
 
-@_kernel
+@kernel
 def uniform(seed: Any, salt: Any, out: Any) -> None:
     """Write random numbers in (0, 1). seed: (1,) int32; out: (n,)."""
     key = _key(seed[0], salt)
@@ -178,7 +199,7 @@ def uniform(seed: Any, salt: Any, out: Any) -> None:
         out[i] = _uniform(key, i)
 
 
-@_kernel
+@kernel
 def dropout(x: Any, seed: Any, salt: Any, p: Any, keep: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
     """Write out = x * keep where the uniform number of that place is at least p, 0 elsewhere; NaN stays. x, out: (n,)."""
     key = _key(seed[0], salt)

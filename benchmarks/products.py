@@ -1,0 +1,109 @@
+"""Products of matrices by the engine's tiles against numpy's BLAS, at the shapes of the full model, T = 64 and 256, one thread.
+
+    python benchmarks/products.py [--rounds N] [--out FILE]
+
+Weights of 128 MiB in all are gone through in turn, as a training step does, so that none waits in a cache. Tiles and BLAS take turns; the figure is
+the median over rounds of the CPU time of the tiles / that of BLAS. `chosen` is what the engine takes. On a processor without vectors of 512 bits it takes
+BLAS throughout, and the ratios say what the tiles would cost there.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from engine import processor  # noqa: E402 - after the path above
+
+processor.prefer(os.environ)  # before numpy loads its BLAS
+
+import numpy as np  # noqa: E402
+from threadpoolctl import threadpool_limits  # noqa: E402
+
+from engine.kernels import tiles  # noqa: E402
+from engine.kernels.binding import Array, scratch  # noqa: E402
+
+D, F, V, R, H, K, S = 576, 1536, 49152, 8, 9, 3, 64
+"""Hidden, feed-forward, vocabulary, rank, heads, heads of keys, size of a head."""
+
+
+def shapes(t: int) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], str]]:
+    """Return for each product of a step the shapes of left and right, and which of them lie turned ("l", "r")."""
+    weights = {"hidden": (D, D), "keys": (D, K * S), "up": (D, F), "down": (F, D), "head": (D, V)}
+    forward = {f"{name}, forward": ((t, k), (k, n), "r") for name, (k, n) in weights.items()}
+    backward = {f"{name}, backward": ((t, n), (n, k), "") for name, (k, n) in weights.items()}
+    heads = {
+        "scores": ((K, H // K, t, S), (K, 1, S, t), "r"),
+        "values": ((K, H // K, t, t), (K, 1, t, S), "r"),
+        "scores, backward": ((K, H // K, t, t), (K, 1, t, S), ""),
+        "keys of a head, backward": ((H, t, t), (H, t, S), "l"),
+        "adapter, backward": ((R, t), (t, D), "l"),
+        "weight, backward": ((D, t), (t, F), "l"),
+    }
+    return forward | backward | heads
+
+
+def matrices(shape: tuple[int, ...], turned: bool, count: int) -> list[Array]:  # noqa: FBT001 - a letter of the table
+    """Return `count` random arrays, each beginning with a line; turned: unit stride along the axis before the last."""
+    rng, made = np.random.default_rng(0), []
+    for _ in range(count):
+        array = scratch((*shape[:-2], shape[-1], shape[-2]) if turned else shape, np.dtype(np.float32))
+        rng.standard_normal(dtype=np.float32, out=array)
+        made.append(array.swapaxes(-1, -2) if turned else array)
+    return made
+
+
+def measure(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: int) -> dict[str, Any]:
+    """Return one row: rates of both, and the median of tiles / BLAS."""
+    size = int(np.prod(right)) * 4
+    (x,), ys = matrices(left, "l" in turned, 1), matrices(right, "r" in turned, max(2, min(40, 2**27 // size)))
+    out = scratch((*left[:-1], right[-1]), np.dtype(np.float32))
+    work = 2 * out.size * left[-1] * len(ys) / 1e9
+    times: dict[str, list[float]] = {"tiles": [], "blas": []}
+    calls = {"tiles": [tiles.call(x, y, out) for y in ys], "blas": [(np.matmul, (x, y, out)) for y in ys]}
+    for _ in range(rounds + 1):  # the first only warms
+        for name, todo in calls.items():
+            start = time.process_time()
+            for function, args in todo:
+                function(*args)
+            times[name].append(time.process_time() - start)
+    pairs = list(zip(times["tiles"][1:], times["blas"][1:], strict=True))
+    return {
+        "left": list(left), "right": list(right), "turned": turned,
+        "chosen": "tiles" if tiles.fits(x, ys[0], out) and tiles.pays(x, ys[0]) else "blas",
+        "tiles_gflops": work / median(a for a, _ in pairs), "blas_gflops": work / median(b for _, b in pairs),
+        "ratio": median(a / b for a, b in pairs),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="Products by tiles against BLAS.")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "products.json")
+    options, _ = parser.parse_known_args()
+    rows = []
+    with threadpool_limits(1, user_api="blas"):
+        for t in (64, 256):
+            for name, (left, right, turned) in shapes(t).items():
+                rows.append({"t": t, "what": name, **measure(left, right, turned, options.rounds)})
+                row = rows[-1]
+                print(f"T = {t:3}  {name:26} tiles {row['tiles_gflops']:6.1f}  BLAS {row['blas_gflops']:6.1f} GFLOP/s"
+                      f"  time {row['ratio']:.2f}x  {row['chosen']}")  # fmt: skip
+    overall = {t: geometric_mean(row["ratio"] for row in rows if row["t"] == t) for t in (64, 256)}
+    print("geometric mean of tiles / BLAS: " + ", ".join(f"T = {t} {ratio:.2f}x" for t, ratio in overall.items()))
+    found = {"wide": tiles.wide(), "versions": {"numpy": np.__version__}, "geometric_mean": overall, "rows": rows}
+    temporary = options.out.with_suffix(".tmp")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(options.out)
+
+
+if __name__ == "__main__":
+    main()

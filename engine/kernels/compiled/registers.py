@@ -1,0 +1,241 @@
+"""Tiles of a product of float32 matrices, summed up in registers, as LLVM: what `engine.kernels.compiled.products` is made of.
+
+A tile keeps its sums (24 vectors of 512 bits; 16 where it is narrow) in registers over all steps of k, and writes them in the end, or adds them to what
+is there. All take addresses and pitches in bytes, check nothing, and ask for one line of memory at each step, wherever that is.
+
+* *plain*: `ROWS` packed rows of left meet `COLUMNS` (or `NARROW_COLUMNS`) packed columns of right.
+* *turned*: `TURNED_ROWS` packed rows of left meet `TURNED_COLUMNS` columns of right that lie along k, as a weight [n, k] does: each step spreads
+  one number of each; the tile is turned by shuffles when it is written.
+
+A processor without such vectors does the same in parts. What this module does not see: matrices, edges, blocks.
+"""
+
+# ruff: noqa: ARG005, PLR0917 - intrinsics take their words by position
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir
+from numba import extending, types
+
+from engine.kernels.compiled.vectors import splat, touch
+
+_intrinsic: Any = extending.intrinsic  # numba declares this with types that no caller satisfies
+
+LANES: Final = 16
+"""float32 in a vector of 512 bits."""
+ROWS: Final = 8
+COLUMNS: Final = 48
+"""Tile over plain right: rows of left, columns of right."""
+NARROW_COLUMNS: Final = 32
+"""Columns of the tile for matrices that are a head wide: 64 columns would fill two tiles of 48 by two thirds."""
+TURNED_ROWS: Final = 32
+TURNED_COLUMNS: Final = 12
+"""Tile over turned right."""
+
+_WORD = ir.IntType(64)
+_REAL = ir.FloatType()
+_VECTOR = ir.VectorType(_REAL, LANES)
+_ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
+
+
+def _word(number: int) -> Any:
+    return ir.Constant(_WORD, number)
+
+
+def _read(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
+
+
+def _write(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=4)
+
+
+def _at(builder: Any, address: Any, *offsets: Any) -> Any:
+    for offset in offsets:
+        address = builder.add(address, _word(offset) if isinstance(offset, int) else offset)
+    return address
+
+
+def _shuffled(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
+
+
+def _called(builder: Any, name: str, kind: Any, args: list[Any]) -> Any:
+    known = builder.module.globals.get(name)
+    return builder.call(ir.Function(builder.module, kind, name) if known is None else known, args)
+
+
+def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return _called(builder, f"llvm.fma.v{LANES}f32", ir.FunctionType(_VECTOR, [_VECTOR] * 3), [x, y, z])
+
+
+def _loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """Do `values = step(values)` `count` times, `count` >= 1; return the last."""
+    before, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
+    builder.branch(body)
+    builder.position_at_end(body)
+    left, carried = builder.phi(_WORD), [builder.phi(value.type) for value in values]
+    found = step(carried)
+    fewer = builder.sub(left, _word(1))
+    for phi, start, again in zip([left, *carried], [count, *values], [fewer, *found], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(again, body)
+    builder.cbranch(builder.icmp_signed(">", fewer, _word(0)), body, after)
+    builder.position_at_end(after)
+    return found
+
+
+def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *, add: bool) -> None:
+    """Write 4 vectors as 16 rows of 4 numbers, `pitch` bytes apart; with `add`, add them to what is there."""
+    quads = range(0, LANES, 4)
+    low = [lane for q in quads for lane in (q, q + 16, q + 1, q + 17)]
+    high = [lane for q in quads for lane in (q + 2, q + 18, q + 3, q + 19)]
+    first = [lane for q in quads for lane in (q, q + 1, q + 16, q + 17)]
+    second = [lane for q in quads for lane in (q + 2, q + 3, q + 18, q + 19)]
+    a, b, c, d = vectors
+    pairs = [(_shuffled(builder, a, b, half), _shuffled(builder, c, d, half)) for half in (low, high)]
+    turned = [_shuffled(builder, x, y, half) for x, y in pairs for half in (first, second)]
+    for row in range(LANES):
+        lanes = [row // 4 * 4 + i for i in range(4)]
+        piece = _shuffled(builder, turned[row % 4], turned[row % 4], lanes)
+        place = _at(builder, address, builder.mul(pitch, _word(row)))
+        _write(builder, builder.fadd(piece, _read(builder, place, piece.type)) if add else piece, place)
+
+
+def _routine(codegen: Callable[..., None], words: int) -> Any:
+    """Return an intrinsic of `words` int64 that returns nothing; numba reads the number off the function's signature, so each is spelled out."""
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        codegen(builder, *args)
+        return context.get_dummy_value()
+
+    found = types.void(*[types.int64] * words), emit
+    spelled: dict[int, Any] = {
+        4: lambda _, a, b, c, d: found,
+        5: lambda _, a, b, c, d, e: found,
+        8: lambda _, a, b, c, d, e, f, g, h: found,
+    }
+    return _intrinsic(spelled[words])
+
+
+def _plain_tile(columns: int, *, add: bool) -> Any:
+    """out[ROWS, columns] = packed[k][ROWS] @ right[k, columns]; words: packed, right, its pitch, out, its pitch, k, what to prefetch, its pitch."""
+    vectors, sums = columns // LANES, ROWS * columns // LANES
+
+    def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
+        def step(values: list[Any]) -> list[Any]:
+            held, (a, b, next_line) = values[:sums], values[sums:]
+            across = [_read(builder, _at(builder, b, 64 * j), _VECTOR) for j in range(vectors)]
+            touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
+            found = []
+            for r in range(ROWS):
+                number = splat(builder, _read(builder, _at(builder, a, 4 * r), _REAL), _VECTOR)
+                found += [_fused(builder, number, across[j], held[r * vectors + j]) for j in range(vectors)]
+            return [*found, _at(builder, a, 4 * ROWS), _at(builder, b, pitch), _at(builder, next_line, stride)]
+
+        found = _loop(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
+        for r in range(ROWS):
+            start = _at(builder, out, builder.mul(row, _word(r)))
+            for j in range(vectors):
+                place, value = _at(builder, start, 64 * j), found[r * vectors + j]
+                _write(builder, builder.fadd(value, _read(builder, place, _VECTOR)) if add else value, place)
+
+    return _routine(tile, 8)
+
+
+def _turned_tile(*, add: bool) -> Any:
+    """out[TURNED_ROWS, TURNED_COLUMNS] = packed[k][TURNED_ROWS] @ right[TURNED_COLUMNS, k].T; words as `_plain_tile`."""
+    vectors, sums = TURNED_ROWS // LANES, TURNED_ROWS * TURNED_COLUMNS // LANES
+
+    def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
+        starts = [builder.mul(pitch, _word(c)) for c in range(TURNED_COLUMNS)]
+
+        def step(values: list[Any]) -> list[Any]:
+            held, (a, b, next_line) = values[:sums], values[sums:]
+            rows = [_read(builder, _at(builder, a, 64 * j), _VECTOR) for j in range(vectors)]
+            touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
+            found = []
+            for c in range(TURNED_COLUMNS):
+                number = splat(builder, _read(builder, _at(builder, b, starts[c]), _REAL), _VECTOR)
+                found += [_fused(builder, number, rows[j], held[c * vectors + j]) for j in range(vectors)]
+            return [*found, _at(builder, a, 4 * TURNED_ROWS), _at(builder, b, 4), _at(builder, next_line, stride)]
+
+        found = _loop(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
+        for j in range(vectors):
+            start = _at(builder, out, builder.mul(row, _word(LANES * j)))
+            for c in range(0, TURNED_COLUMNS, 4):
+                four = [found[(c + i) * vectors + j] for i in range(4)]
+                _write_turned(builder, four, _at(builder, start, 4 * c), row, add=add)
+
+    return _routine(tile, 8)
+
+
+def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: Any) -> None:
+    """Write 4 rows of 16 * blocks numbers as columns of 4: number i of each row at packed + i * step."""
+
+    def block(values: list[Any]) -> list[Any]:
+        source, target = values
+        four = [_read(builder, _at(builder, source, builder.mul(pitch, _word(r))), _VECTOR) for r in range(4)]
+        _write_turned(builder, four, target, step, add=False)
+        return [_at(builder, source, 4 * LANES), _at(builder, target, builder.mul(step, _word(LANES)))]
+
+    _loop(builder, blocks, [rows, packed], block)
+
+
+def _copy(width: int) -> Any:
+    """Copy `width` numbers of each of `steps` rows, so that they lie side by side; words: rows, their pitch, packed, steps."""
+    kind = ir.VectorType(_REAL, next(size for size in (16, 8, 4) if width % size == 0))
+
+    def copy(builder: Any, rows: Any, pitch: Any, packed: Any, steps: Any) -> None:
+        def row(values: list[Any]) -> list[Any]:
+            source, target = values
+            pieces = [(_read(builder, _at(builder, source, j), kind), j) for j in range(0, 4 * width, 4 * kind.count)]
+            for piece, j in pieces:
+                _write(builder, piece, _at(builder, target, j))
+            return [_at(builder, source, pitch), _at(builder, target, 4 * width)]
+
+        _loop(builder, steps, [rows, packed], row)
+
+    return _routine(copy, 4)
+
+
+wide_first, wide_next = _plain_tile(COLUMNS, add=False), _plain_tile(COLUMNS, add=True)
+narrow_first, narrow_next = (_plain_tile(NARROW_COLUMNS, add=add) for add in (False, True))
+turned_first, turned_next = _turned_tile(add=False), _turned_tile(add=True)
+pack_four = _routine(_pack, 5)
+copy_8, copy_32, copy_48 = _copy(8), _copy(32), _copy(48)
+
+
+@_intrinsic
+def state(_: Any) -> Any:
+    """Return the word of the processor that says how it rounds (MXCSR); 0 where there is none."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        place = builder.alloca(number)
+        builder.store(ir.Constant(number, 0), place)
+        if builder.module.triple.startswith("x86_64"):
+            _called(builder, "llvm.x86.sse.stmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)])
+        return builder.load(place)
+
+    return types.uint32(), codegen
+
+
+@_intrinsic
+def set_state(_: Any, word: Any) -> Any:  # noqa: ARG001 - numba reads the arity
+    """Write that word."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        place = builder.alloca(number)
+        builder.store(args[0], place)
+        if builder.module.triple.startswith("x86_64"):
+            _called(builder, "llvm.x86.sse.ldmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)])
+        return context.get_dummy_value()
+
+    return types.void(types.uint32), codegen
+
+
+FLUSH: Final = 0x8040
+"""Bits of that word: results below the normal range are 0, and so are such operands."""

@@ -1,0 +1,65 @@
+"""Products by tiles (`engine.kernels.compiled.products`): which arrays they take, when they are quicker than a BLAS, and the call.
+
+All is decided when a kernel is bound, by layouts, sizes and the processor. Importing this loads no numba.
+
+What this module does not see: ops, and how many threads a run may use.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from engine import processor
+from engine.kernels.binding import Array, Call, scratch
+
+COLUMNS: Final = 48
+"""Fewest columns: the width of a tile."""
+ROWS: Final = 8
+"""Fewest rows for which packing pays."""
+DEPTH: Final = 16
+"""Fewest terms of a sum for which reading and writing the result pays."""
+SMALL: Final = 64**3
+"""Multiplications up to which OpenBLAS has code of its own that is quicker, if right has unit stride along its columns."""
+
+
+@lru_cache(maxsize=1)
+def wide() -> bool:
+    """Return whether this processor has vectors of 512 bits; on others the tiles are right but slow."""
+    return "avx512f" in processor.flags()
+
+
+def fits(left: Array, right: Array, out: Array) -> bool:
+    """Return whether these arrays can be multiplied here: float32, one rank of 2 to 4, unit strides, at least `COLUMNS` columns."""
+    return (
+        left.dtype == right.dtype == out.dtype == np.float32
+        and left.ndim == right.ndim == out.ndim
+        and 2 <= out.ndim <= 4
+        and 4 in right.strides[-2:]
+        and out.strides[-1] == 4
+        and out.shape[-1] >= COLUMNS
+        and right.shape[-2] > 0
+    )
+
+
+def pays(left: Array, right: Array) -> bool:
+    """Return whether the tiles are quicker than a BLAS here; measured by `benchmarks/products.py`."""
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    return wide() and m >= ROWS and k >= DEPTH and (m * k * n > SMALL or right.strides[-1] != 4)
+
+
+def call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
+    """Return the call of `out = left @ right`, `out += left @ right` with `add`, for arrays that fit; batch axes of left and right may be 1."""
+    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first product that is worth it
+
+    arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
+    args = (*arrays, scratch((compiled.products.room_for(*left.shape[-2:]),), left.dtype), add)
+    return compiled.entry(compiled.products.multiply, args, layout="A"), args
+
+
+def _spread(x: Array, batch: tuple[int, ...]) -> Array:
+    """Return a view of rank 4, batch axes first; one of length 1 goes over all of the batch."""
+    ones = 2 - len(batch)
+    strides = [0 if length == 1 else stride for length, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)]
+    shape = (*(1,) * ones, *batch, *x.shape[-2:])
+    return np.lib.stride_tricks.as_strided(x, shape, (*(0,) * ones, *strides, *x.strides[-2:]))
