@@ -32,7 +32,7 @@ from allocsim.fingerprints import fingerprint
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from engine.kernels.binding import Call, Kernel, Workspace
 from engine.lower import Lowered
-from engine.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid, together
+from engine.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
@@ -331,4 +331,4 @@ def _resident(name: str, array: Array, lowered: Lowered) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)
 
 
-__all__ = ["EXECUTORS", "NUMPY_DTYPES", "Observer", "Runtime", "block", "together"]
+__all__ = ["EXECUTORS", "Observer", "Runtime"]

@@ -38,7 +38,7 @@ from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.checkpoint import crossing
 from engine.graph import Graph, Tensor
-from engine.runtime import together
+from engine.memory import together
 
 if TYPE_CHECKING:
     from engine.training.model import Model, Shapes
