@@ -46,7 +46,7 @@ from engine.kernels.compiled.registers import (
     turned_next,
     wide_first,
     wide_next,
-)  # fmt: skip
+)
 
 _MOST_ROWS: Final = 512
 """Rows of left packed at a time."""
