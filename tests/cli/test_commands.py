@@ -339,7 +339,8 @@ def test_an_interrupt_is_one_line_and_exit_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it, and so would this
+        # a shell's background jobs ignore it, and so would this; pytest runs no threads here
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     writer = os.open(pipe, os.O_WRONLY)  # returns once the command has opened the other end
     process.send_signal(signal.SIGINT)
