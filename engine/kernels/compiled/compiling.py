@@ -44,10 +44,14 @@ def kernel(function: Callable[..., None]) -> Any:
     return dispatcher
 
 
-leaf: Any = _njit(**OPTIONS)
+INLINED: Final = {**OPTIONS, "forceinline": True}
+"""Of what kernels call. Were it called, each kernel would carry a copy as LLVM made it there, and the linker would take the one that was loaded first: sums
+are made vectors in more ways than one, and so the bits of a result would hang on which kernels came before."""
+
+leaf: Any = _njit(**INLINED)
 """Compile what kernels call, every operation rounded as it stands."""
 
-reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **OPTIONS)
+reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **INLINED)
 """Compile a sum that kernels call: its additions may be done in any order, which is what makes them vectors."""
 
 

@@ -24,7 +24,7 @@ def exp(x: float) -> float:
     raise NotImplementedError
 
 
-@_overload(exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
+@_overload(exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy", "forceinline": True})
 def _exp_overload(x: Any) -> Any:
     """Choose the polynomial by dtype: Cephes' expf, or Taylor's to degree 13 on |r| <= log(2)/2."""
     f = np.float32
@@ -192,7 +192,7 @@ def least_normal(weight: float) -> float:
     raise NotImplementedError
 
 
-@_overload(least_normal, jit_options={"error_model": "numpy"})
+@_overload(least_normal, jit_options={"error_model": "numpy", "forceinline": True})
 def _least_overload(weight: Any) -> Any:
     """Choose the bound by dtype."""
     real = np.float32 if weight == types.float32 else np.float64

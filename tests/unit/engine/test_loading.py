@@ -1,6 +1,7 @@
 """Kernels that numba kept: found without its compiler, and the same machine code."""
 
 import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.kernels import compiled
-from engine.kernels.compiled import maps
+from engine.kernels.compiled import compiling, loss, maps, normal, softmax
 from engine.kernels.loading import load
 
 EVERY_KERNEL = """
@@ -123,3 +124,26 @@ def test_a_kernel_is_bound_by_its_machine_code():
 
     assert function is maps.silu.overloads[signature(x, y)].entry_point
     assert (y > 0.73).all()
+
+
+def test_a_kernel_calls_no_code_that_another_kernel_could_bring():
+    """Each would bring its own copy of a shared sum, made vectors in its own way; the linker takes the first, and bits would hang on what was loaded before."""
+    real, matrix, vector = numba.float32, numba.float32[:, ::1], numba.float32[::1]
+    wanted = {
+        loss.cross_entropy_loss: (matrix, matrix, vector),
+        loss.cross_entropy_loss_back: (vector, matrix, matrix, matrix),
+        loss.cross_entropy_classes: (matrix, numba.int32[::1], vector),
+        loss.cross_entropy_classes_back: (vector, matrix, numba.int32[::1], matrix),
+        softmax.log_soft_max: (matrix, matrix),
+        maps.silu: (vector, vector),
+        normal.rms_norm: (matrix, real, matrix),
+    }
+    for dispatcher, argtypes in wanted.items():
+        fresh = compiling._njit(**compiling.OPTIONS)(dispatcher.py_func)
+        fresh.compile(argtypes)
+        (compiled_now,) = fresh.overloads.values()
+        code = compiled_now.library.get_llvm_str()
+        own = compiled_now.fndesc.llvm_func_name
+        called = set(re.findall(r"(?:call|invoke)[^@\n]*@\"?([^\s(\"]*kernels8compiled[^\s(\"]*)", code))
+
+        assert called <= {own}, (dispatcher, called)
