@@ -59,7 +59,8 @@ def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     same_shapes("soft_max", x, y)
     mask = rows(masks[0]) if masks else np.empty((0, x.shape[-1]), x.dtype)
     source = rows(x)
-    fits = mask.dtype == x.dtype and mask.shape[1] == source.shape[1] and (not masks or source.shape[0] % len(mask) == 0)
+    repeats = len(source) % len(mask) == 0 if len(mask) else not masks or not len(source)
+    fits = mask.dtype == x.dtype and mask.shape[1] == source.shape[1] and repeats
     require(fits, f"soft_max: mask {mask.dtype}{list(mask.shape)} does not repeat over {x.dtype}{list(x.shape)}")
     return call("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y))
 

@@ -712,6 +712,16 @@ def python(code: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_mask_of_no_rows_fits_no_rows_and_nothing_else():
+    """Zero queries have a mask of zero rows; any other rows have none to repeat."""
+    bind, mask, none = kernel("soft_max").bind, np.zeros((0, 5), "f4"), np.zeros((2, 0, 5), "f4")
+    function, args = bind({}, (none, mask), (none.copy(),))
+    function(*args)
+
+    with pytest.raises(EngineError, match="does not repeat over"):
+        bind({}, (np.zeros((2, 3, 5), "f4"), mask), (np.zeros((2, 3, 5), "f4"),))
+
+
 def test_importing_kernels_does_not_load_numba():
     """numba costs a third of a second; the command's help must not pay it."""
     assert python("import sys, engine.kernels, engine.audit; print('numba' in sys.modules)") == "False"
