@@ -76,7 +76,7 @@ def measure(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: 
     pairs = list(zip(times["tiles"][1:], times["blas"][1:], strict=True))
     return {
         "left": list(left), "right": list(right), "turned": turned,
-        "chosen": "tiles" if tiles.fits(x, ys[0], out) and tiles.pays(x, ys[0]) else "blas",
+        "chosen": "tiles" if tiles.chosen(x, ys[0], out) else "blas",
         "tiles_gflops": work / median(a for a, _ in pairs), "blas_gflops": work / median(b for _, b in pairs),
         "ratio": median(a / b for a, b in pairs),
     }  # fmt: skip

@@ -63,7 +63,7 @@ def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
         sources = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in (right, left))
         target = out if out.strides[-1] == out.itemsize and blas_ready(out) else scratch(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
-        product = tiles.call(x, y, z) if tiled and tiles.fits(x, y, z) and tiles.pays(x, y) else (np.matmul, (x, y, z))
+        product = tiles.call(x, y, z) if tiled and tiles.chosen(x, y, z) else (np.matmul, (x, y, z))
         before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]
         if not before and target is out:
             return product
@@ -85,7 +85,7 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
         started = [] if _same_place(acc, out) else [(np.copyto, (out, acc))]
         left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
         staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
-        if tiled and tiles.fits(left, right, out) and tiles.pays(left, right):
+        if tiled and tiles.chosen(left, right, out):
             return in_turn, (*staged, *started, tiles.call(left, right, out, add=True))
         how = blas.product(left, right, out)
         if how is not None:

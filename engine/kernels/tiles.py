@@ -48,6 +48,11 @@ def pays(left: Array, right: Array) -> bool:
     return wide() and m >= ROWS and k >= DEPTH and (m * k * n > SMALL or right.strides[-1] != 4)
 
 
+def chosen(left: Array, right: Array, out: Array) -> bool:
+    """Return whether these arrays are multiplied here: they fit, and it pays."""
+    return fits(left, right, out) and pays(left, right)
+
+
 def call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
     """Return the call of `out = left @ right`, `out += left @ right` with `add`, for arrays that fit; batch axes of left and right may be 1."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first product that is worth it

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import find
 from engine.graph import Graph
 from engine.kernels import KERNELS, tiles
-from engine.kernels.compiled import entry, products
+from engine.kernels.compiled import entry, products, registers
 from engine.lower import lower
 from engine.runtime import Runtime
 
@@ -179,6 +179,11 @@ def test_the_room_is_enough(m, k, turned):
 
     assert (room[size:] == 7).all()
     assert np.isfinite(out).all()
+
+
+def test_what_fits_is_as_wide_as_a_tile():
+    """The number stands twice, since choosing must not load numba."""
+    assert tiles.COLUMNS == registers.COLUMNS
 
 
 def program(rows, k, n):
