@@ -14,11 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from allocsim.assertions import UncleanError, assert_clean
-    from allocsim.builder import ProgramBuilder, plan_of
     from allocsim.checks import check
     from allocsim.checks.violations import KINDS, Report, Stats, Violation
-    from allocsim.description import describe
     from allocsim.document import dumps, loads, read, schema, write
     from allocsim.errors import (
         AllocsimError,
@@ -30,38 +27,41 @@ if TYPE_CHECKING:
         PlannerError,
         UnknownNameError,
     )
-    from allocsim.explanation import explain
-    from allocsim.fingerprints import fingerprint
-    from allocsim.interchange import as_program, from_networkx, to_networkx
+    from allocsim.liveness.explanation import explain
     from allocsim.model import Arena, Buffers, Document, Event, Op, Ops, Plan, Problem, Program, Role, Run, Value, Values
-    from allocsim.recorder import Recorder
+    from allocsim.outcomes.assertions import UncleanError, assert_clean
+    from allocsim.outcomes.description import describe
+    from allocsim.outcomes.verification import verify, verify_lifetimes, verify_program, verify_session
+    from allocsim.p_sanitizer import Sanitized, sanitized
+    from allocsim.programs.builder import ProgramBuilder, plan_of
+    from allocsim.programs.fingerprints import fingerprint
+    from allocsim.programs.networkx_graph import as_program, from_networkx, to_networkx
+    from allocsim.programs.recorder import Recorder
     from allocsim.reduction import reduce
-    from allocsim.sanitizer import Sanitized, sanitized
-    from allocsim.verification import verify, verify_lifetimes, verify_program, verify_session
 
 __version__: Final = "0.1.0"
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "allocsim.assertions": ("UncleanError", "assert_clean"),
-    "allocsim.builder": ("ProgramBuilder", "plan_of"),
+    "allocsim.outcomes.assertions": ("UncleanError", "assert_clean"),
+    "allocsim.programs.builder": ("ProgramBuilder", "plan_of"),
     "allocsim.checks": ("check",),
     "allocsim.checks.violations": ("KINDS", "Report", "Stats", "Violation"),
-    "allocsim.description": ("describe",),
+    "allocsim.outcomes.description": ("describe",),
     "allocsim.document": ("dumps", "loads", "read", "schema", "write"),
     "allocsim.errors": (
         "AllocsimError", "CapacityError", "DocumentError", "EngineError", "ModelError", "OutputError", "PlannerError",
         "UnknownNameError",
     ),
-    "allocsim.explanation": ("explain",),
-    "allocsim.fingerprints": ("fingerprint",),
-    "allocsim.interchange": ("as_program", "from_networkx", "to_networkx"),
+    "allocsim.liveness.explanation": ("explain",),
+    "allocsim.programs.fingerprints": ("fingerprint",),
+    "allocsim.programs.networkx_graph": ("as_program", "from_networkx", "to_networkx"),
     "allocsim.model": (
         "Arena", "Buffers", "Document", "Event", "Op", "Ops", "Plan", "Problem", "Program", "Role", "Run", "Value", "Values",
     ),
     "allocsim.reduction": ("reduce",),
-    "allocsim.recorder": ("Recorder",),
-    "allocsim.sanitizer": ("Sanitized", "sanitized"),
-    "allocsim.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
+    "allocsim.programs.recorder": ("Recorder",),
+    "allocsim.p_sanitizer": ("Sanitized", "sanitized"),
+    "allocsim.outcomes.verification": ("verify", "verify_lifetimes", "verify_program", "verify_session"),
 }  # fmt: skip
 """Where each public name lives."""
 

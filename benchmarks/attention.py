@@ -22,10 +22,10 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.allocators import find  # noqa: E402 - after the path above
 from engine.autodiff import backward  # noqa: E402
-from engine.checkpoint import arena_nbytes  # noqa: E402
-from engine.compose import attention_by_parts  # noqa: E402
+from engine.autodiff.checkpoint import arena_nbytes  # noqa: E402
 from engine.graph import Graph, Tensor  # noqa: E402
-from engine.lower import lower  # noqa: E402
+from engine.graph.composites import attention_by_parts  # noqa: E402
+from engine.graph.lowering import lower  # noqa: E402
 from engine.runtime import Runtime  # noqa: E402
 
 HEADS, KV_HEADS, SIZE = 9, 3, 64

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.errors import AllocsimError  # noqa: E402 - after the path above
-from engine.audit import LAYOUTS, audit  # noqa: E402 - as above
+from engine.k_audit import LAYOUTS, audit  # noqa: E402 - as above
 from engine.kernels import KERNELS  # noqa: E402 - as above
 
 

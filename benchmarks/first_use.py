@@ -27,7 +27,7 @@ def child() -> None:
 
     from allocsim.allocators import find  # noqa: PLC0415
     from engine import Runtime, tensor  # noqa: PLC0415
-    from engine.lower import lower  # noqa: PLC0415
+    from engine.graph.lowering import lower  # noqa: PLC0415
     from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph  # noqa: PLC0415
 
     imported = time.process_time()

@@ -17,7 +17,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing import Asked, Chunk, Explorer, Target
 from allocsim.fuzzing.exhaustive import SIZE, Odometer, total
 from allocsim.fuzzing.properties import unsound_among, worse_among
-from engine.executing import execute
+from engine.d_differential.execution import execute
 
 AIMS = {"hypothesis": 100, "bulk": 3_000, "bulk, executed": 200, "exhaustive": 200_000}
 """Programs a second a core that are aimed at."""

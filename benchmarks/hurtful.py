@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # this checkout, installed or n
 import hurtful  # noqa: E402 - after the path above
 
 from allocsim.document import write  # noqa: E402
-from allocsim.evidence import Evidence, save  # noqa: E402
+from allocsim.verdict.evidence import Evidence, save  # noqa: E402
 
 Row = dict[str, Any]
 

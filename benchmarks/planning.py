@@ -25,9 +25,9 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 from allocsim import formats  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E402 - as above
 from allocsim.allocators.bounds import lower_bound  # noqa: E402 - as above
+from allocsim.allocators.comparison import compare  # noqa: E402 - as above
 from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
 from allocsim.checks import check  # noqa: E402 - as above
-from allocsim.comparison import compare  # noqa: E402 - as above
 from allocsim.model import Document, Plan, Problem, Program  # noqa: E402 - as above
 
 MEBIBYTE = 1 << 20
@@ -76,7 +76,7 @@ def challenging(folder: Path, rounds: int) -> dict[str, Any]:
 
 def flagship(rounds: int) -> dict[str, Any]:
     """Forward, backward and SGD of 30 layers in one graph, as the scenario ggml-1501 trains them."""
-    from engine.lower import lower  # noqa: PLC0415 - only here
+    from engine.graph.lowering import lower  # noqa: PLC0415 - only here
     from repro import training  # noqa: PLC0415 - as above
     from repro.scenarios.ggml_1501 import SCENARIO  # noqa: PLC0415 - as above
 

@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from engine import processor  # noqa: E402 - after the path above
+from allocsim import processor  # noqa: E402 - after the path above
 
 processor.prefer(os.environ)  # before numpy loads its BLAS
 

@@ -3,7 +3,7 @@
     python benchmarks/replay.py [--layers 30] [--seq 64] [--every 500] [--limit N] [--out FILE]
 
 For each group of cases: how many, what S and D say, and the processor time. Every single pin is planned and judged; of the pin cases those are executed that
-use a pair in place that no other has used, that S finds something in, or that are drawn (every n-th of the rest): `allocsim.replay.pins`.
+use a pair in place that no other has used, that S finds something in, or that are drawn (every n-th of the rest): `allocsim.r_replay.pins`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.replay import GROUPS, failed  # noqa: E402 - after the path above
+from allocsim.r_replay import GROUPS, failed  # noqa: E402 - after the path above
 from repro import scenarios  # noqa: E402 - as above
 from repro.bench import Options  # noqa: E402 - as above
 from repro.replay import bench_of, replay  # noqa: E402 - as above

@@ -21,10 +21,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, installed or not
 
 from allocsim.allocators import find
-from engine.lower import lower
+from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
+from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime
-from engine.sanitizer import Sanitizer
 
 FULL = {"layers": 30, "hidden": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "vocab": 49152, "seq": 64,
         "rope_theta": 1e5, "eps": 1e-5, "rank": 8, "alpha": 16.0, "targets": ("q", "v")}  # fmt: skip

@@ -30,7 +30,7 @@ from scalars_peers import chain  # noqa: E402 - beside this file
 from allocsim.allocators import find  # noqa: E402
 from engine import Graph, Runtime, backward, tensor  # noqa: E402
 from engine.front import reverse  # noqa: E402
-from engine.lower import lower  # noqa: E402
+from engine.graph.lowering import lower  # noqa: E402
 
 PEERS = {"autograd": 100_000, "torch": 100_000, "micrograd": 800}
 """Peer -> the most nodes it is asked for."""

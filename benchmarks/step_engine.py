@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from typing import Any
 
-from engine import processor
+from allocsim import processor
 
 processor.prefer(os.environ)  # before numpy loads its BLAS
 sys.modules["coverage"] = None  # type: ignore[assignment]  # a tool of the tests, which numba would load; who only trains has it not
@@ -16,7 +16,7 @@ import step_serving  # noqa: E402 - beside this file
 from threadpoolctl import threadpool_info  # noqa: E402
 
 from allocsim.allocators import find  # noqa: E402
-from engine.lower import lower  # noqa: E402
+from engine.graph.lowering import lower  # noqa: E402
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph  # noqa: E402
 from engine.runtime import Runtime  # noqa: E402
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import formats  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS  # noqa: E402 - as above
+from allocsim.liveness.waste import waste  # noqa: E402 - as above
 from allocsim.model import Program  # noqa: E402 - as above
-from allocsim.waste import waste  # noqa: E402 - as above
 
 PLACEMENTS = ("ggml", "greedy_by_size")
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 def programs(layers: int, seq: int) -> Iterator[tuple[str, Program]]:
     """Yield the training graph of the scenarios, and every graph captured from ggml."""
-    from engine.lower import lower  # noqa: PLC0415 - loads kernels
+    from engine.graph.lowering import lower  # noqa: PLC0415 - loads kernels
     from repro import scenarios, training  # noqa: PLC0415 - as above
 
     setup = training.set_up(scenarios.find("ggml-1501").training, layers=layers, seq=seq)

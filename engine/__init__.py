@@ -3,14 +3,14 @@
     graph   = engine.Graph("step")                           # tensors and ops, shapes inferred
     loss    = graph.op(...)
     grads   = engine.backward(graph, loss)                   # ordinary nodes, appended
-    lowered = engine.lower.lower(graph, [loss])              # an allocsim.model.Program, and the way back
+    lowered = engine.graph.lowering.lower(graph, [loss])              # an allocsim.model.Program, and the way back
     plan    = allocsim.allocators.find("ggml").plan(lowered.program)
     with engine.Runtime(lowered, plan, parameters=weights) as runtime:
         runtime.run(inputs)["loss"]
 
 or, typed by hand (`engine.front`, with `engine.front.functions` beside its methods): `y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2; y.backward()`.
 
-Names are imported when they are first used, and so is the module `engine.lower`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
+Names are imported when they are first used, and so is the module `engine.graph.lowering`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
 and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
 """
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from engine.autodiff import backward
     from engine.front import gradcheck, no_grad, tensor
     from engine.graph import Graph, Tensor
+    from engine.graph.lowering import Lowered
     from engine.kernels import KERNELS, Kernel
-    from engine.lower import Lowered
     from engine.ops import OPS, Rule
     from engine.runtime import Runtime
 
@@ -31,7 +31,7 @@ _HOMES: Final = {
     "OPS": "engine.ops",
     "Graph": "engine.graph",
     "Kernel": "engine.kernels",
-    "Lowered": "engine.lower",
+    "Lowered": "engine.graph.lowering",
     "Rule": "engine.ops",
     "Runtime": "engine.runtime",
     "Tensor": "engine.graph",
@@ -60,7 +60,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "lower":  # a module, not its function of that name: the import system binds submodules here
-        return import_module("engine.lower")
+        return import_module("engine.graph.lowering")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -27,13 +27,13 @@ from allocsim.allocators import Constraints, Pins, Planner, find, pin_all, pin_n
 from allocsim.allocators.planner import Allocator
 from allocsim.errors import PlannerError
 from allocsim.model import Document, Plan, Program, Run
-from allocsim.streams import preferring, said_of
-from engine.differential import HostRun, same_bits, tap
-from engine.explore import run_in, spread
-from engine.lower import Lowered, lower
+from allocsim.programs.streams import preferring, said_of
+from engine.d_differential import HostRun, same_bits, tap
+from engine.d_differential.orders import run_in, spread
+from engine.graph.lowering import Lowered, lower
+from engine.graph.widening import in_float64
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from engine.runtime import Runtime
-from engine.widening import in_float64
 from repro import training
 from repro.scenario import Scenario
 

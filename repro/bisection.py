@@ -3,7 +3,7 @@
 What the checks see is reduced by the checks (`allocsim.reduction`). What only executing shows, a kernel that is wrong under a legal plan, is
 reduced by executing: an op that is left out becomes a `host.write` of the results that others still read, at its place in the order, so
 that every op that stays gets all its operands and every slot keeps its neighbours. What is kept: the plan is clean, and a
-kernel of the same kind still diverges on drawn data (`engine.replay`).
+kernel of the same kind still diverges on drawn data (`engine.r_replay`).
 
 Time is the median over a few steps of training by the plan at fault, by the cured plan and by the plan that pins everything.
 
@@ -16,20 +16,20 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.builder import read_at_end
 from allocsim.checks import check
 from allocsim.errors import EngineError
-from allocsim.evidence import Evidence
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
+from allocsim.programs.builder import read_at_end
 from allocsim.reduction import Reduction, reduce, script
 from allocsim.reduction.cut import cut, owners, starts
 from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.search import OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
 from allocsim.verdict import Verdict, judge
-from engine.executing import median_seconds
-from engine.lower import Lowered
-from engine.replay import Divergence, Step, diverging
+from allocsim.verdict.evidence import Evidence
+from engine.d_differential.execution import median_seconds
+from engine.graph.lowering import Lowered
+from engine.r_replay import Divergence, Step, diverging
 from repro.bench import Bench, Options, Progress
 from repro.detectors import ask
 from repro.scenario import Scenario, repaired
@@ -122,7 +122,7 @@ def kernel_test(found: Smallest, *, title: str) -> str:
         "    assert found is not None",
         f"    assert (found.op, found.position) == ({found.divergence.op}, {found.divergence.position})",
     ]
-    return f"{head}import allocsim\nfrom engine.replay import Step, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+    return f"{head}import allocsim\nfrom engine.r_replay import Step, diverging\n{body}\n\n{chr(10).join(lines)}\n"
 
 
 # reducing by executing -------------------------------------------------------------------------------------------------------------

@@ -18,16 +18,16 @@ import msgspec
 
 from allocsim import cure
 from allocsim.checks import check
-from allocsim.evidence import CureRecord, Evidence
 from allocsim.model import Plan
-from allocsim.sanitizer import Incident
-from allocsim.streams import preferring, said_of
+from allocsim.p_sanitizer import Incident
+from allocsim.programs.streams import preferring, said_of
 from allocsim.verdict import judge
-from engine.audit import Case, default_cases
-from engine.audit.programs import measured
-from engine.differential import origins
+from allocsim.verdict.evidence import CureRecord, Evidence
+from engine.d_differential import origins
+from engine.k_audit import Case, default_cases
+from engine.k_audit.programs import measured
 from engine.kernels import KERNELS
-from engine.sanitizer import Sanitizer
+from engine.p_sanitizer import Sanitizer
 from repro.bench import Bench, Trained
 from repro.waits import Waits, waits_that_cure
 

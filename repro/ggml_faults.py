@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocsim.evidence import Evidence
 from allocsim.verdict import Verdict, judge
+from allocsim.verdict.evidence import Evidence
 from engine.ggml.faults import FAULTS, evidence, repaired
 from engine.ggml.library import Library
 from engine.ggml.probe import open_library

@@ -6,11 +6,11 @@
     greedy_by_size                another planner: any allocator's name, or package.module:function
     pin:backward                  partial pins: a stage, a policy (reads, nodes, all, none), a kind of op, layer.N, or a tensor's name
     deny, deny:mul, deny:mul/1    no in-place pair, none of that kind of op, none over that operand of it
-    calls, tape, ...              an executor (`engine.modes.EXECUTORS`)
+    calls, tape, ...              an executor (`engine.d_differential.modes.EXECUTORS`)
 
 Words are read from the left and later ones override: `pinned+deny` is the pinned plan without any pair, `float64+ggml` float64 on ggml's plan.
 
-What this module does not see: how modes are compared (`engine.modes`) and shown.
+What this module does not see: how modes are compared (`engine.d_differential.modes`) and shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ from allocsim.allocators import ALLOCATORS, PINS, Constraints, Pins, Planner, fi
 from allocsim.allocators.planner import Allocator
 from allocsim.errors import ModelError, PlannerError, UnknownNameError
 from allocsim.model import VIEW, Bools, Plan, Program
-from engine.lower import Lowered
-from engine.modes import EXECUTORS, Course, Side, compare
-from engine.widening import widened
+from engine.d_differential.modes import EXECUTORS, Course, Side, compare
+from engine.graph.lowering import Lowered
+from engine.graph.widening import widened
 from repro.bench import Bench
 
 TRUTH: Final = "float64"

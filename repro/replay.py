@@ -3,7 +3,7 @@
     for row in replay(bench, groups=("session", "pins"), every=500, done=names):
         row["case"], row["S"]["status"], row["D"]["status"]
 
-The cases are those of `allocsim.replay` for the default plan; here come the programs that only the engine can make: the same training with
+The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only the engine can make: the same training with
 gradients that add up in accumulators, with other batches in the slots of the old plan (`SHAPES`).
 
 D runs a case's last program beside itself with every buffer apart, with the same uploads left out, twice (a pin case once). A second program starts from
@@ -11,7 +11,7 @@ memory of its own with the first program's slots: S judges the session as it is,
 program reaches beyond the old arena, D gives the arena room, so that what is overwritten shows instead of a crash; S says the rest.
 
 `equal` is to the bit; `differs` names the op that goes wrong by itself; `refused` is a plan that cannot be bound; `covered` is a pin case that need
-not be executed (`allocsim.replay.pins`).
+not be executed (`allocsim.r_replay.pins`).
 
 Complexity: a planning and a check for each pin case; two runs for each case executed.
 
@@ -26,12 +26,12 @@ from typing import Any, Final
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import Run
-from allocsim.replay import GROUPS, Case, Static, judged, not_run, numbers_of, row_of, session_cases
-from allocsim.replay.pins import COVERED, Chosen, pin_cases
-from allocsim.replay.programs import program_cases
-from engine.differential import HostRun
-from engine.lower import Lowered, lower
-from engine.modes import Side, compare
+from allocsim.r_replay import GROUPS, Case, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
+from allocsim.r_replay.programs import program_cases
+from engine.d_differential import HostRun
+from engine.d_differential.modes import Side, compare
+from engine.graph.lowering import Lowered, lower
 from repro import training
 from repro.bench import Bench, Options, Progress
 from repro.scenario import Scenario, repaired

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocsim.evidence import Evidence
 from allocsim.model import Plan
 from allocsim.verdict import Verdict, judge
-from engine.differential import compare
+from allocsim.verdict.evidence import Evidence
+from engine.d_differential import compare
 from repro import modes
 from repro.bench import Bench, Options, Progress, Trained
 from repro.detectors import LOCKSTEP_RUNS, ask

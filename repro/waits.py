@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from allocsim.checks import check
 from allocsim.model import Document, Plan, Program
-from allocsim.streams import on_streams, said_of, waits_of, with_waits
+from allocsim.programs.streams import on_streams, said_of, waits_of, with_waits
 
 Class = tuple[str, str]
 """Kind of the op that waits, kind of the op waited for."""

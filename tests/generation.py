@@ -19,8 +19,8 @@ from random import Random
 
 import numpy as np
 
-from allocsim.builder import ProgramBuilder
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder
 
 GRAIN = 4
 """Bytes; buffers begin at multiples of it."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocsim.builder import ProgramBuilder
-from allocsim.evidence import Evidence, Origin
 from allocsim.model import Document, Plan, Problem, Program, Role, Run
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.verdict.evidence import Evidence, Origin
 
 
 class Shuffled:

@@ -13,10 +13,10 @@ import numpy as np
 from facts import accesses, addresses, live_steps, ops_of, permissible, persistent, planned
 from hypothesis import strategies as st
 
-from allocsim.builder import ProgramBuilder
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistake
 from allocsim.fuzzing.recipes import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Arena, Document, Event, Plan, Problem, Program, Role, Run
+from allocsim.programs.builder import ProgramBuilder
 
 Strategy = st.SearchStrategy
 

@@ -12,8 +12,8 @@ that waits for op 0.
 import re
 from typing import Any
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.model import HOST_WRITE, VIEW, Arena, Plan, Problem, Program, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 ARENAS = (Arena(name="cpu", alignment=32), Arena(name="gpu", alignment=32))
 

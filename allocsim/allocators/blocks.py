@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import lcm
 
-from allocsim.layout import LIMIT
+from allocsim.model.layout import LIMIT
 
 NO_ROOM = (-1, -1)
 

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.allocators.footprints import FREE, Footprints
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Problem
+from allocsim.model.layout import LIMIT, Int64s
 
 Pair = tuple[int, int]
 

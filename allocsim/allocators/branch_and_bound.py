@@ -36,8 +36,8 @@ from allocsim.allocators.bounds import arena_bounds, granule
 from allocsim.allocators.footprints import Footprints, footprints, plan
 from allocsim.allocators.search_tables import Tables
 from allocsim.errors import CapacityError
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import Int64s
 
 NAME = "exact"
 

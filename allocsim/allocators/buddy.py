@@ -12,8 +12,8 @@ Source: Knowlton, "A fast storage allocator", CACM 8(10), 1965; Knuth, The Art o
 from bisect import insort
 
 from allocsim.allocators.online import drive
-from allocsim.layout import LIMIT
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import LIMIT
 
 NAME = "buddy"
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocsim.allocators.online import drive
-from allocsim.layout import LIMIT
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import LIMIT
 
 NAME = "caching"
 

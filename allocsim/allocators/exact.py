@@ -17,8 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 from allocsim.allocators.constraints import Constraints
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Problem, Program
+from allocsim.model.layout import Int64s
 
 NEVER = -1
 

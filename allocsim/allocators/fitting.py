@@ -16,8 +16,8 @@ import numpy as np
 from allocsim.allocators.footprints import Footprints, footprints, plan
 from allocsim.allocators.reference import check_fits
 from allocsim.errors import CapacityError
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import Int64s
 
 Order = Callable[[Footprints, Int64s], Int64s]
 

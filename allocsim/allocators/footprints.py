@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.allocators.reference import check_fits, idle
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import OWN, UNPLACED, Bools, Int32s, Meta, Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
 
 FREE = -(1 << 63)
 """`Footprints.fixed` of a footprint whose offset is not decided yet."""

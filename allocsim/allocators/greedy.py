@@ -11,8 +11,8 @@ import numpy as np
 
 from allocsim.allocators.fitting import place_in_order
 from allocsim.allocators.footprints import Footprints
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import Int64s
 
 NAME = "greedy_by_size"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 FREE = -(1 << 63)  # as in footprints; numba wants a literal of its own module
 NEVER = (1 << 63) - 1

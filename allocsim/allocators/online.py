@@ -31,8 +31,8 @@ from allocsim.allocators.footprints import FREE, Footprints, footprints, plan
 from allocsim.allocators.planner import Allocator
 from allocsim.allocators.reference import check_fits
 from allocsim.errors import PlannerError
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Event, Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
 
 
 class Online(Protocol):

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from allocsim.allocators.constraints import Constraints
-from allocsim.builder import plan_of
 from allocsim.errors import AllocsimError, ExceededError, ModelError, PlannerError
 from allocsim.model import Bools, Plan, Problem, Program
+from allocsim.programs.builder import plan_of
 
 Belief = Callable[[Program, Constraints], Problem]
 Placement = Callable[[Problem], Plan]

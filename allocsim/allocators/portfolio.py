@@ -19,7 +19,7 @@ from allocsim.allocators.greedy_by_breadth import broadest, by_breadth
 from allocsim.allocators.linear_scan import by_birth
 from allocsim.allocators.skyline import largest, lift, longest
 from allocsim.errors import CapacityError
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 MANY: Final = 5_000
 """Footprints beyond which a heuristic takes long enough to be content with what is nearly as good as can be."""

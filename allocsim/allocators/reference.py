@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from allocsim.errors import CapacityError
-from allocsim.layout import LIMIT
 from allocsim.model import OWN, Bools, Plan, Problem
+from allocsim.model.layout import LIMIT
 
 NAME = "reference"
 

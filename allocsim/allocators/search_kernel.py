@@ -40,7 +40,7 @@ Importing this module imports numba.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 FAILED, FOUND, STOPPED = 0, 1, 2
 NODES, MOST, FOCUS, LIMIT, ITEMS, SECTIONS, LEFT = range(7)

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocsim.allocators.bounds import without
 from allocsim.allocators.footprints import FREE, Footprints
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 
 class Tables:

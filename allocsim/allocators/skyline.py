@@ -16,8 +16,8 @@ import numpy as np
 
 from allocsim.allocators.fitting import no_room
 from allocsim.allocators.footprints import Footprints, footprints, plan
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
 
 Preference = Callable[[Int64s, Int64s, Int64s], Int64s]
 """(start, stop, nbytes) -> rows, the most wanted first."""

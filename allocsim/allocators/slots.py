@@ -20,8 +20,8 @@ import numpy as np
 
 from allocsim.allocators.fitting import no_room
 from allocsim.allocators.footprints import FREE, Footprints, footprints, plan
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
 
 NAME = "slot_sharing"
 

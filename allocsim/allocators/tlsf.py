@@ -10,15 +10,15 @@ capacity is a hard limit here. A larger alignment than the arena's is met inside
 
 Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and O(free blocks) for the book. Source: Masmano,
 Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
-(tinygrad/runtime/support/memory.py and engine/memory.py).
+(tinygrad/runtime/support/memory.py and engine/runtime/memory.py).
 """
 
 from typing import Final
 
 from allocsim.allocators.free_list import FreeList
 from allocsim.allocators.online import drive
-from allocsim.layout import LIMIT
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import LIMIT
 
 NAME = "tlsf"
 

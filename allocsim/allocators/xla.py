@@ -13,8 +13,8 @@ import numpy as np
 from allocsim.allocators.fitting import fit_rows
 from allocsim.allocators.footprints import Footprints, footprints, plan
 from allocsim.errors import CapacityError
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem
+from allocsim.model.layout import Int64s
 
 NAME = "xla_best_fit"
 

@@ -4,7 +4,7 @@
 
 Every check is one row of `CHECKS`, one file with its specification in the header. Each looks at the whole document and reports all
 defects of its kinds (`violations.KINDS`), with witnesses. Checks share what they know of the program (`accesses`, `in_place`), and
-nothing with whatever made the plan: this package imports numpy, `allocsim.model`, `allocsim.layout` and `allocsim.errors`, no more.
+nothing with whatever made the plan: this package imports numpy, `allocsim.model`, `allocsim.model.layout` and `allocsim.errors`, no more.
 
 Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what stands at one place is in order of
 operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is

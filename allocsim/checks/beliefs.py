@@ -33,8 +33,8 @@ from allocsim.checks.case import Case, Findings, buffer_words, named, op_words, 
 from allocsim.checks.in_place import Sharing
 from allocsim.checks.intervals import among
 from allocsim.checks.violations import Violation
-from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, Bools, Problem, Program
+from allocsim.model.layout import Int64s
 
 
 def check_beliefs(case: Case, findings: Findings) -> None:

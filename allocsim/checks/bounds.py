@@ -24,8 +24,8 @@ from allocsim.checks.case import Case, Trial
 from allocsim.checks.intervals import distinct
 from allocsim.checks.placement import believed_sharing
 from allocsim.checks.violations import Stats
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Plan
+from allocsim.model.layout import LIMIT, Int64s
 
 EXACT = 64
 """Possible pairs of one op up to which the best pairing is searched for."""

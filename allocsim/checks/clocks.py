@@ -26,8 +26,8 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import Ops
+from allocsim.model.layout import Int64s
 
 Column = Any
 """An int64 column as `sweep` takes it: an array, or a list of ints."""

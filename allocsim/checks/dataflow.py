@@ -50,8 +50,8 @@ from allocsim.checks.script import Runs, Script, Step
 from allocsim.checks.segments import NEVER, Piece, Segments, merged
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import Bools, Program
+from allocsim.model.layout import Int64s
 
 MIXED = -2
 """In place of a number: bytes of the buffer were written by several writes; they are in segments."""

@@ -1,10 +1,10 @@
 """The byte runs of many strided values at once, as columns.
 
-As `allocsim.layout.byte_runs` for one value: the smallest list of disjoint, sorted, non-adjacent ranges. All runs of a value have one
+As `allocsim.model.layout.byte_runs` for one value: the smallest list of disjoint, sorted, non-adjacent ranges. All runs of a value have one
 length before they are joined, so sorting by start is all it takes.
 
 Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides cross. At most `MAX_PIECES` pieces in all, a bound on
-memory (about 1 GiB while they are made), and `allocsim.layout.MAX_RUNS` for one value.
+memory (about 1 GiB while they are made), and `allocsim.model.layout.MAX_RUNS` for one value.
 
 What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to them).
 """
@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.layout import MAX_RUNS, Int64s
 from allocsim.model import Values
+from allocsim.model.layout import MAX_RUNS, Int64s
 
 MAX_PIECES: Final = 1 << 24
 """Byte runs, before they are joined, that the strided values of a program may have in all."""

@@ -32,8 +32,8 @@ from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
 from allocsim.checks.segments import shared
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
+from allocsim.model.layout import Int64s
 
 PAIR_CAP = 1_000_000
 

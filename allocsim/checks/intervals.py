@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.layout import Int64s
 from allocsim.model import Bools
+from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
 """Where sums of two numbers of the model saturate; above every start of a range, so no comparison changes."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.checks.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 ROOM: Final = 64
 """Segments of a chunk."""

@@ -25,8 +25,8 @@ from allocsim.checks.in_place import addresses
 from allocsim.checks.intervals import among, end_of
 from allocsim.checks.order import check_order
 from allocsim.checks.slots import check_slots
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools, Document, Plan
+from allocsim.model.layout import Int64s
 
 ROOM = 10_000
 """Records of the rows that are run as they are; where there are more, every program is pointed at."""

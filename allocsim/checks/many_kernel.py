@@ -11,7 +11,7 @@ What this module does not see: which programs it is about (`many`).
 from typing import Any
 
 from allocsim.checks.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 Columns = tuple[Any, ...]
 

@@ -27,8 +27,8 @@ from allocsim.checks.case import COUNT_LIMIT, Case, Findings, Trial, buffer_word
 from allocsim.checks.in_place import Sharing, as_planned, permitted
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
 from allocsim.checks.violations import Violation
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem, Program
+from allocsim.model.layout import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

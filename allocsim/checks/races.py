@@ -24,8 +24,8 @@ from allocsim.checks.accesses import Accesses
 from allocsim.checks.clocks import Late, Order, Touched, late_accesses
 from allocsim.checks.in_place import addresses
 from allocsim.checks.intervals import Ranges, among, distinct, join
-from allocsim.layout import Int64s
 from allocsim.model import Bools, Plan
+from allocsim.model.layout import Int64s
 
 PAIR_LIMIT: Final = 1_000_000
 """Pairs counted exactly (format.md)."""

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 STRETCH: Final = 1 << 14
 """Newcomers of a stretch, at least."""

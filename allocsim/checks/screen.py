@@ -26,8 +26,8 @@ import numpy as np
 
 from allocsim.checks.intervals import TOP, distinct
 from allocsim.checks.script import Runs, Script
-from allocsim.layout import Int64s
 from allocsim.model import Bools
+from allocsim.model.layout import Int64s
 
 COMPILE_FROM: Final = 200_000
 """Accesses, their byte runs, and pieces of buffers to read, from which the screen pays."""

@@ -22,8 +22,8 @@ import numpy as np
 from allocsim.checks.accesses import Extents
 from allocsim.checks.case import Trial
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools
+from allocsim.model.layout import Int64s
 
 Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
 """write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1, base address."""

@@ -26,8 +26,8 @@ import numpy as np
 
 from allocsim.checks.case import Case, Findings, Trial, buffer_words, slot_words, value_words
 from allocsim.checks.violations import Violation
-from allocsim.layout import Int64s
 from allocsim.model import UNPLACED, Bools
+from allocsim.model.layout import Int64s
 
 
 def check_slots(case: Case, findings: Findings) -> None:

@@ -71,7 +71,7 @@ BROKEN_PIPE: Final = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status; nothing is raised."""
     if arguments is None:  # the process is ours, and numpy is not loaded yet
-        from engine.processor import prefer  # noqa: PLC0415 - below the command only here
+        from allocsim.processor import prefer  # noqa: PLC0415 - below the command only here
 
         prefer(os.environ)
     for stream in (sys.stdout, sys.stderr):

@@ -1,13 +1,13 @@
 """`allocsim audit`: run kernels with their results over their operands, and lay what is declared, believed and measured side by side.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept for scenarios). With `--ggml`: every op
-of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.audit.tables` has the forms), in a process that may
-crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.audit.arrangements`).
+of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.tables` has the forms), in a process that may
+crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.k_audit.arrangements`).
 
 Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
 refused.
 
-What this module does not see: how kernels are run (`engine.audit`, `engine.ggml.audit`), and pictures (`reports`).
+What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.audit`), and pictures (`reports`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -127,10 +127,10 @@ def _of_ggml(which: str, layouts: str) -> Measured:
 
 
 def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeout: float) -> Measured:
-    from engine.audit import LAYOUTS  # noqa: PLC0415  # compiles kernels
-    from engine.audit import audit as measure  # noqa: PLC0415
-    from engine.audit.isolated import audit_isolated  # noqa: PLC0415
-    from engine.audit.reach import alias_plan, believers, reachable  # noqa: PLC0415
+    from engine.k_audit import LAYOUTS  # noqa: PLC0415  # compiles kernels
+    from engine.k_audit import audit as measure  # noqa: PLC0415
+    from engine.k_audit.isolated import audit_isolated  # noqa: PLC0415
+    from engine.k_audit.reach import alias_plan, believers, reachable  # noqa: PLC0415
     from engine.kernels import KERNELS  # noqa: PLC0415
 
     chosen = _chosen(layouts, LAYOUTS)

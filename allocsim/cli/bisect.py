@@ -8,7 +8,7 @@ bad usage or input.
 `--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
 `bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
 
-What this module does not see: how cures are found (`allocsim.remedy`, `repro.detectors`) and documents reduced (`allocsim.reduction`,
+What this module does not see: how cures are found (`allocsim.cure.remedy`, `repro.detectors`) and documents reduced (`allocsim.reduction`,
 `repro.bisection`).
 """
 
@@ -21,16 +21,16 @@ from typing import Annotated, Any
 import typer
 
 from allocsim import document as native
-from allocsim.attribution import leading
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.cli.progress import stepping
-from allocsim.description import describe
+from allocsim.cure.remedy import remedy
 from allocsim.errors import EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.formats import load
 from allocsim.model import Document, Plan
+from allocsim.outcomes.description import describe
 from allocsim.reduction import Reduction, reduce, script
-from allocsim.remedy import remedy
+from allocsim.verdict.attribution import leading
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are run unless told otherwise: what goes wrong at thirty layers does at two."""
@@ -126,7 +126,7 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
 
 def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:
     """Measure a run by each plan on the engine, or say why it cannot."""
-    from engine.executing import seconds_of  # noqa: PLC0415  # the engine, once there is a cure
+    from engine.d_differential.execution import seconds_of  # noqa: PLC0415  # the engine, once there is a cure
 
     try:
         return {"seconds": {name: seconds_of(plan) for name, plan in plans.items() if plan is not None}, "why_no_seconds": None}

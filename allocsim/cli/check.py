@@ -4,10 +4,10 @@ Exit status 0 where all files pass, 1 where one has violations that are not know
 cannot be read; the others are judged all the same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count",
 "truncated", "violations", "warnings", "stats"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
 `--max-peak` an entry also says what is `new` and whether it `passes`. Plans laid beside another program than they were made for are named
-(`misfits`, `allocsim.fingerprints`); what that does to any byte is for the judge to say.
+(`misfits`, `allocsim.programs.fingerprints`); what that does to any byte is for the judge to say.
 
 `--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
-allow, and shows the first number that comes out wrong (`engine.explore`). A file whose ops the engine cannot run is refused.
+allow, and shows the first number that comes out wrong (`engine.d_differential.orders`). A file whose ops the engine cannot run is refused.
 
 What this module does not see: how plans are judged (`allocsim.checks`).
 """
@@ -25,14 +25,14 @@ from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT, os_error_line
 from allocsim.cli.exploring import explore_document, print_explored
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
-from allocsim.description import describe
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
-from allocsim.fingerprints import misfits
+from allocsim.files.sizes import bytes_of
 from allocsim.formats import load
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
-from allocsim.sizes import bytes_of
+from allocsim.outcomes.description import describe
+from allocsim.programs.fingerprints import misfits
 
 DEFAULT_LIMIT = 10_000
 EXPLAINED_ON_TERMINAL = 3

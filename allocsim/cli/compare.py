@@ -4,7 +4,7 @@ A row for each planner and program: peak, ratio to the lower bound, processor ti
 sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
 2 where a file cannot be read.
 
-What this module does not see: how planners are measured (`allocsim.comparison`) and how pictures are drawn (`reports`).
+What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how pictures are drawn (`reports`).
 """
 
 import math
@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from allocsim.allocators import ALLOCATORS
+from allocsim.allocators.comparison import Row
+from allocsim.allocators.comparison import compare as measure
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
-from allocsim.comparison import Row
-from allocsim.comparison import compare as measure
 from allocsim.errors import DocumentError
 from allocsim.formats import load
 

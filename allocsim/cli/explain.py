@@ -2,7 +2,7 @@
 
 What is believed is what the plan was made from, or the file's problem; `--belief NAME` measures what that planner believes of the program.
 
-What this module does not see: how that is found out (`allocsim.explanation`, `allocsim.waste`).
+What this module does not see: how that is found out (`allocsim.liveness.explanation`, `allocsim.liveness.waste`).
 """
 
 from dataclasses import asdict
@@ -13,11 +13,11 @@ import typer
 from allocsim.allocators import Allocator, find
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.errors import DocumentError, PlannerError
-from allocsim.explanation import LISTED
-from allocsim.explanation import explain as explain_buffer
 from allocsim.formats import load
+from allocsim.liveness.explanation import LISTED
+from allocsim.liveness.explanation import explain as explain_buffer
+from allocsim.liveness.waste import waste
 from allocsim.model import Document, Problem, Program
-from allocsim.waste import waste
 
 
 def explain(

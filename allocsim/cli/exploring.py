@@ -3,22 +3,22 @@
 Each plan of a program that several streams run is explored once, however often the session runs it. What the engine cannot run is refused with
 EngineError: the op and the rule.
 
-What this module does not see: how orders are chosen and compared (`engine.explore`).
+What this module does not see: how orders are chosen and compared (`engine.d_differential.orders`).
 """
 
 from typing import Any
 
 from allocsim.cli.output import print_line
 from allocsim.model import Document, index_of
-from allocsim.streams import said_of
+from allocsim.programs.streams import said_of
 
 SEED = 0
 
 
 def explore_document(document: Document, *, seed: int = SEED) -> list[dict[str, Any]]:
     """Return an entry for each (plan, program) that runs: its indices, and what other orders show, with a line for people under `says`."""
-    from engine.documents import playable  # noqa: PLC0415 - the engine, only where it is asked for
-    from engine.explore import as_json, describe, explore  # noqa: PLC0415
+    from engine.d_differential.orders import as_json, describe, explore  # noqa: PLC0415
+    from engine.runtime.documents import playable  # noqa: PLC0415 - the engine, only where it is asked for
 
     entries = []
     for plan, program in dict.fromkeys((run.plan, run.program) for run in document.runs):

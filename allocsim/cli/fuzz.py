@@ -31,7 +31,7 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.cli.progress import counting
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.sizes import bytes_of
+from allocsim.files.sizes import bytes_of
 
 if TYPE_CHECKING:
     from allocsim.fuzzing import Asked, Finding, Result, Tally, Target
@@ -40,7 +40,7 @@ SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
 """The target that is a real library and no planner of ours."""
 
-TRAINING: Final = "engine.strategies:training_programs"
+TRAINING: Final = "engine.graph.strategies:training_programs"
 
 DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "training": 200, "bulk": 100_000}
 """Programs, unless `--examples` or `--minutes` says otherwise."""
@@ -169,7 +169,7 @@ def _asked(  # noqa: PLR0917 - the options, in order
     options: dict[str, Any] = {"strategy": TRAINING} if training else {} if exhaustive is None else {"ops": exhaustive}
     runs: Any = None
     if execute:
-        from engine.executing import execute as on_engine  # noqa: PLC0415  # the engine, if asked for
+        from engine.d_differential.execution import execute as on_engine  # noqa: PLC0415  # the engine, if asked for
 
         runs = on_engine
         if not training:

@@ -13,7 +13,7 @@ from typing import Any
 
 from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
 from allocsim.cli.progress import stepping
-from allocsim.evidence import save
+from allocsim.verdict.evidence import save
 from repro.bench import Progress
 
 

@@ -1,6 +1,6 @@
 """How a comparison of modes is printed: one line a mode, the error of each layer at the step that tells most, and the worst over steps.
 
-What this module does not see: how modes are compared (`engine.modes`) and chosen (`repro.modes`).
+What this module does not see: how modes are compared (`engine.d_differential.modes`) and chosen (`repro.modes`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

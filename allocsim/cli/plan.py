@@ -3,7 +3,7 @@
 What the document's first problem for a program pins, keeps apart and fixes is what the planner is told; the rest it believes
 anew; a program without ops (a solver's instance) is placed by its problem as it stands. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
 them. A session of the document is kept, its runs now under the new plans. What is written says in its `meta` which program and pins each
-plan was made for (`allocsim.fingerprints`).
+plan was made for (`allocsim.programs.fingerprints`).
 
 What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound (`allocsim check`).
 """
@@ -19,11 +19,11 @@ from allocsim.allocators.branch_and_bound import proof
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
-from allocsim.fingerprints import fingerprint_of, stamped
+from allocsim.files.sizes import bytes_of
 from allocsim.formats import load
 from allocsim.liveness import lower_bound
 from allocsim.model import Bools, Document, Plan, Problem, Program, Run
-from allocsim.sizes import bytes_of
+from allocsim.programs.fingerprints import fingerprint_of, stamped
 
 
 def plan(

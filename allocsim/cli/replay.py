@@ -1,13 +1,13 @@
 """`allocsim replay NAME-or-FILE`: what a plan allows beyond one run as it was made, each case judged by S and D.
 
 A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
-that can tell more (`repro.replay`). So is a file with a plan, where the engine has a kernel for each of its ops (`engine.documents`); where it has not, S
+that can tell more (`repro.replay`). So is a file with a plan, where the engine has a kernel for each of its ops (`engine.runtime.documents`); where it has not, S
 alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
 
 `--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
 goes on where the last one ended. Exit status: 0 if all that must hold does, 1 if not, 2 for bad usage or input.
 
-What this module does not see: the cases (`allocsim.replay`) and how they are executed.
+What this module does not see: the cases (`allocsim.r_replay`) and how they are executed.
 """
 
 import json
@@ -27,12 +27,12 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.cli.progress import stepping
 from allocsim.errors import DocumentError, EngineError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.fingerprints import fingerprint_of
 from allocsim.formats import load
 from allocsim.model import Plan
-from allocsim.replay import GROUPS, Case, failed, judged, not_run, numbers_of, row_of, session_cases
-from allocsim.replay.pins import COVERED, Chosen, pin_cases
-from allocsim.replay.programs import program_cases
+from allocsim.programs.fingerprints import fingerprint_of
+from allocsim.r_replay import GROUPS, Case, failed, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
+from allocsim.r_replay.programs import program_cases
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are replayed unless told otherwise."""
@@ -147,8 +147,8 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
 
 def _executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
     """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
-    from engine.documents import playable  # noqa: PLC0415  # the engine, for plans alone
-    from engine.executing import parting  # noqa: PLC0415  # as above
+    from engine.d_differential.execution import parting  # noqa: PLC0415  # as above
+    from engine.runtime.documents import playable  # noqa: PLC0415  # the engine, for plans alone
 
     try:
         kernels = playable(plan.program).lowered.variants

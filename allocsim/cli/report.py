@@ -15,10 +15,10 @@ import typer
 from allocsim import formats
 from allocsim.cli.output import print_line, show_path
 from allocsim.errors import DocumentError, OutputError
-from allocsim.evidence import Evidence
-from allocsim.evidence import load as load_evidence
 from allocsim.files import replacing
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import load as load_evidence
 
 RECORD = "report.json"
 """The record of a run, beside its evidence."""

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from allocsim.cli.output import print_json, print_line
-from allocsim.evidence import load
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import load
 
 
 def verdict(

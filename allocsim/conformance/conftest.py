@@ -1,4 +1,4 @@
-"""The one campaign that all tests of the suite look at; its options are those of `allocsim.pytest_plugin`."""
+"""The one campaign that all tests of the suite look at; its options are those of `allocsim.outcomes.pytest_plugin`."""
 
 from collections.abc import Iterator
 

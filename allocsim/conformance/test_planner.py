@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
-from allocsim.description import describe, describe_program
 from allocsim.fuzzing import PROPERTIES, Case, Explorer, Finding, Result, Target
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.target import Asker
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Program
+from allocsim.outcomes.description import describe, describe_program
+from allocsim.programs.builder import ProgramBuilder
 
 
 @pytest.mark.parametrize("name", list(PROPERTIES))

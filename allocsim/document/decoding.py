@@ -21,7 +21,7 @@ import msgspec
 
 from allocsim.document import rows
 from allocsim.errors import DocumentError, ModelError
-from allocsim.layout import LIMIT
+from allocsim.model.layout import LIMIT
 
 MAX_BYTES: Final = 1 << 29
 """Largest document that is read (512 MiB): a bound on memory, some two million ops."""

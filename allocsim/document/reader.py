@@ -1,6 +1,6 @@
 """Rows to the model: columns are filled here, defaults too, and every index is looked at before it is narrowed.
 
-The rules themselves are `allocsim.wellformed`'s; this module adds the defaults that depend on other rows (an arena's alignment,
+The rules themselves are `allocsim.model.wellformed`'s; this module adds the defaults that depend on other rows (an arena's alignment,
 contiguous strides, lifetimes) and the table in front of each place (`programs[0].` ops[17]...). O(size of the rows).
 
 What this module does not see: bytes and JSON.
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from allocsim.document import rows
 from allocsim.errors import ModelError
-from allocsim.layout import LIMIT, Int64s, contiguous_strides
 from allocsim.model import (
     DEFAULT_ARENAS,
     DTYPE_CODES,
@@ -36,6 +35,7 @@ from allocsim.model import (
     Run,
     Values,
 )
+from allocsim.model.layout import LIMIT, Int64s, contiguous_strides
 
 _ROLE_CODES = {name: code for code, name in enumerate(rows.ROLE_NAMES)}
 _EVENT_CODES = {"alloc": int(Event.ALLOC), "free": int(Event.FREE)}

@@ -4,14 +4,14 @@ These types are the format: they decode it, encode it, and generate its JSON Sch
 are refused, `meta` is allowed everywhere and holds whatever its owner likes. A field without a default is required; an absent
 optional one is UNSET where its default depends on other rows, and has its default here where it does not.
 
-What this module does not see: whether indices exist and columns fit together (`allocsim.wellformed` decides that).
+What this module does not see: whether indices exist and columns fit together (`allocsim.model.wellformed` decides that).
 """
 
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from allocsim.layout import LIMIT, MAX_RANK
+from allocsim.model.layout import LIMIT, MAX_RANK
 
 Index = Annotated[int, Meta(ge=0, le=LIMIT, description="Position in a table of the document.")]
 Count = Annotated[int, Meta(ge=0, le=LIMIT)]

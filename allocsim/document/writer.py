@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from allocsim.document import rows
 from allocsim.errors import OutputError
-from allocsim.layout import contiguous_strides
 from allocsim.model import DEFAULT_ARENAS, DTYPES, OWN, Arena, Document, Event, Plan, Problem, Program
+from allocsim.model.layout import contiguous_strides
 
 _ENCODER = msgspec.json.Encoder()
 _EVENT_NAMES = {int(Event.ALLOC): "alloc", int(Event.FREE): "free"}

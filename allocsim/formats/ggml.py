@@ -34,11 +34,11 @@ import numpy as np
 
 from allocsim.allocators import ggml_belief, ggml_kinds
 from allocsim.allocators.constraints import Constraints
-from allocsim.builder import ProgramBuilder
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, Graph, Tensor, parse
-from allocsim.layout import LIMIT, same_layout
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Role
+from allocsim.model.layout import LIMIT, same_layout
+from allocsim.programs.builder import ProgramBuilder
 
 NOT_READ: Final = {"CPY": (1,)}
 """Slots that count as sources and that the kernel does not read."""

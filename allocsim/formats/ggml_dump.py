@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from allocsim.errors import DocumentError
-from allocsim.layout import LIMIT
+from allocsim.model.layout import LIMIT
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 Four = tuple[Bytes, Bytes, Bytes, Bytes]

@@ -31,10 +31,10 @@ import numpy as np
 
 from allocsim.allocators import exact
 from allocsim.allocators.constraints import Constraints
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.errors import DocumentError, OutputError
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import OWN, Arena, Document, Plan, Problem, Program
+from allocsim.model.layout import LIMIT, Int64s
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 COLUMNS: Final = {
     "id": "id", "buffer": "id", "buffer_id": "id", "lower": "lower", "start": "lower", "begin": "lower", "upper": "upper",

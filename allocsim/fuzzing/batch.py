@@ -22,8 +22,8 @@ import numpy as np
 from allocsim.checks import Report, check
 from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
+from allocsim.model.layout import Int64s
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.case import Case
 from allocsim.fuzzing.columns import Tables
-from allocsim.layout import Int64s
 from allocsim.model import Arena, Bools
+from allocsim.model.layout import Int64s
 
 SIZE: Final = 512
 """Programs in a batch; a planner's work on one grows little faster than in step with it."""

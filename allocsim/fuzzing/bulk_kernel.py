@@ -11,7 +11,7 @@ Importing this module imports numba. O(codes x values) for each program.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 # numba wants literals of its own module; these are those of `columns`
 WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9

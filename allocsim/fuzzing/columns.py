@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
-from allocsim.layout import Int64s
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, VIEW, Arena, Bools, Buffers, Ops, Program, Values
+from allocsim.model.layout import Int64s
 
 KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
 """Kinds of op by code. `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what declares every pair

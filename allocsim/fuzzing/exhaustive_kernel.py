@@ -10,7 +10,7 @@ Importing this module imports numba. O(ops x values^2) for each program.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 
 WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, STORE = 0, 1, 2, 3, 4, 5, 6, 10
 INPUT = 1

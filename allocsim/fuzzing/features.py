@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from allocsim.fuzzing.batch import Batch
-from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
+from allocsim.model.layout import Int64s
 
 
 @dataclass(frozen=True, slots=True)

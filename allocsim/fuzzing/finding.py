@@ -1,7 +1,7 @@
 """One thing that is wrong with a planner: the property it breaks, why, and the case that shows it.
 
 Two findings of one target are the same if they break one property for one cause; of those the one with the fewest ops is kept. A cause is
-the kind, class and party of the violation that a verdict names first (`allocsim.attribution`), the place in the target's
+the kind, class and party of the violation that a verdict names first (`allocsim.verdict.attribution`), the place in the target's
 code where it raised, the signal it died of: words without numbers of this case.
 
 A finding is kept as a native document: the program, what the planner was told, its plan if there is one, and the rest in `meta.finding`.

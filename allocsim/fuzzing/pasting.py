@@ -30,7 +30,7 @@ def pasted(finding: Finding, target: Target, *, by: str) -> str:
     bits = finding.breaks == "bits"
     text = script(finding.as_document(), title=f"Found by {by}: {finding.breaks}, {finding.cause}.")
     return text + ASKED_AGAIN.format(
-        imports="    from engine.executing import execute\n" if bits else "",
+        imports="    from engine.d_differential.execution import execute\n" if bits else "",
         name=target.name,
         seconds=target.seconds,
         memory=target.memory,

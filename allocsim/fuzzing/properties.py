@@ -18,13 +18,13 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.attribution import leading
-from allocsim.builder import read_at_end
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.case import FAILURES, Answer, Case
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools, Document, Plan, Program
+from allocsim.model.layout import Int64s
+from allocsim.programs.builder import read_at_end
+from allocsim.verdict.attribution import leading
 
 Why = tuple[str, str]
 """A cause and a message."""

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from allocsim.builder import ProgramBuilder
 from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Row, Sketch, clear_of, equal_pairs
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Program, Role
+from allocsim.programs.builder import ProgramBuilder
 
 Recipe = tuple[str, int, int, int, int]
 

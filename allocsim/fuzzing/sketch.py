@@ -12,9 +12,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from allocsim.builder import ProgramBuilder
-from allocsim.layout import contiguous_strides
 from allocsim.model import HOST_WRITE, VIEW, Role
+from allocsim.model.layout import contiguous_strides
+from allocsim.programs.builder import ProgramBuilder
 
 REGISTERS = 8
 

@@ -18,9 +18,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from allocsim.attribution import Cause, causes
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Document, Program
+from allocsim.verdict.attribution import Cause, causes
 
 FINGERPRINT_BYTES = 16
 

@@ -30,7 +30,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from allocsim.attribution import Cause, causes, leading
 from allocsim.checks.violations import Violation
 from allocsim.document import dumps
 from allocsim.errors import ModelError
@@ -40,6 +39,7 @@ from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, w
 from allocsim.reduction.script import script
 from allocsim.reduction.search import Keep, OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
+from allocsim.verdict.attribution import Cause, causes, leading
 
 T = TypeVar("T")
 Row = tuple[int, int]

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Bools, Buffers, Document, Ops, Plan, Problem, Program, Run, Values
+from allocsim.model.layout import Int64s
 
 Masks = Sequence[Bools] | None
 """A mask for each program; None keeps all."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.attribution import causes
 from allocsim.checks.violations import Violation
-from allocsim.layout import contiguous_strides
 from allocsim.model import DEFAULT_ARENAS, OWN, Arena, Document, Plan, Problem, Program, Role
+from allocsim.model.layout import contiguous_strides
+from allocsim.verdict.attribution import causes
 
 HEADER = '''"""{title}
 

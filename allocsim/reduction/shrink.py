@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.layout import contiguous_strides
 from allocsim.model import Document, Plan, Problem, Program, Value
+from allocsim.model.layout import contiguous_strides
 from allocsim.reduction.parts import rebuilt
 
 MOST: Final = 4096

@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 from allocsim.checks import Violation
-from allocsim.evidence import Evidence
 from allocsim.verdict.case import Case
+from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, twice_findings, unexplained
 from allocsim.verdict.kernels import sanitizer_findings
 from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness

@@ -11,9 +11,9 @@ import numpy as np
 
 from allocsim.checks import KINDS, Violation, check
 from allocsim.cure import used_pairs
-from allocsim.evidence import Evidence
-from allocsim.fingerprints import same_program
 from allocsim.model import VIEW, Plan, Problem, Program, Role, Run
+from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.programs import Doings
 from allocsim.verdict.records import Witness
 from allocsim.verdict.ways import Ways

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from allocsim.checks import Violation
-from allocsim.evidence import KernelRow, Origin
 from allocsim.model import Program
 from allocsim.verdict.case import BELIEF_KINDS, Case
+from allocsim.verdict.evidence import KernelRow, Origin
 from allocsim.verdict.facts import bad_pair, believed_apart, believed_over, earlier_run, read_twice, writer_born_late
 from allocsim.verdict.kernels import accounts_for
 from allocsim.verdict.records import Finding, Witness

@@ -8,9 +8,9 @@ What this module does not see: the sanitized run itself.
 
 from collections.abc import Iterator
 
-from allocsim.evidence import Origin
-from allocsim.sanitizer.incidents import BY_KERNEL, WRITES, Incident
+from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
 from allocsim.verdict.case import Case
+from allocsim.verdict.evidence import Origin
 from allocsim.verdict.records import Finding
 from allocsim.verdict.rows import SANITIZED_ROWS, UNEXPLAINED
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import EngineError
-from allocsim.layout import Int64s, contiguous_strides
 from allocsim.model import DTYPE_CODES, HOST_READ, VIEW, Buffers, Ops, Program, Role, Values
+from allocsim.model.layout import Int64s, contiguous_strides
 from engine.front.record import Laid, Node, Recipe
 from engine.graph import ITEMSIZES, Graph, Tensor
+from engine.graph.lowering import ARENA
 from engine.kernels import KERNELS
 from engine.kernels.binding import Kernel
-from engine.lower import ARENA
 from engine.ops.pullback import contribution
 from engine.ops.rule import FLOATS, STORED
 

@@ -1,4 +1,4 @@
-"""Functions of the front's tensors, beside its methods; each is rows of `engine.ops`, or built of them by `engine.compose`.
+"""Functions of the front's tensors, beside its methods; each is rows of `engine.ops`, or built of them by `engine.graph.composites`.
 
     from engine import tensor
     from engine.front import functions as fn
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine import compose
 from engine.front import indexing
 from engine.front.meeting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
 from engine.front.tensors import Tensor, binary, operand, tensor
+from engine.graph import composites
 from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.ops.rule import counts, real, whole
@@ -95,7 +95,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     nodes = [_node(t) for t in tensors]
     if not all(t.ndim for t in tensors):
         raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
-    return _made(composed(compose.concat, nodes, axis=whole("concat", axis)))
+    return _made(composed(composites.concat, nodes, axis=whole("concat", axis)))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -113,7 +113,7 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
     lengths = counts("split", sizes) if isinstance(sizes, Iterable) else whole("split", sizes)
-    return tuple(_made(part) for part in composed(compose.split, _node(x), lengths, whole("split", axis)))
+    return tuple(_made(part) for part in composed(composites.split, _node(x), lengths, whole("split", axis)))
 
 
 def pad(x: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Tensor:
@@ -169,7 +169,7 @@ def conv2d(
 ) -> Tensor:
     """Return the cross-correlation of x[N, C, H, W] with weight[F, C, KH, KW]: [N, F, OH, OW]."""
     parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(compose.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
+    return _made(composed(composites.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
 
 
 def conv1d(
@@ -177,17 +177,17 @@ def conv1d(
 ) -> Tensor:
     """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]."""
     parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(compose.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
+    return _made(composed(composites.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
 
 
 def max_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
     """Return the largest of each window of x[N, C, H, W]; the stride is the kernel by default."""
-    return _made(composed(compose.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
+    return _made(composed(composites.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
 
 
 def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
     """Return the mean of each window of x[N, C, H, W]; padding counts as zeros."""
-    return _made(composed(compose.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
+    return _made(composed(composites.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float | None = None) -> Tensor:
@@ -217,7 +217,7 @@ def dropout(x: Tensor, p: float, *, seed: int, salt: int = 0) -> Tensor:
 def gumbel_softmax(x: Tensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
     """Return a sample of the Gumbel-softmax distribution over the last axis; with `hard` one-hot, its gradient that of the soft sample."""
     warmth, salt = real("gumbel_softmax", temperature), _bits("salt", salt)
-    return Tensor(composed(compose.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape)
+    return Tensor(composed(composites.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape)
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from allocsim.errors import EngineError
-from allocsim.layout import contiguous_strides
+from allocsim.model.layout import contiguous_strides
 from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
 from engine.kernels.moving import window
-from engine.memory import NUMPY_DTYPES
 from engine.ops import OPS, REQUIRED, Layout, Rule
+from engine.runtime.memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from engine.graph import Tensor as GraphTensor
@@ -171,7 +171,7 @@ class Node:
         """Whether the bytes hold another version by now."""
         return self.shared is not None and self.version != self.shared.version
 
-    # what a shape rule and `engine.compose` ask of a tensor
+    # what a shape rule and `engine.graph.composites` ask of a tensor
     @property
     def graph(self) -> "type[Eager]":
         """Where ops are added: computing one now is all that adding is."""
@@ -302,7 +302,7 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
 
 
 class Eager:
-    """A graph whose ops are computed when they are added: what `engine.compose` builds its ops with, at the front."""
+    """A graph whose ops are computed when they are added: what `engine.graph.composites` builds its ops with, at the front."""
 
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
@@ -325,7 +325,7 @@ def _fixed(value: Any) -> Any:
 
 
 def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:
-    """Return what a function of `engine.compose` or of a rule makes of nodes, which are to it what tensors of a graph are."""
+    """Return what a function of `engine.graph.composites` or of a rule makes of nodes, which are to it what tensors of a graph are."""
     return function(*arguments, **params)
 
 

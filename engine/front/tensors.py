@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
-from engine.compose import largest
 from engine.front import indexing
 from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, several_axes
 from engine.front.indexing import reshaped
@@ -41,6 +40,7 @@ from engine.front.meeting import broadcast, meet, product
 from engine.front.record import DTYPES, Laid, Node, apply, composed, constant, tracking
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
 from engine.front.value import Value, no_grad
+from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.ops.rule import counts, real

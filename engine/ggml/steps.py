@@ -5,7 +5,7 @@ Contract
 * `train_steps` trains in one mode of `engine.ggml.train.MODES` and returns, for every step, the loss and every parameter gradient, and
   the rows of the planned graph. Gradients are read after the step; that their bytes survive it is checked on the rows.
 * `origins` runs the default plan (or another mode) and memory of its own for each tensor in lockstep, one node at a time, every
-  difference healed where it arises: the same detector D as `engine.differential`, on ggml's kernels. A node whose operands differ is an
+  difference healed where it arises: the same detector D as `engine.d_differential`, on ggml's kernels. A node whose operands differ is an
   origin of kind `operand` and is not run on the planned side; a node that reads equal bytes and writes others is one of kind `result`.
 * `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of them, for the search of a cure.
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from engine.differential import relative_error
+from engine.d_differential import relative_error
 from engine.ggml.graph import ELEMENTS, Workspace
 from engine.ggml.layout import records
 from engine.ggml.library import Library

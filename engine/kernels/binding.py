@@ -8,7 +8,7 @@ Invariants
 ----------
 * The call reads operands and writes every element of every result; it keeps no state, so it may be repeated.
 * `in_place` is a promise about placement: with a result exactly over the declared operand (equal address, equal layout) the call
-  writes bit for bit what it writes apart. `engine.audit` measures it; nothing here enforces it.
+  writes bit for bit what it writes apart. `engine.k_audit` measures it; nothing here enforces it.
 * Arrays keep the addresses they had at `bind`.
 * Memory of its own (`scratch`) is a call's only while it runs: calls that are bound in one `Workspace` share it.
 * Shapes are numpy's, row-major. float32 and float64; indices are int32.

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from engine import processor
+from allocsim import processor
 from engine.kernels.binding import Array, Call, scratch
 
 COLUMNS: Final = 48

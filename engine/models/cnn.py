@@ -1,7 +1,7 @@
 """A small convolutional classifier: 3x3 convolutions with relu and 2x2 maximum pooling, then one dense layer.
 
 Input `data` [batch, channels, size, size]; weights `conv.0.weight` [out, in, 3, 3], `conv.0.bias` [out], `dense.weight` [classes, features],
-`dense.bias`. Each stage keeps height and width (padding 1) and halves them by pooling, rounding down. Built of `engine.compose`, so every
+`dense.bias`. Each stage keeps height and width (padding 1) and halves them by pooling, rounding down. Built of `engine.graph.composites`, so every
 intermediate is planned and seen. The shape of LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from engine.compose import conv2d, max_pool2d
 from engine.graph import Graph, Tensor
+from engine.graph.composites import conv2d, max_pool2d
 from engine.training.model import Model, Shapes
 
 

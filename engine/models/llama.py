@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
-from engine.checkpoint import crossing
+from engine.autodiff.checkpoint import crossing
 from engine.graph import Graph, Tensor
-from engine.memory import together
+from engine.runtime.memory import together
 
 if TYPE_CHECKING:
     from engine.training.model import Model, Shapes

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from engine.memory import together
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
+from engine.runtime.memory import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config

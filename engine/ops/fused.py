@@ -1,4 +1,4 @@
-"""Attention as one op beside its parts (`engine.compose.attention_by_parts`), with its backward.
+"""Attention as one op beside its parts (`engine.graph.composites.attention_by_parts`), with its backward.
 
     attention(q[.., T, d], k[.., S, d], v[.., S, e], mask[T, S]) -> [.., T, e]     softmax(q k^T * scale + mask) v
 

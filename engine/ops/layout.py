@@ -9,7 +9,7 @@ which it does not read; what it destroys there must be read by nobody, which no 
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from allocsim.layout import hull
+from allocsim.model.layout import hull
 from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, checked_shape, counts, elements, floating, per_axis, whole
 
 if TYPE_CHECKING:

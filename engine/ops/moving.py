@@ -2,7 +2,7 @@
 
 * `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before` and `after` new elements of `value`
   by axis; with steps of 1 each is the other's adjoint.
-* `concat`: a then b along an axis (several: `engine.compose.concat`).
+* `concat`: a then b along an axis (several: `engine.graph.composites.concat`).
 * `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
 * `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree. `scatter`, its adjoint: zeros of `length`
   along that axis, each element of dy added where its index points. An index out of range gives NaN.
@@ -16,7 +16,7 @@ What is only moved may have any dtype; what is added must be floating.
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
-from allocsim.layout import contiguous_strides
+from allocsim.model.layout import contiguous_strides
 from engine.ops.layout import contiguous
 from engine.ops.rule import (
     FLOATS,

@@ -86,7 +86,7 @@ ANY: Final = (
 """Kinds whose operands may have any dtype."""
 
 COMPOSED: Final = """
-Built of several rows (`engine.compose`): `concat` of many, `split`, `conv1d`, `conv2d`, `max_pool2d`, `avg_pool2d`, `layer_norm`, `largest`,
+Built of several rows (`engine.graph.composites`): `concat` of many, `split`, `conv1d`, `conv2d`, `max_pool2d`, `avg_pool2d`, `layer_norm`, `largest`,
 `one_hot`, `gumbel_softmax`, `attention_by_parts`.
 
 Under other names in ggml: DUP is `cont`, ADD1 is `add` with b of one element, SUM_ROWS is `sum_axes` over the last axis, MEAN is `mean` over it,

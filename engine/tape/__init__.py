@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from allocsim.layout import Int64s
 from allocsim.model import Int32s, Program
+from allocsim.model.layout import Int64s
 from engine.kernels.binding import Call, Kernel
 from engine.tape import machine
 from engine.tape.columns import groups, padded

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.layout import Int64s
 from allocsim.model import Int32s
+from allocsim.model.layout import Int64s
 
 
 def padded(starts: Int64s, flat: Int32s | Int64s, rows: Int64s) -> list[Int64s]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.layout import Int64s
+from allocsim.model.layout import Int64s
 from engine.kernels import blas, elementwise
 from engine.kernels.binding import Array
 from engine.tape import machine

@@ -8,7 +8,7 @@ The loss of every batch is looked at, and the weights before each checkpoint and
     ignore    nothing
 
 Of validation nothing worse than a warning comes: it changes no weight. What is said names the place, and the datapoint of the batch that is not
-finite, where there is one. With `Settings.watch` every result of every op is looked at while it is made (`engine.finite`), which costs a pass over
+finite, where there is one. With `Settings.watch` every result of every op is looked at while it is made (`engine.runtime.nonfinite`), which costs a pass over
 each, and the op that made the first NaN is named; a NaN counts then wherever it is made, not only where it reaches the loss. A run that stopped
 and is resumed with it comes to the same bits and names it.
 

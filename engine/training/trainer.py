@@ -8,7 +8,7 @@ accumulators, which lie outside the arenas, and take turns in one block of memor
     shapes    one set of graphs for each shape of a batch
     dynamic   the graph is built anew for every batch, for models whose structure changes
 
-A plan is made for a fingerprint of program and pins (`allocsim.fingerprints`) and never used for a program with another one; a graph that
+A plan is made for a fingerprint of program and pins (`allocsim.programs.fingerprints`) and never used for a program with another one; a graph that
 comes out as an earlier one takes that one's plan. Every new plan is judged by `allocsim.checks` before it is used.
 
 A logical batch is `period` physical ones. Accumulators are set to zero before the first of them, whatever graph runs it.
@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 from allocsim.allocators import find
 from allocsim.checks import check
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
-from allocsim.fingerprints import fingerprint, fingerprint_of
 from allocsim.model import Document, Plan, Role
+from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
-from engine.finite import Finding, FiniteWatch
 from engine.graph import Graph, Tensor
-from engine.lower import Lowered, lower
-from engine.memory import NUMPY_DTYPES, Allocate, block
+from engine.graph.lowering import Lowered, lower
 from engine.runtime import EXECUTORS, Runtime
+from engine.runtime.memory import NUMPY_DTYPES, Allocate, block
+from engine.runtime.nonfinite import Finding, FiniteWatch
 from engine.training.dataset import LABELS, check_classes, one_hot
 from engine.training.losses import LOSSES, Loss
 from engine.training.model import Model, Shapes
@@ -103,7 +103,7 @@ class Trainer:
             planner: who plans the memory; a name or `package.module:function`.
             executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
             threads: BLAS threads, None for all.
-            watch: look at every result of every op for NaN and infinity (`engine.finite`).
+            watch: look at every result of every op for NaN and infinity (`engine.runtime.nonfinite`).
 
         Raises:
             EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.

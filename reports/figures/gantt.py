@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from allocsim.layout import Int64s
 from allocsim.model import Document, Problem
+from allocsim.model.layout import Int64s
 from reports.figures.families import families
 from reports.figures.scene import Scene, scene
 from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, canvas, heading, pale, step_axis, styled

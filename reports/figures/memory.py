@@ -20,8 +20,8 @@ from matplotlib.patches import Patch
 
 from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
-from allocsim.layout import Int64s
 from allocsim.model import Document
+from allocsim.model.layout import Int64s
 from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
 from reports.figures.crowd import DEPTH, Window, paint, topmost
 from reports.figures.families import Families, families

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from allocsim import liveness
 from allocsim.errors import ModelError
-from allocsim.layout import LIMIT, Int64s
 from allocsim.model import Bools, Document, Plan, Problem, Program
+from allocsim.model.layout import LIMIT, Int64s
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,8 +13,8 @@ import matplotlib as mpl
 import numpy as np
 
 from allocsim.checks.violations import Report
-from allocsim.layout import Int64s
 from allocsim.model import VIEW, Document
+from allocsim.model.layout import Int64s
 from reports.figures.conflicts import conflicts, findings
 from reports.figures.families import families
 from reports.figures.memory import visible

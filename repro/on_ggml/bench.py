@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
-from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
 from allocsim.model import Document, Run
 from allocsim.verdict import judge
-from engine.differential import compare, same_bits
+from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
+from engine.d_differential import compare, same_bits
 from engine.ggml.audit import audit
 from engine.ggml.capture import document, ops_of_nodes, position_of_slot
 from engine.ggml.child import Child, ChildDiedError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from allocsim.evidence import Evidence
 from allocsim.verdict import Verdict
+from allocsim.verdict.evidence import Evidence
 from repro import training
 from repro.run import Gradient
 from repro.scenario import OnGgml, Scenario

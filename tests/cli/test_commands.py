@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from allocsim import document
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.cli import COMMANDS, help_text, main, one_line
 from allocsim.cli.output import in_bytes
 from allocsim.errors import AllocsimError
+from allocsim.files.sizes import bytes_of
 from allocsim.model import Arena, Document, Problem, Role, Run
-from allocsim.sizes import bytes_of
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 COLUMNS = ("why", "order", "op", "operand", "value", "index", "wanted", "found", "elements", "max_error")
 

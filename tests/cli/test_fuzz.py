@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.builder import ProgramBuilder
 from allocsim.cli import main
 from allocsim.fuzzing import Answer, Case, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.examination import finding_of
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.pasting import pasted
+from allocsim.programs.builder import ProgramBuilder
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +122,7 @@ def test_training_graphs_are_planned_and_run(capsys):
     shown = json.loads(out)
 
     assert status == 0
-    assert shown["options"] == {"strategy": "engine.strategies:training_programs"}
+    assert shown["options"] == {"strategy": "engine.graph.strategies:training_programs"}
     assert shown["exercised"]["executed"] == 6  # as they are, and with everything pinned
     assert shown["exercised"]["features"]["persistent"] == 3
 

@@ -242,7 +242,7 @@ def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, cap
 
 TABLE = """
 import numpy as np
-from engine.audit import Case, Layout
+from engine.k_audit import Case, Layout
 from engine.kernels import Kernel
 
 def bind(params, operands, results):

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from allocsim.allocators import find
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.model import Document, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def document(allocator="linear_scan"):

@@ -8,8 +8,8 @@ from tiny import plan, program
 
 from allocsim import document as native
 from allocsim.cli import main
-from allocsim.evidence import save
 from allocsim.model import Document
+from allocsim.verdict.evidence import save
 
 
 def test_a_file_gives_a_page_with_verdict_and_map(tmp_path, capsys):

@@ -11,7 +11,7 @@ import pytest
 from scenario_runs import small
 
 from allocsim.cli import main
-from allocsim.evidence import EVIDENCE_FILE, SESSION_FILE, save
+from allocsim.verdict.evidence import EVIDENCE_FILE, SESSION_FILE, save
 from repro import scenarios
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +248,7 @@ def fractions(program):
     return [0.5] * len(program.buffers)
 
 def another(program):
-    from allocsim.builder import ProgramBuilder, plan_of
+    from allocsim.programs.builder import ProgramBuilder, plan_of
     return plan_of(ProgramBuilder("other").build(), [])
 
 def unplaced(program):

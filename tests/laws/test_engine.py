@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS, find
-from allocsim.builder import plan_of
 from allocsim.checks import check
 from allocsim.model import Document, Role, Run
+from allocsim.programs.builder import plan_of
 from engine.autodiff import backward, jvp
 from engine.graph import Graph
-from engine.lower import lower
+from engine.graph.lowering import lower
 from engine.ops.rule import repeats_into
+from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime
-from engine.sanitizer import Sanitizer
 
 SHAPES = ((2, 3, 4), (3, 4), (4, 4), (4,), (1, 4), (6, 2), (1, 1), (4, 1, 4))
 

@@ -29,7 +29,7 @@ from allocsim.fuzzing.strategies import (
     sessions,
 )
 from allocsim.model import Arena, Document
-from engine.executing import apart, execute
+from engine.d_differential.execution import apart, execute
 
 EVERY = tuple(FEATURES)
 FEWER = settings(max_examples=40)

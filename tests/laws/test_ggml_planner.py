@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS, Constraints
-from allocsim.builder import ProgramBuilder
 from allocsim.model import HOST_WRITE, VIEW
+from allocsim.programs.builder import ProgramBuilder
 
 UNIT = 32
 LISTED = ("add", "RMS_NORM_BACK", "silu", "scale")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS, branch_and_bound
 from allocsim.allocators.bounds import lower_bound
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
 from allocsim.errors import CapacityError
 from allocsim.model import Arena, Document, Problem
+from allocsim.programs.builder import ProgramBuilder
 
 STEPS = 6
 

@@ -10,9 +10,9 @@ from oracle import live_steps, measure, permissible
 from strategies import documents, programs
 
 from allocsim import liveness
-from allocsim.explanation import explain
-from allocsim.interchange import from_networkx, to_networkx
+from allocsim.liveness.explanation import explain
 from allocsim.model import HOST_WRITE, Document, Program
+from allocsim.programs.networkx_graph import from_networkx, to_networkx
 
 
 @given(programs(defects=True), st.data())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check, many
 from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
@@ -19,6 +18,7 @@ from allocsim.fuzzing.exhaustive import Odometer, total
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, faulty, mistaken
 from allocsim.fuzzing.properties import with_pins_read
 from allocsim.model import HOST_WRITE, VIEW, Document
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def pointed_at(batch, plan):

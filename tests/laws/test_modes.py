@@ -7,15 +7,14 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS, PINS, Constraints, find
 from allocsim.errors import EngineError
-from engine import modes
-from engine.differential import HostRun
-from engine.gaps import gap_of
+from engine.d_differential import HostRun, modes
+from engine.d_differential.distance import gap_of
+from engine.d_differential.modes import Executor, Side, compare
+from engine.graph.lowering import lower
+from engine.graph.widening import in_float64, widened
 from engine.kernels import KERNELS, Kernel
-from engine.lower import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
-from engine.modes import Executor, Side, compare
 from engine.runtime import Runtime
-from engine.widening import in_float64, widened
 
 CONFIG = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8)
 STEPS = 3

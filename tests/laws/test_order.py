@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from oracle import judge_races
 from orders import is_legal, legal_orders, observe
 
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check, clocks, races
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Run
-from allocsim.verification import verify_program
+from allocsim.outcomes.verification import verify_program
+from allocsim.programs.builder import ProgramBuilder
 
 ARENAS = (Arena(name="near", alignment=1), Arena(name="far", alignment=1))
 SMALL = st.integers(0, 7)

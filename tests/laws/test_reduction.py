@@ -9,15 +9,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import documents
 
-from allocsim.attribution import causes, leading
 from allocsim.checks import check
-from allocsim.description import describe
 from allocsim.document import dumps, loads
 from allocsim.errors import AllocsimError
+from allocsim.outcomes.description import describe
 from allocsim.reduction import reduce, same_fault, script
 from allocsim.reduction.cut import cut
 from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.shrink import flattened, lengths, shortened
+from allocsim.verdict.attribution import causes, leading
 
 
 def told_apart(document):

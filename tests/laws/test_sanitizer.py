@@ -13,7 +13,7 @@ from strategies import documents
 from allocsim.checks import check
 from allocsim.errors import ModelError
 from allocsim.model import VIEW, Document, Run
-from allocsim.sanitizer import BY_KERNEL, sanitized
+from allocsim.p_sanitizer import BY_KERNEL, sanitized
 
 READS = ("StaleRead", "UninitialisedRead", "OverwrittenRead")
 

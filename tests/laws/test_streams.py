@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orders import is_legal
 
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Program
-from allocsim.streams import branches, on_streams, preferring, said_of, shuffled, waits_of, with_waits, without_wait
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.streams import branches, on_streams, preferring, said_of, shuffled, waits_of, with_waits, without_wait
 
 STREAMS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 

@@ -12,9 +12,9 @@ from scenario_runs import ALL, small
 from strategies import documents
 
 from allocsim import cure
-from allocsim.evidence import Evidence, KernelRow, Origin, load, save
 from allocsim.model import Document, Run
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
 
 
 def essence(verdict):

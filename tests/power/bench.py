@@ -17,15 +17,15 @@ from tiny import belief, plan, program
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from allocsim.evidence import Evidence
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Event, Plan, Program, Role, Run
-from engine.audit.programs import measured as audited
-from engine.differential import HostRun, origins, same_bits
+from allocsim.verdict.evidence import Evidence
+from engine.d_differential import HostRun, origins, same_bits
 from engine.graph import Graph, Tensor
+from engine.graph.lowering import Lowered
+from engine.k_audit.programs import measured as audited
 from engine.kernels import Kernel
-from engine.lower import Lowered
+from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime
-from engine.sanitizer import Sanitizer
 
 Array = np.ndarray
 DETECTORS = ("S", "L", "H", "R", "P", "D", "K")

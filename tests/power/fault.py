@@ -12,8 +12,8 @@ from power.bench import DETECTORS, Sketch
 from power.bench import document as sketched
 from power.bench import evidence as asked
 
-from allocsim.evidence import Evidence
 from allocsim.model import Document
+from allocsim.verdict.evidence import Evidence
 
 PLACES = ("belief", "placement", "kernel", "schedule", "caller", "size", "format")
 """Where a fault is planted."""

@@ -7,12 +7,12 @@ from power.bench import run_on_engine
 from power.fault import shelf
 
 from allocsim.allocators import find
-from allocsim.evidence import Evidence
 from allocsim.model import Document, Run
-from engine.differential import HostRun
+from allocsim.verdict.evidence import Evidence
+from engine.d_differential import HostRun
 from engine.graph import Graph
+from engine.graph.lowering import lower
 from engine.kernels import KERNELS
-from engine.lower import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 
 FAULTS, add = shelf("kernel")

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from allocsim.evidence import Evidence
 from allocsim.model import Document
 from allocsim.verdict import Verdict, judge
+from allocsim.verdict.evidence import Evidence
 
 BELIEFS = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
 

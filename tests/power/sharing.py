@@ -5,8 +5,8 @@ from dataclasses import replace
 from power.fault import EARLY, TAKEN, shelf
 from tiny import belief, plan, program
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.model import Document, Problem, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 FAULTS, add = shelf("belief")
 

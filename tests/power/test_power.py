@@ -17,13 +17,13 @@ from power.said import said
 from power.scenarios import CLASSES, DIFFERENT, EXPECTED
 from renumbering import shuffled
 
-from allocsim.attribution import causes
-from allocsim.description import EVENTS, describe
-from allocsim.evidence import Evidence, load, save
+from allocsim.outcomes.description import EVENTS, describe
 from allocsim.verdict import CLASSES as ALL_CLASSES
 from allocsim.verdict import ROWS, judge
+from allocsim.verdict.attribution import causes
 from allocsim.verdict.case import Case
-from engine.explore import explore
+from allocsim.verdict.evidence import Evidence, load, save
+from engine.d_differential.orders import explore
 
 WARNINGS = {"HistoryRead", "AssumedInPlace"}
 BY_NAME = {fault.name: fault for fault in FAULTS}

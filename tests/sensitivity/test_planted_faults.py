@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from planting import JUDGES, Plant, names, planter
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks.violations import KINDS
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Plan, Problem, Program, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 PLANTS: list[Plant] = []
 plant = planter(PLANTS)

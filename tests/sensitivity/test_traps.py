@@ -7,8 +7,8 @@ alone, cries wolf there.
 import pytest
 from planting import JUDGES, Plant, planter
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 PLANTS: list[Plant] = []
 plant = planter(PLANTS)

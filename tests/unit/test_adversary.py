@@ -6,8 +6,8 @@ from hypothesis import given
 from oracle import replay
 from strategies import documents
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.model import Document
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def twin(document):

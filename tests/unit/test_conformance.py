@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.builder import ProgramBuilder
 from allocsim.conformance.test_planner import shown
 from allocsim.conformance.test_planner import test_the_campaign_asked_what_it_was_to_ask as asked_it_all
 from allocsim.fuzzing import PROPERTIES, Answer, Asked, Case, Result, Tally, Target
 from allocsim.fuzzing.examination import finding_of
+from allocsim.programs.builder import ProgramBuilder
 
 TARGET = Target(name="strange:plan", seconds=3.0)
 

@@ -8,7 +8,7 @@ import pytest
 import allocsim
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import COMMANDS
-from engine.rounding import FACTOR
+from engine.d_differential.rounding import FACTOR
 from repro.modes import WORDS
 
 SOURCES = Path(allocsim.__file__).parent

@@ -11,10 +11,10 @@ from columns import difference
 
 import allocsim
 from allocsim import document
-from allocsim.builder import ProgramBuilder
 from allocsim.document import rows
 from allocsim.errors import DocumentError, OutputError
 from allocsim.model import DTYPES, OWN, UNPLACED, Arena, Document, Plan, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder
 
 BASE = {
     "format": "allocsim",

@@ -11,9 +11,9 @@ import pytest
 from facts import accesses, as_ranges, bytes_of, live_steps, permissible
 
 from allocsim import checks
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks.violations import Stats
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 BYTES = (Arena(name="cpu", alignment=1),)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import allocsim
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def test_all_is_sorted_and_agrees_with_the_table():

@@ -19,8 +19,8 @@ from typing import Final
 from allocsim.allocators import ALLOCATORS, Allocator, exact
 from allocsim.allocators.online import drive
 from allocsim.fuzzing.mutants import beliefs, books, placements
-from allocsim.layout import Int64s
 from allocsim.model import Plan, Problem, Program
+from allocsim.model.layout import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

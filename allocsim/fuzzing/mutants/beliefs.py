@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Constraints, exact, pin_reads
-from allocsim.layout import Int64s
 from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
+from allocsim.model.layout import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ What this module does not see: programs.
 """
 
 from allocsim.allocators.free_list import FreeList
-from allocsim.layout import LIMIT
+from allocsim.model.layout import LIMIT
 
 
 class Book:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocsim.builder import ProgramBuilder
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Program, Role
+from allocsim.programs.builder import ProgramBuilder
 
 UNIT = 32
 """Bytes of one unit of size: the alignment."""

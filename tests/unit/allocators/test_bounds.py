@@ -5,8 +5,8 @@ import pytest
 from allocsim.allocators.bounds import arena_bounds, granule, lower_bound, without
 from allocsim.allocators.footprints import footprints
 from allocsim.allocators.greedy_by_breadth import broadest
-from allocsim.builder import ProgramBuilder
 from allocsim.model import Arena, Problem
+from allocsim.programs.builder import ProgramBuilder
 
 ONE = (Arena(name="a", alignment=1),)
 

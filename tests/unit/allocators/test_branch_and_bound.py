@@ -7,10 +7,10 @@ import pytest
 from allocsim import formats
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.branch_and_bound import place
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
 from allocsim.errors import CapacityError
 from allocsim.model import Arena, Document, Problem
+from allocsim.programs.builder import ProgramBuilder
 
 
 def tetris(capacity=None):

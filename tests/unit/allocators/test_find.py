@@ -12,7 +12,7 @@ from allocsim.model import OWN, UNPLACED, Arena, Problem
 STRANGERS = """
     import numpy as np
     from allocsim.allocators import ALLOCATORS, Constraints
-    from allocsim.builder import plan_of
+    from allocsim.programs.builder import plan_of
     from allocsim.model import Problem, Plan
 
     def by_name(problem):
@@ -58,13 +58,13 @@ STRANGERS = """
     def raises(problem): raise ValueError("two\\nlines")
     def empty_error(problem): raise KeyError
     def other_program(problem):
-        from allocsim.builder import ProgramBuilder
+        from allocsim.programs.builder import ProgramBuilder
         return plan_of(ProgramBuilder("another").build(), [])
     def float_columns(problem):
         plan = plan_of(problem.program, [0, 32, 64])
         return Plan(program=plan.program, arena=plan.arena, offset=plan.offset + 0.5, nbytes=plan.nbytes)
     def other_belief(program, constraints):
-        from allocsim.builder import ProgramBuilder
+        from allocsim.programs.builder import ProgramBuilder
         return Problem.of(ProgramBuilder("another").build())
     def beyond(problem): return [0, 32, 1000]
     def leaves(problem): raise SystemExit(3)

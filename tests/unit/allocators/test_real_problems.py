@@ -13,7 +13,7 @@ from allocsim.allocators import ALLOCATORS, Constraints, branch_and_bound, plan_
 from allocsim.allocators.bounds import lower_bound
 from allocsim.checks import check
 from allocsim.model import Document
-from engine.lower import lower
+from engine.graph.lowering import lower
 from repro import training
 from repro.scenarios.ggml_1501 import SCENARIO
 

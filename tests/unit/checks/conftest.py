@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 class Tiny(ProgramBuilder):

@@ -7,17 +7,17 @@ import pytest
 from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost_fragments, one_address, program, wrong_beliefs
 
 from allocsim import liveness
-from allocsim.attribution import causes
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check, clocks, dataflow, in_place, script, writes
 from allocsim.checks.case import COUNT_LIMIT
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.errors import ModelError
-from allocsim.evidence import Evidence
-from allocsim.evidence import save as save_evidence
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
+from allocsim.verdict.attribution import causes
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import save as save_evidence
 
 SMALL, LARGE = 400, 100_000
 
@@ -333,7 +333,7 @@ def test_more_streams_than_can_be_ordered_are_one_clear_line(monkeypatch):
 
 
 def test_results_with_crossing_strides_are_looked_at_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr("allocsim.wellformed.MAX_PIECES", 10)
+    monkeypatch.setattr("allocsim.model.wellformed.MAX_PIECES", 10)
 
     with pytest.raises(ModelError, match=r"values\[0\]: with the results before it, too many elements on strides that cross"):
         crossing()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from allocsim.builder import plan_of
 from allocsim.checks import check
 from allocsim.model import Document, Event, Plan
+from allocsim.programs.builder import plan_of
 
 A, F = Event.ALLOC, Event.FREE
 

@@ -5,7 +5,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from allocsim import layout
 from allocsim.checks import check, kernels, screen
 from allocsim.checks.accesses import Extents
 from allocsim.checks.case import Case
@@ -13,7 +12,7 @@ from allocsim.checks.holes import holes_of
 from allocsim.checks.script import Runs
 from allocsim.checks.segments import NEVER, Segments
 from allocsim.errors import ModelError
-from allocsim.model import OWN, Document, Plan, Run
+from allocsim.model import OWN, Document, Plan, Run, layout
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check, clocks, order
 from allocsim.checks.clocks import Order
 from allocsim.checks.order import SCHEDULE_LIMIT, exchanged
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 BYTES = (Arena(name="cpu", alignment=1),)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from allocsim.builder import plan_of
 from allocsim.checks import check
-from allocsim.layout import LIMIT
 from allocsim.model import Document, Plan, Problem, Role, Run
+from allocsim.model.layout import LIMIT
+from allocsim.programs.builder import plan_of
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
 from allocsim.model import Arena, Document, Plan, Problem, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def slots(report):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocsim.builder import plan_of
 from allocsim.checks import check
 from allocsim.model import Document, Role, Run
+from allocsim.programs.builder import plan_of
 
 
 def unary(tiny, in_place, *, shape=(2,), **layout):

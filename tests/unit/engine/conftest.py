@@ -5,7 +5,7 @@ import pytest
 
 from allocsim.allocators import find
 from allocsim.model import Role
-from engine.lower import lower
+from engine.graph.lowering import lower
 from engine.runtime import Runtime
 
 

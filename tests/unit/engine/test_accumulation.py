@@ -8,8 +8,8 @@ import pytest
 from allocsim.allocators import find
 from engine.autodiff import backward
 from engine.graph import Graph
+from engine.graph.lowering import lower
 from engine.kernels import KERNELS, blas
-from engine.lower import lower
 from engine.runtime import Runtime
 
 KERNEL = KERNELS["add_out_prod"]["blas"]

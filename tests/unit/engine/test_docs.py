@@ -10,7 +10,7 @@ import engine
 from allocsim.allocators import find
 from allocsim.cli import main
 from engine.graph import Graph
-from engine.lower import lower
+from engine.graph.lowering import lower
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,9 +10,9 @@ from autograd import grad
 from engine_oracle import erf
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine import compose, gradcheck, tensor
+from engine import gradcheck, tensor
 from engine.front import functions as fn
-from engine.graph import Graph
+from engine.graph import Graph, composites
 from engine.ops import OPS, REQUIRED
 
 
@@ -350,7 +350,7 @@ def test_convolutions_of_the_front_are_those_of_a_graph_to_the_bit(execute, rng)
     """One function builds both."""
     x, w = rng.standard_normal((2, 3, 6, 5)), rng.standard_normal((4, 3, 3, 2))
     graph = Graph("conv")
-    y = compose.conv2d(graph.parameter("x", x.shape, "f64"), graph.parameter("w", w.shape, "f64"), stride=2, padding=(1, 0))
+    y = composites.conv2d(graph.parameter("x", x.shape, "f64"), graph.parameter("w", w.shape, "f64"), stride=2, padding=(1, 0))
     graph.expand(y)
     (found,) = execute(graph, {"x": x, "w": w}, y)
 

@@ -12,7 +12,7 @@ from autograd import grad
 
 from allocsim.allocators import ALLOCATORS, find
 from allocsim.errors import EngineError
-from engine.lower import lower
+from engine.graph.lowering import lower
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
 

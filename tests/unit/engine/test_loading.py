@@ -18,7 +18,7 @@ EVERY_KERNEL = """
 import hashlib
 import numpy as np
 from numba.core.runtime import rtsys
-from engine.audit.cases import DTYPES, default_cases
+from engine.k_audit.cases import DTYPES, default_cases
 from engine.kernels import KERNELS
 
 seen, calls = hashlib.sha256(), 0

@@ -7,16 +7,16 @@ import pytest
 from numba import njit
 
 from allocsim.allocators import find
-from allocsim.builder import ProgramBuilder
 from allocsim.errors import EngineError, UnknownNameError
-from engine.audit import default_cases
+from allocsim.programs.builder import ProgramBuilder
 from engine.graph import Graph
+from engine.graph.lowering import lower
+from engine.k_audit import default_cases
 from engine.kernels import KERNELS, compiled
 from engine.kernels.binding import Kernel
-from engine.lower import lower
-from engine.memory import NUMPY_DTYPES
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
+from engine.runtime.memory import NUMPY_DTYPES
 from engine.tape import Tape, loops
 
 VARIANTS = [(kind, variant) for kind, variants in KERNELS.items() for variant in variants]

@@ -9,16 +9,16 @@ from allocsim.allocators import find
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.model import Document, Run
-from engine import gradcheck, no_grad, precision, tensor
+from engine import gradcheck, no_grad, tensor
 from engine.autodiff import backward, get_grad, get_grad_acc, jvp, keeping, reset
-from engine.checkpoint import arena_nbytes, crossing
-from engine.finite import FiniteWatch
+from engine.autodiff.checkpoint import arena_nbytes, crossing
 from engine.front import functions as fn
-from engine.graph import Graph
-from engine.lower import lower
+from engine.graph import Graph, precision
+from engine.graph.lowering import lower
 from engine.models.gpt2 import GPT2Config, gpt2, init_parameters
 from engine.models.mlp import mlp
 from engine.runtime import Runtime
+from engine.runtime.nonfinite import FiniteWatch
 from engine.training import Settings, Trainer, cosine, fit
 from engine.training.data import moons
 

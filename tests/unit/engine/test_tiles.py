@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from allocsim.allocators import find
 from engine.graph import Graph
+from engine.graph.lowering import lower
 from engine.kernels import KERNELS, tiles
 from engine.kernels.compiled import entry, products, registers
-from engine.lower import lower
 from engine.runtime import Runtime
 
 SIZES = st.sampled_from([1, 2, 3, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 47, 64, 65, 95, 96, 97, 130, 193])

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from allocsim import document, formats
-from allocsim.builder import ProgramBuilder
 from allocsim.errors import DocumentError, UnknownNameError
 from allocsim.model import Document
+from allocsim.programs.builder import ProgramBuilder
 
 NATIVE = document.dumps(Document(programs=(ProgramBuilder("p").build(),)))
 DUMP = json.dumps({"meta": {}, "leafs": [], "nodes": []}).encode()

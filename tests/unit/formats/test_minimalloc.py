@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from allocsim import formats
 from allocsim.allocators import ALLOCATORS, find, plan_program
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.formats.minimalloc import dumps, loads, looks_like
 from allocsim.model import Arena, Document, Problem
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 HALF_OPEN = b"id,lower,upper,size\na,0,3,4\nb,2,9,8\n"
 INCLUSIVE = b"buffer_id,start,end,size\r\na,0,2,4\r\nb,2,8,8\r\n"

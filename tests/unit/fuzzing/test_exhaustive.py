@@ -8,7 +8,7 @@ from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.checks import check
 from allocsim.fuzzing.exhaustive import Odometer, batches, stretches, total
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document
-from engine.executing import apart
+from engine.d_differential.execution import apart
 
 
 def brute(most):

@@ -3,12 +3,12 @@
 import pytest
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.builder import ProgramBuilder
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing import Case, Target
 from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.case import same_plan
 from allocsim.model import Arena
+from allocsim.programs.builder import ProgramBuilder
 
 
 def case(name="chain", *, ops=2, capacity=None):

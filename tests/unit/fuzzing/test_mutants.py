@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find
-from allocsim.builder import ProgramBuilder
 from allocsim.checks import check
 from allocsim.fuzzing import Asked, Target
 from allocsim.fuzzing import exercised as exercising
@@ -14,6 +13,7 @@ from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.tally import Tally
 from allocsim.model import Document
+from allocsim.programs.builder import ProgramBuilder
 
 ASKED = Asked(target=Target(name="greedy_by_size"), source="hypothesis")
 

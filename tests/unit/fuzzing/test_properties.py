@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, pin_all
-from allocsim.builder import ProgramBuilder, plan_of, read_at_end
 from allocsim.checks import check
 from allocsim.fuzzing.batch import join, join_plans
 from allocsim.fuzzing.bulk import batch_of
@@ -12,6 +11,7 @@ from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document
+from allocsim.programs.builder import ProgramBuilder, plan_of, read_at_end
 
 KEPT = PROPERTIES["kept"]
 

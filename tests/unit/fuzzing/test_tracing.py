@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from allocsim.builder import ProgramBuilder
 from allocsim.fuzzing import Case, Target
 from allocsim.fuzzing.tracing import branches, own_files
+from allocsim.programs.builder import ProgramBuilder
 
 PLANNER = """
 def plan(problem):

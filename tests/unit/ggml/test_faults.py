@@ -5,8 +5,8 @@ from ggml_live import BOTH, live
 
 from allocsim.checks import check
 from allocsim.errors import EngineError
-from allocsim.evidence import Evidence
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
 from engine.ggml.capture import document
 from engine.ggml.faults import FAULTS, evidence, repaired
 from engine.ggml.finding import Finding, first_ops

@@ -13,7 +13,7 @@ from engine.ggml.rows import walk
 from engine.ggml.tasks import transformer_rows
 from engine.ggml.transformer import TINY
 from engine.graph import Graph
-from engine.lower import lower
+from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from strategies import documents
 from tiny import plan, program
 
-from allocsim.attribution import causes
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks.violations import KINDS
 from allocsim.errors import DocumentError
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, fingerprint, junit, outcome_of, sarif
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut
+from allocsim.verdict.attribution import causes
 
 MADE = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
 WRONG = Document.of(plan(MADE, "x=0 a=64 b=64 c=128"))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import belief, plan, program
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.errors import ModelError
 from allocsim.model import Document, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut, families
 
 TEXT = "x = host.write; a = f x; v:a = view a; b = g! v x; c = h b; host.read c"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from allocsim import cure
-from allocsim.attribution import leading
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
+from allocsim.cure.remedy import remedy
 from allocsim.model import Document, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.streams import without_wait
 from allocsim.reduction import reduce, script
-from allocsim.remedy import remedy
-from allocsim.streams import without_wait
+from allocsim.verdict.attribution import leading
 
 
 def crowded(*, session=False):

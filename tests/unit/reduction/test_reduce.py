@@ -9,13 +9,13 @@ from tiny import plan, program
 
 import allocsim
 from allocsim.allocators import find
-from allocsim.attribution import leading
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
 from allocsim.errors import ModelError
 from allocsim.model import Document, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction import reduce, script
 from allocsim.reduction.shrink import flattened, shortened
+from allocsim.verdict.attribution import leading
 
 
 def network(count, seed=0):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from allocsim import liveness
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks.violations import Report, Stats, Violation
 from allocsim.model import Document, Plan, Problem, Program, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
 def training_program(layers: int, width: int = 64) -> Program:

@@ -267,8 +267,8 @@ def test_lifetimes_without_ops_are_the_believed_ones(edges: dict[str, Document])
 
 
 def test_a_lifetime_that_ends_beyond_all_numbers_takes_no_memory(edges: dict[str, Document]) -> None:
-    from allocsim.builder import plan_of  # noqa: PLC0415
     from allocsim.model import Problem  # noqa: PLC0415
+    from allocsim.programs.builder import plan_of  # noqa: PLC0415
 
     program = edges["no ops"].programs[0]
     problem = Problem.of(program, start=[0, 0, 0, 1 << 61], stop=[4, 4, 4, 1 << 62])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tiny import belief, plan, program
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import check
 from allocsim.model import Document, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports.interactive import boxes, html
 from reports.interactive.boxes import maps
 

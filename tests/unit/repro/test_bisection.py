@@ -4,7 +4,7 @@ import pytest
 
 from allocsim.checks import check
 from allocsim.reduction import Reduction
-from engine.replay import diverging
+from engine.r_replay import diverging
 from repro import scenarios
 from repro.bench import Options
 from repro.bisection import Smallest, bisect_scenario, frozen, kernel_test

@@ -12,8 +12,8 @@ from allocsim import cure
 from allocsim.allocators import Constraints, find, pin_nodes
 from allocsim.cli.modes import sections
 from allocsim.errors import AllocsimError, PlannerError
+from engine.d_differential.modes import EXECUTORS
 from engine.models.llama import LlamaConfig
-from engine.modes import EXECUTORS
 from reports.differential import COLUMNS, as_csv, layers_at, over_steps, telling_step
 from reports.figures.modes import mode_errors
 from reports.figures.style import render

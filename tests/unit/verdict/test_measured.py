@@ -3,11 +3,11 @@
 import pytest
 from tiny import belief, plan, program
 
-from allocsim.builder import ProgramBuilder, plan_of
-from allocsim.evidence import CureRecord, Evidence, KernelRow, Origin
 from allocsim.model import Document, Run
-from allocsim.sanitizer.incidents import Incident
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
 
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
 

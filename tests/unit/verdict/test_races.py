@@ -2,10 +2,10 @@
 
 import pytest
 
-from allocsim.builder import ProgramBuilder, plan_of
-from allocsim.evidence import Evidence
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
 
 MEMORIES = (Arena(name="near", alignment=1), Arena(name="far", alignment=1))
 APART = {"x": 0, "b": 16, "a": 32, "y": 48}

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tiny import belief, plan, program
 
-from allocsim.builder import ProgramBuilder, plan_of
 from allocsim.checks import Violation
-from allocsim.evidence import Evidence
 from allocsim.model import Document, Event, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import BELIEF_ROWS, ROWS, judge
 from allocsim.verdict.case import Case
+from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.findings import belief_findings, plan_findings
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"

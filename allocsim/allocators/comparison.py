@@ -1,0 +1,159 @@
+"""Planners against problems: peak, ratio to the lower bound, processor time, fragmentation, and whether the plan is sound.
+
+    rows = compare(document, ["greedy_by_size", "exact"])     # and the plans the document brings along, under their own names
+
+Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
+by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
+(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included.
+
+* `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
+  compilation. A plan that came with the document has none.
+* `fragmentation`: of the bytes below the highest live one, the share that nothing live lies in, averaged over the steps (0 is perfect).
+
+What this module does not see: how the rows are printed or drawn.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+
+import numpy as np
+
+from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
+from allocsim.allocators.bounds import lower_bound
+from allocsim.allocators.branch_and_bound import proof
+from allocsim.checks import check
+from allocsim.errors import PlannerError
+from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Program
+from allocsim.model.layout import Int64s
+from allocsim.programs.builder import ProgramBuilder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One planner on one program."""
+
+    program: str
+    planner: str
+    bound_bytes: int
+    """Bytes below which no sound plan goes."""
+    peak_bytes: int | None = None
+    """None where there is no plan."""
+    seconds: float | None = None
+    """Processor time; None for a plan that came with the document."""
+    fragmentation: float | None = None
+    sound: bool | None = None
+    proved: bool = False
+    """Whether the planner proved its peak to be the least."""
+    finding: str = ""
+    """The first violation, or why there is no plan."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Peak over bound, 1.0 where both are nothing; None where there is no plan."""
+        if self.peak_bytes is None:
+            return None
+        return self.peak_bytes / self.bound_bytes if self.bound_bytes else 1.0 if not self.peak_bytes else float("inf")
+
+    @property
+    def good(self) -> bool:
+        """Whether there is a plan and it is sound."""
+        return bool(self.sound)
+
+
+def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[Row]:
+    """Return a row for each program and planner, the document's own plans of it first. Raises UnknownNameError for a name unknown."""
+    planners = [find(name) for name in allocators]
+    for planner in planners:
+        _warm(planner)
+    rows: list[Row] = []
+    for program in document.programs:
+        told = next((problem for problem in document.problems if problem.program is program), None)
+        problem = _belief(program, told)
+        bound = lower_bound(problem)
+        own = [plan for plan in document.plans if plan.program is program]
+        rows += [_row(problem, bound, plan.source or "file", plan, None) for plan in own]
+        rows += (_measured(problem, bound, planner, told) for planner in planners)
+    return rows
+
+
+def fragmentation(problem: Problem, plan: Plan) -> float:
+    """Return the share of bytes below the highest live one that nothing live lies in, averaged over steps and weighed by their bytes.
+
+    O(n log n). Buffers that share bytes in place count once for the step they share.
+    """
+    idle = whole = 0.0
+    for arena in range(len(problem.program.arenas)):
+        rows = np.flatnonzero((plan.arena == arena) & (plan.nbytes > 0) & (problem.stop > problem.start))
+        end = int(problem.stop[rows].max(initial=0))
+        stop = np.where(problem.pinned[rows], end, problem.stop[rows])
+        used, reached = _swept(problem.start[rows], stop, plan.offset[rows] + (plan.nbytes[rows] - 1), plan.nbytes[rows])
+        idle += max(reached - used, 0.0)
+        whole += reached
+    return idle / whole if whole else 0.0
+
+
+def _swept(start: Int64s, stop: Int64s, last: Int64s, nbytes: Int64s) -> tuple[float, float]:
+    """Return (bytes x steps that live, bytes x steps up to the highest live byte); `last` are the last bytes: ends may be 2^63."""
+    order = np.argsort(start, kind="stable")
+    marks = np.unique(np.concatenate([start, stop])).tolist()
+    alive: list[tuple[int, int]] = []
+    following, reached = 0, 0.0
+    for mark, after in pairwise(marks):
+        while following < len(order) and start[order[following]] <= mark:
+            heappush(alive, (-int(last[order[following]]) - 1, int(stop[order[following]])))
+            following += 1
+        while alive and alive[0][1] <= mark:
+            heappop(alive)
+        reached += -float(alive[0][0]) * (after - mark) if alive else 0.0
+    used = float(((stop - start).astype(np.float64) * nbytes).sum())
+    return used, reached
+
+
+def _belief(program: Program, told: Problem | None) -> Problem:
+    """Return the problem that all planners are measured by."""
+    if told is not None and not len(program.ops):
+        return told
+    return exact.believe(program, Constraints.of(program) if told is None else Constraints.from_problem(told))
+
+
+def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> Row:
+    began = time.process_time()
+    try:
+        plan = plan_program(planner, problem.program, believed=told)
+    except PlannerError as error:
+        seconds = time.process_time() - began
+        return Row(
+            program=problem.program.name, planner=planner.name, bound_bytes=bound, seconds=seconds, sound=None, finding=str(error)
+        )
+    return _row(problem, bound, planner.name, plan, time.process_time() - began)
+
+
+def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> Row:
+    report = check(Document.of(plan), limit=1)
+    return Row(
+        program=problem.program.name,
+        planner=name,
+        bound_bytes=bound,
+        peak_bytes=plan.peak_bytes,
+        seconds=seconds,
+        fragmentation=fragmentation(problem, plan),
+        sound=report.clean,
+        proved=seconds is not None and bool(proof(plan).get("proved")),  # what a file says of its plan proves nothing
+        finding=report.violations[0].message if report.violations else "",
+    )
+
+
+def _warm(planner: Planner) -> None:
+    """Let a planner of the table import and compile what it needs."""
+    if planner.name not in ALLOCATORS:
+        return
+    from allocsim.allocators import kernels, search_kernel  # noqa: F401, PLC0415 - numba
+
+    builder = ProgramBuilder("tiny")
+    values = [builder.tensor(name, "f32", (64,)) for name in "ab"]
+    builder.op(HOST_WRITE, (), values)
+    builder.op(HOST_READ, values, ())
+    planner.plan(builder.build())

@@ -1,0 +1,91 @@
+"""One line in anybody's test: a plan is clean, or the test fails with the ops round each fault.
+
+    allocsim.assert_clean(program, plan)                 # as verify_program
+    allocsim.assert_clean(document)                      # or whatever else `verify` takes
+    allocsim.assert_clean(program, plan, max_peak=1 << 20)
+
+What this module does not see: test runners. `allocsim.outcomes.pytest_plugin` is the fixture for pytest.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from allocsim.checks.violations import Report
+from allocsim.model import Document, Plan, Run
+from allocsim.outcomes import Outcome, outcome_of
+from allocsim.outcomes.description import describe
+from allocsim.outcomes.verification import document_of
+from allocsim.verdict.attribution import Cause
+
+SHOWN: Final = 3
+"""Violations that a message describes with the ops round them; the others are one line each up to `LISTED`."""
+
+LISTED: Final = 20
+
+
+class UncleanError(AssertionError):
+    """A plan is not what a test said it is; the message shows the ops round each fault."""
+
+    def __init__(self, message: str, *, document: Document, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.document = document
+        """What was judged."""
+        self.outcome = outcome
+        """What was found."""
+
+
+def assert_clean(
+    what: Document | Plan | Sequence[Run | Plan] | Any,
+    plan: Any = None,
+    *,
+    max_peak: int | None = None,
+    known: Collection[str] = (),
+    shown: int = SHOWN,
+) -> Report:
+    """Judge a plan and raise unless it is clean.
+
+    Args:
+        what: what is judged, as `verify` takes it.
+        plan: the plan to judge it with, or an offset for each buffer.
+        max_peak: bytes the plan may need at most.
+        known: fingerprints of violations that do not count (`allocsim.outcomes.baseline.read`).
+        shown: how many violations the message describes with the ops round them.
+
+    Returns:
+        The report, whose warnings may be of interest.
+
+    Raises:
+        UncleanError: an AssertionError with the faults in its message, and document and outcome as attributes.
+        ModelError: `what` and `plan` make no question.
+    """
+    __tracebackhide__ = True
+    document = document_of(what, plan)
+    outcome = outcome_of("", document, known=known, max_peak=max_peak)
+    if not outcome.passes:
+        raise UncleanError(message_of(document, outcome, shown=shown), document=document, outcome=outcome)
+    assert outcome.report is not None
+    return outcome.report
+
+
+def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> str:
+    """Return the faults of an outcome as text: the first few with the ops round them, more in a line each, and how many are left."""
+    fresh = [finding for finding in outcome.findings if not finding.known]
+    lines: list[str] = []
+    if outcome.new:
+        lines.append(f"the plan is not clean: {outcome.new} violation{'s'[: outcome.new != 1]}")
+        for cause in _leading(fresh)[:shown]:
+            lines += ["", describe(document, cause.violation, cause=cause)]
+        rest = _leading(fresh)[shown:LISTED]
+        if rest:
+            lines += ["", *(f"{cause.violation.kind}: {cause.violation.message}" for cause in rest)]
+        left = outcome.new - min(len(fresh), max(LISTED, shown))
+        if left > 0:
+            lines.append(f"and {left} more")
+    if outcome.over_peak and outcome.report is not None:
+        lines.append(f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed")
+    return "\n".join(lines)
+
+
+def _leading(findings: Sequence[Any]) -> list[Cause]:
+    """Return the causes, late reads first: they tell more than the overlaps and beliefs behind them."""
+    return sorted((finding.cause for finding in findings), key=lambda cause: cause.violation.kind != "StaleRead")

@@ -1,0 +1,105 @@
+"""Questions that need no engine, each answered by the judge: build a document, hand it to `allocsim.checks.check`.
+
+    assert allocsim.verify(program, plan).clean          # one line of anyone's test; `assert_clean` says more where it fails
+
+| there is | call |
+|---|---|
+| anything below, a document, or a plan | `verify(what)` or `verify(what, plan)` |
+| a problem and a plan for it (a minimalloc CSV) | `verify(problem, plan)` |
+| a program and a plan (a captured graph, a user's op list, a networkx DiGraph) | `verify_program(program, plan)` |
+| a program and what an analysis believes of it | `verify_lifetimes(program, problem)` |
+| several runs over the same memory | `verify_session([...])` |
+
+A plan may be a `Plan` or, as a stranger has it, offsets by buffer (`allocsim.plan_of`). Wherever a program is asked for, a
+networkx DiGraph with the documented attributes will do. Nothing is raised for a bad plan: the `Report` lists what is wrong
+with it. ModelError means that the question contradicts itself (a plan for another number of buffers) or is none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allocsim.checks import check
+from allocsim.checks.violations import Report
+from allocsim.errors import ModelError
+from allocsim.model import Document, Plan, Problem, Program, Run
+from allocsim.programs.builder import plan_of
+from allocsim.programs.networkx_graph import as_program
+
+Slots = Plan | Mapping[int, int] | Sequence[int | str | None]
+"""A plan, or an offset for each buffer ("own" and None as in a document)."""
+
+
+def verify(what: Document | Plan | Problem | Sequence[Run | Plan] | Any, plan: Slots | None = None) -> Report:
+    """Judge whatever there is: `what` alone, or `what` with a plan.
+
+    Args:
+        what: a program (or networkx DiGraph) or a problem, to be judged with `plan`; by itself a document, a plan, a problem, or runs over the
+            same memory.
+        plan: a plan, or an offset for each buffer.
+
+    A plan of a problem is judged together with the belief it was made from. A program without ops is judged by the problem alone: believed lifetimes,
+    sizes, gaps and pairs stand in for derived ones. Raises ModelError where the two make no question.
+    """
+    return check(document_of(what, plan))
+
+
+def document_of(what: Any, plan: Any = None) -> Document:
+    """Return what is to be judged as a document, arguments as of `verify`; raise ModelError where it is no question."""
+    if plan is not None:
+        if isinstance(what, Problem):
+            return Document.of(replace(placed(what.program, plan), problem=what))
+        return Document.of(placed(what, plan))
+    if isinstance(what, Document):
+        return what
+    if isinstance(what, Plan | Problem):
+        return Document.of(what)
+    if isinstance(what, list | tuple) and what and all(isinstance(run, Run | Plan) for run in what):
+        return Document.of(*(run if isinstance(run, Run) else Run.of(run) for run in what))
+    raise ModelError(
+        "", f"a {type(what).__name__} alone cannot be judged; give a document, a plan, runs, or a program with a plan"
+    )
+
+
+def verify_program(program: Program | Any, plan: Slots) -> Report:
+    """Judge a plan by what the program really reads and writes; `program` may be a networkx DiGraph.
+
+    The belief a plan carries (`plan.problem`) is judged beside it.
+    """
+    return check(document_of(program, plan))
+
+
+def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any]) -> Report:
+    """Judge a liveness analysis by what the program really reads and writes; `program` may be a networkx DiGraph.
+
+    `problem` is a `Problem`, or its columns by name as `Problem.of` takes them (`start`, `stop`, ...).
+    """
+    judged = as_program(program)
+    belief = problem if isinstance(problem, Problem) else Problem.of(judged, **problem)
+    return check(Document.of(_of(judged, belief)))
+
+
+def verify_session(runs: Iterable[Run | Plan]) -> Report:
+    """Judge several runs over the same memory, in order; a bare plan is one run of its own program."""
+    return check(document_of(list(runs)))
+
+
+def placed(program: Program | Any, plan: Slots) -> Plan:
+    """Return a plan of `program` (or of the program a networkx DiGraph stands for); ModelError where it is one of another."""
+    program = as_program(program)
+    if not isinstance(plan, Plan):
+        return plan_of(program, plan)
+    if plan.program is program:
+        return plan
+    made: Plan = _of(program, plan, problem=None if plan.problem is None else _of(program, plan.problem))
+    return made
+
+
+def _of(program: Program, part: Any, **columns: Any) -> Any:
+    """Return a plan or problem as one of `program`; raise ModelError if it was made for another number of buffers."""
+    if part.program is program:
+        return part
+    if len(part.program.buffers) != len(program.buffers):
+        rule = f"was made for a program with {len(part.program.buffers)} buffers; this one has {len(program.buffers)}"
+        raise ModelError(type(part).__name__.lower(), rule)
+    return replace(part, program=program, **columns)

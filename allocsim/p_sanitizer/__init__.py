@@ -1,0 +1,28 @@
+"""Detector P: what really happened to the bytes while a program ran.
+
+    arena = allocsim.sanitized(program, plan)         # memory for your own kernels; `engine.p_sanitizer` does it for the engine's
+
+| module | knows |
+|---|---|
+| `poison` | the words dead bytes hold |
+| `pieces` | who holds which bytes |
+| `facts` | last readers, and what a later run may rely on, from the program alone |
+| `script`, `trace` | what to do to the bytes before and after each op |
+| `rows`, `compiled` | doing it |
+| `monitor`, `following` | runs, one after the other |
+| `blame` | what it means when it comes out bad |
+| `incidents`, `telling` | the record, and its words |
+| `memory`, `arena` | blocks with red zones, and views of them for kernels |
+
+It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and what S cannot see: kernels that write
+outside their results, into operands or read-only memory, that leave results unwritten, or that read dead bytes they do not declare.
+
+What cannot be guarded: a kernel that writes to live bytes further than `trace.BAND` away is found when these are next verified, at the latest at the end of the run,
+with its suspects; one that reads live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
+"""
+
+from allocsim.p_sanitizer.arena import Sanitized, sanitized
+from allocsim.p_sanitizer.incidents import BY_KERNEL, KINDS, Incident
+from allocsim.p_sanitizer.telling import describe
+
+__all__ = ["BY_KERNEL", "KINDS", "Incident", "Sanitized", "describe", "sanitized"]

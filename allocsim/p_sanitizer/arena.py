@@ -1,0 +1,242 @@
+"""An arena for your own kernels: numpy views by plan, with every access watched.
+
+    arena = allocsim.sanitized(program, plan, content={"w": w})
+    with arena.run():
+        for op in program.ops:
+            with arena.op(op.step) as (operands, results):
+                KERNELS[op.kind](*operands, *results)
+    print(arena.report())
+
+What the kernels get are views of one block of memory in which each buffer lies where the plan puts it, so what they do to each other
+there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`memory`). For a ctypes kernel pass
+`view.ctypes.data`. The host uploads by writing into the results of a `host.write` op, and reads in the operands of a `host.read` op, or
+later with `value` until the next run begins.
+
+Ops are entered in the order of the program, each once a run; `view` ops may be passed over, and a `host.write` that is passed over, or named in
+`run(skip=...)`, is an upload left out. dtypes that numpy has not (`bf16`) come as unsigned integers of their size.
+
+What this module does not see: a kernel that keeps a view and reads it in a later op, unless poison from there shows in a result.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import ModelError
+from allocsim.model import OWN, UNPLACED, Plan, Program, Value
+from allocsim.model.layout import hull
+from allocsim.outcomes.verification import Slots, placed
+from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, needs_pool
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.memory import Block, Pool
+from allocsim.p_sanitizer.monitor import Monitor
+from allocsim.p_sanitizer.rows import Bytes, Executor, Plain
+from allocsim.p_sanitizer.telling import describe
+
+Array = NDArray[Any]
+
+NUMPY: Final[dict[str, str]] = {
+    "f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1",
+    "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "bool": "?",
+}  # fmt: skip
+"""numpy's dtype for each of a document's."""
+
+
+class Sanitized:
+    """Memory laid out by a plan, and a monitor over it."""
+
+    def __init__(
+        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], Executor], every_op: bool
+    ) -> None:
+        program = plan.program
+        self.program, self.plan = program, plan
+        pool, blocks, origin = lay_out(plan)
+        self._pool = pool.memory
+        self._facts = Facts(program=program, origin=origin, size=len(pool.memory))
+        nbytes = program.buffers.nbytes.tolist()
+        self._arrays = [_bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values]
+        _lay(self._facts, pool.memory, content)
+        self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every_op)
+        self._next: int | None = None
+        self._skip: frozenset[int] = frozenset()
+        ops = program.ops
+        self._uploads = ops.is_kind("host.write").tolist()
+        self._view_ops = ops.is_kind("view").tolist()
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """All that was found so far, in order of run and step."""
+        return self._monitor.incidents
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found so far."""
+        return not self._monitor.incidents
+
+    def report(self) -> str:
+        """Return all incidents as text, a block of lines each; `clean` where there are none."""
+        return "\n\n".join(describe(self.program, incident) for incident in self.incidents) or "clean"
+
+    def value(self, index: int) -> Array:
+        """Return the memory of a value: what lies there now, whether or not it is still that value."""
+        return self._arrays[index]
+
+    @contextmanager
+    def run(self, skip: Collection[int | str] = ()) -> Iterator["Sanitized"]:
+        """Begin a run in which the host leaves out the uploads of `skip` (steps or names of `host.write` ops), and end it.
+
+        A run that an exception leaves is given up: its memory is no longer followed, and no other run can begin.
+
+        Raises ModelError for an upload that does not exist, or a run within a run, and on leaving, for an op that was left out.
+        """
+        if self._next is not None:
+            raise ModelError("", "a run has begun and has not ended")
+        self._skip = frozenset(self._steps(skip))
+        self._monitor.begin(self._skip)
+        self._next = 0
+        yield self
+        self._pass_to(len(self.program.ops))
+        self._monitor.end()
+        self._next = None
+
+    @contextmanager
+    def op(self, step: int) -> Iterator[tuple[tuple[Array, ...], tuple[Array, ...]]]:
+        """Give the operands and results of the op at `step` to what runs inside, and look at what it did.
+
+        Raises ModelError outside a run, for an op that does not exist or was passed, or that passes over one that is no view and not skipped.
+        """
+        if self._next is None:
+            raise ModelError("", "no run has begun: with arena.run(): ...")
+        if not 0 <= step < len(self.program.ops):
+            raise ModelError(f"ops[{step}]", f"does not exist; there are {len(self.program.ops)}")
+        if step < self._next:
+            raise ModelError(f"ops[{step}]", f"comes after op {self._next - 1} has run; ops run in order, each once")
+        if step in self._skip:
+            raise ModelError(f"ops[{step}]", "was named as an upload that is left out")
+        self._pass_to(step)
+        op = self.program.ops[step]
+        with np.errstate(all="ignore"):  # poison is made of NaNs; what comes of it is reported, not warned of
+            yield tuple(self._arrays[v] for v in op.operands), tuple(self._arrays[v] for v in op.results)
+        self._leave(step)
+
+    def _pass_to(self, step: int) -> None:
+        """Pass over what may be passed over before `step`."""
+        for passed in range(self._next or 0, step):
+            if not self._view_ops[passed] and passed not in self._skip:
+                hint = "; name it in run(skip=...)" if self._uploads[passed] else ""
+                raise ModelError(f"ops[{passed}]", f"({self.program.ops.names[passed]}) was left out{hint}")
+            self._leave(passed)
+
+    def _leave(self, step: int) -> None:
+        self._monitor.between(step)
+        self._next = step + 1
+
+    def _steps(self, skip: Collection[int | str]) -> tuple[int, ...]:
+        ops = self.program.ops
+        uploads = [step for step, upload in enumerate(self._uploads) if upload]
+        found: list[int] = []
+        for item in skip:
+            steps = [step for step in uploads if item in (step, ops.names[step])]
+            if len(steps) != 1:
+                rule = f"names {len(steps)} uploads" if steps else "is no upload"
+                known = ", ".join(f"{step} ({ops.names[step]})" for step in uploads) or "none"
+                raise ModelError("skip", f"{item!r} {rule} of {self.program!r}; there are {known}")
+            found += steps
+        return tuple(found)
+
+
+def sanitized(
+    program: Program | Any,
+    plan: Slots,
+    *,
+    content: Mapping[str, Array] | None = None,
+    every_op: bool = False,
+    compiled: bool = False,
+) -> Sanitized:
+    """Lay memory out by a plan for your own kernels, and watch what they do to it.
+
+    Args:
+        program: what runs; a networkx DiGraph will do.
+        plan: a `Plan`, or an offset for each buffer as `verify_program` takes them; it may be as wrong as you like, but every buffer
+            in use needs a slot that begins at 0 or later and ends within its arena's capacity.
+        content: name -> array of the bytes a parameter or state holds before the first run; zeros where none is given.
+        every_op: verify all memory after each op, so that every change is pinned on its op in the first run; O(arena) for each op.
+        compiled: look at bytes with numba: quicker from about a thousand ops on, after a compilation.
+
+    Raises:
+        ModelError: plan and program do not fit, a buffer in use has no slot or one outside its arena, a value reaches outside its
+            buffer, or content of another size.
+    """
+    made = placed(program, plan)
+    if compiled:
+        from allocsim.p_sanitizer.compiled import Compiled  # noqa: PLC0415 - compiles
+
+        return Sanitized(made, content or {}, executor=Compiled, every_op=every_op)
+    return Sanitized(made, content or {}, executor=Plain, every_op=every_op)
+
+
+def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
+    """Return a pool with a block for each arena and each buffer outside them, the blocks, and where each buffer begins."""
+    program, needed = plan.program, needs_pool(plan.program)
+    sizes = program.buffers.nbytes.tolist()
+    arenas, offsets = plan.arena.tolist(), plan.offset.tolist()
+    reach = [0] * len(program.arenas)
+    for buffer, arena in enumerate(arenas):
+        if not needed[buffer]:
+            continue
+        name = program.buffers.names[buffer]
+        if arena == UNPLACED:
+            raise ModelError(f"slots[{buffer}]", f"{name!r} is used and has no slot")
+        if arena == OWN:
+            continue
+        capacity, stop = program.arenas[arena].capacity, offsets[buffer] + sizes[buffer]
+        if offsets[buffer] < 0 or (capacity is not None and stop > capacity):
+            limit = "unbounded" if capacity is None else f"of {capacity} bytes"
+            raise ModelError(f"slots[{buffer}]", f"{name!r} [{offsets[buffer]}, {stop}) lies outside its arena, which is {limit}")
+        reach[arena] = max(reach[arena], stop)
+    own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and arena == OWN]
+    pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)])
+    blocks: list[Block] = []
+    for number, size in enumerate(reach):
+        start = pool.used
+        pool.take(size)
+        blocks.append(Block(start=start, nbytes=size, arena=number))
+    origin = [ELSEWHERE] * len(sizes)
+    for buffer, arena in enumerate(arenas):
+        if needed[buffer] and arena >= 0:
+            origin[buffer] = blocks[arena].start + offsets[buffer]
+    for buffer in own:
+        origin[buffer] = pool.used
+        pool.take(sizes[buffer])
+        blocks.append(Block(start=origin[buffer], nbytes=sizes[buffer], arena=None))
+    return pool, blocks, tuple(origin)
+
+
+def _lay(facts: Facts, pool: Bytes, content: Mapping[str, Array]) -> None:
+    buffers = facts.program.buffers
+    names = {name: index for index, name in enumerate(buffers.names) if facts.persistent[index]}
+    for name in content:
+        if name not in names:
+            raise ModelError(f"content[{name!r}]", f"is no parameter or state; there are {', '.join(names) or 'none'}")
+    for buffer, persistent in enumerate(facts.persistent):
+        start, nbytes = facts.origin[buffer], int(buffers.nbytes[buffer])
+        if not persistent or start == ELSEWHERE:
+            continue
+        data = content.get(buffers.names[buffer])
+        if data is not None and data.nbytes != nbytes:
+            raise ModelError(f"content[{buffers.names[buffer]!r}]", f"has {data.nbytes} bytes; the buffer has {nbytes}")
+        pool[start : start + nbytes] = 0 if data is None else np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+
+
+def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:
+    dtype = np.dtype(NUMPY[value.dtype])
+    if 0 in value.shape:
+        return np.empty(value.shape, dtype=dtype)
+    low, high = hull(value.shape, value.strides, value.offset, value.itemsize)
+    if low < 0 or high > nbytes:
+        rule = f"{value.name!r} [{low}, {high}) reaches outside its buffer of {nbytes} bytes; no kernel can be given that"
+        raise ModelError(f"values[{value.index}]", rule)
+    return np.ndarray(value.shape, dtype, pool.data, start + value.offset, value.strides)

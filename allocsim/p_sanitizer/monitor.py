@@ -1,0 +1,201 @@
+"""The sanitizer itself: runs the rows of a trace beside the ops, and turns what comes out bad into incidents.
+
+    monitor.begin(skip=())
+    for step in range(ops):
+        monitor.before(step); <the op>; monitor.after(step)      # or, after each op: monitor.between(step), which also does the next `before`
+    monitor.end()
+
+Traces are kept: a run that begins as an earlier one began (same pieces, same uploads left out) is not traced again. From the second or third step
+on a training loop costs only its rows.
+
+What is told: reads that the trace finds wrong, when their op is reached; bad rows, when they come out (`blame`).
+
+Invariants: rows touch dead bytes only (poison), so that a run of a sound plan with honest kernels leaves the same bits as without.
+
+Complexity: for each op one call that reads its operands and results about twice; O(pool) once a run.
+
+What this module does not see: kernels, and writes that put back what was there.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.p_sanitizer.blame import Blame
+from allocsim.p_sanitizer.facts import Facts
+from allocsim.p_sanitizer.following import Following, first_entry, following
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.memory import Block
+from allocsim.p_sanitizer.rows import HASH, SAME, SNAP, Bytes, Executor, Plain, Rows
+from allocsim.p_sanitizer.script import Entry, Trace
+from allocsim.p_sanitizer.trace import Tracer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """A trace with its rows as columns, and what comes after it."""
+
+    trace: Trace
+    rows: Rows
+    following: Following
+
+
+class Monitor:
+    """Watches the runs of one program in one pool."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        pool: Bytes,
+        blocks: Sequence[Block],
+        *,
+        executor: Callable[[Bytes], Executor] = Plain,
+        outside: Mapping[int, Bytes] | None = None,
+        every_op: bool = False,
+    ) -> None:
+        """Take over a pool whose content has been laid and whose other bytes are as `memory.Pool` left them.
+
+        Args:
+            facts: the program, laid into the pool.
+            pool: the bytes.
+            blocks: what lies where in it, sorted.
+            executor: who carries rows out.
+            outside: memory of the buffers that are `ELSEWHERE`; looked at for poison only.
+            every_op: verify everything after each op: each change is pinned on its op at once, at O(pool) for each op.
+        """
+        self._facts, self._every = facts, every_op
+        self.blame = Blame(facts, pool, blocks, outside or {})
+        """What was found."""
+        self._executor = executor(pool)
+        self._traces: dict[object, _Loaded] = {}
+        self._entries: dict[object, Entry] = {}
+        self._run = -1
+        self._now: _Loaded | None = None
+        self._skip: frozenset[int] = frozenset()
+        self._entry = first_entry(facts, blocks)
+        self._run_of = np.full(len(self._entry.values), -1, dtype=np.int64)
+        live = [(low, high) for low, high, tag, _ in self._entry.planned.rows() if tag >= 0]
+        rows = Rows.of([(HASH, low, high - low, key) for key, (low, high) in enumerate(live)])
+        self._executor.load(rows, hashes=len(live), snaps=0)
+        self._executor.run(0, len(live))
+        self._loaded: _Loaded | None = None
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """All that was found, in order of run and step."""
+        return self.blame.incidents
+
+    @property
+    def runs(self) -> int:
+        """Runs begun."""
+        return self._run + 1
+
+    @property
+    def traced(self) -> int:
+        """Runs that had to be traced; the others began as one of these."""
+        return len(self._traces)
+
+    # --- a run
+
+    def begin(self, skip: Collection[int] = ()) -> None:
+        """Begin a run in which the host leaves out the uploads at the steps of `skip`, and do what comes before its first op."""
+        if self._now is not None:
+            raise ModelError("", f"run {self._run} has not ended")
+        self._run += 1
+        self._skip = frozenset(skip)
+        key = (self._skip, self.blame.watch, self._entry)
+        if key not in self._traces:
+            traced = self._tracer().trace()
+            left = following(self._entry, traced, self._facts)
+            known = self._entries.setdefault(left.entry.key(), left.entry)
+            self._traces[key] = _Loaded(trace=traced, rows=Rows.of(traced.rows), following=replace(left, entry=known))
+        self._now = self._traces[key]
+        if self._now is not self._loaded:
+            trace = self._now.trace
+            self._executor.load(self._now.rows, hashes=trace.hashes, snaps=trace.snaps)
+            self._loaded = self._now
+        self.blame.begin(
+            run=self._run, skip=self._skip, entry=self._entry, run_of=self._run_of, trace=self._now.trace, tracer=self._tracer
+        )
+        self.before(0)
+
+    def before(self, step: int) -> None:
+        """Do what comes before an op (for step 0, `begin` did)."""
+        if step > 0 or self._now is not None:
+            self._phases(2 * step, 2 * step + 1)
+        self._tell_wrong(step)
+
+    def after(self, step: int) -> None:
+        """Do what comes after an op."""
+        self._phases(2 * step + 1, 2 * step + 2)
+
+    def between(self, step: int) -> None:
+        """Do what comes after an op and before the next, or at the end."""
+        self._phases(2 * step + 1, 2 * step + 3)
+        self._tell_wrong(step + 1)
+
+    def observer(self) -> Callable[[int, Any, Any], None]:
+        """Return `between` for the run that has begun, as the engine's runtime calls it: with two arguments it does not need, and fast."""
+        starts, wrong, count = self._loading().trace.starts, self._loading().trace.wrong, self._executor.counter()
+        bounds = list(zip(starts[1::2], starts[3::2], strict=False))
+
+        def observe(step: int, _operands: Any, _results: Any) -> None:
+            low, high = bounds[step]
+            if low < high:
+                bad = count(low, high)
+                if bad:
+                    self._bad_rows(self._executor.bad(bad), high)
+            if step + 1 in wrong:
+                self._tell_wrong(step + 1)
+
+        return observe
+
+    def end(self) -> None:
+        """End the run."""
+        left = self._loading().following
+        self._run_of = np.append(self._run_of, self._run)[left.sources]
+        self._entry = left.entry
+        self._executor.move(left.keys)
+        self._now = None
+
+    def digest(self, memory: Bytes) -> int:
+        """Return a hash of memory outside the pool."""
+        return self._executor.digest(memory)
+
+    def _loading(self) -> _Loaded:
+        if self._now is None:
+            raise ModelError("", "no run has begun")
+        return self._now
+
+    def _phases(self, first: int, stop: int) -> None:
+        now = self._loading()
+        starts = now.trace.starts
+        low, high = starts[first], starts[stop]
+        if low < high:
+            self._bad_rows(self._executor.run(low, high), high)
+
+    def _tracer(self) -> Tracer:
+        return Tracer(self._facts, self._entry, skip=self._skip, watch=self.blame.watch, every_op=self._every)
+
+    def _tell_wrong(self, step: int) -> None:
+        for wrong in self._loading().trace.wrong.get(step, ()):
+            self.blame.wrong(wrong)
+
+    def _bad_rows(self, rows: Sequence[int], stop: int) -> None:
+        """Tell of bad rows among those carried out before row `stop`, repairing dead bytes."""
+        if not rows:
+            return
+        now = self._loading()
+        for row in rows:
+            action, _, nbytes, key = now.trace.rows[row]
+            self.blame.bad(row, now.trace, self._executor.copy(key, nbytes if action == SAME else 0))
+        # bands for the next op may have been copied before the repair
+        last = now.trace.guards[stop - 1][0]
+        row = stop - 1
+        while row >= 0 and now.trace.guards[row][0] == last:
+            if now.trace.rows[row][0] == SNAP:
+                self._executor.run(row, row + 1)
+            row -= 1

@@ -1,0 +1,336 @@
+"""One run, traced without memory: what is to be done to the bytes before and after each op, and which reads are wrong.
+
+The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`script`) of the write that wrote them last; *apart*,
+each buffer is a line of its own.
+
+Each op has two phases, before and after it; phase 2k is before op k, phase 2k+1 after it, the last one is the end of the run. A
+*guard* says of a row what it watches: which piece, and since which phase its content is known. So a row that comes out bad at
+phase p tells that one of the ops between did it.
+
+| when | rows |
+|---|---|
+| begin | what the host read last is released |
+| before an op | operands verified; what it will write verified and, where it reads none of it, filled (live) or expected to be poison (free); guard bands copied |
+| after an op | guard bands compared; results remembered and searched for poison; released bytes verified and filled |
+| end | everything verified, gaps and red zones as well |
+
+An operand is verified where the piece it lies in is at most twice its size (so that reading a row of a table does not cost the
+table) and at most `LARGE` bytes; whatever its size, it is verified once more at its release. Guard bands are `BAND` bytes on both sides of a result, less what other results of the op
+cover, and holes of a strided result up to `HOLES` bytes.
+
+Invariants: a trace is a function of the program, the pool, the uploads left out, what is watched, and the pieces it starts with; nothing is done
+twice. What is poisoned was written by the buffer that is released and by nobody since, or is about to be written by an op that does not read it: no
+result starts as numbers that could pass for its own.
+
+Complexity: O(accesses log pieces + pieces met) and a list splice for each write.
+
+What this module does not see: bytes.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Final
+
+from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, Range
+from allocsim.p_sanitizer.pieces import Piece, Pieces
+from allocsim.p_sanitizer.rows import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
+from allocsim.p_sanitizer.script import NEVER, ZONE, Entry, Trace, Watch, Wrong, free_since, gone
+
+BAND: Final = 64
+HOLES: Final = 4096
+LARGE: Final = 1 << 20
+
+
+class Tracer:
+    """Traces one run; ask `trace` once."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        entry: Entry,
+        *,
+        skip: Collection[int] = (),
+        watch: Iterable[Watch] = (),
+        every_op: bool = False,
+    ) -> None:
+        self._facts, self._skip, self._every = facts, frozenset(skip), every_op
+        self._watch = tuple(watch)
+        self._values = len(facts.program.values)
+        self._buffer_of_old, self._value_of_old = entry.buffers, entry.values
+        self._planned = entry.planned.copy()
+        self._apart = {buffer: line.copy() for buffer, line in entry.apart.items()}
+        self._keys = 0
+        self._since: list[int] = []
+        self._phase = 0
+        self._done: set[int] = set()
+        self._out = Trace()
+        live = [tag >= 0 for tag in self._planned.tags]
+        self._planned.keys = [self._fresh(-1) if alive else -1 for alive in live]
+
+    def trace(self, stop: int | None = None) -> Trace:
+        """Trace the run, or its ops before `stop` only."""
+        facts, out = self._facts, self._out
+        out.starts.append(0)
+        self._begin()
+        count = len(facts.operands)
+        for step in range(count if stop is None else stop):
+            self._before(step)
+            self._next_phase()
+            self._after(step)
+            self._next_phase()
+        if stop is None:
+            self._everything()
+            out.starts.append(len(out.rows))
+        out.hashes, out.planned, out.apart = self._keys, self._planned, self._apart
+        return out
+
+    # --- phases
+
+    def _next_phase(self) -> None:
+        self._phase += 1
+        self._out.starts.append(len(self._out.rows))
+        self._done.clear()
+
+    def _begin(self) -> None:
+        for low, high, tag, key in self._planned.rows():
+            if tag >= 0 and self.buffer_of(tag) in self._facts.parting:
+                self._release(low, high, tag, key)
+        self._done.clear()
+
+    def _before(self, step: int) -> None:
+        facts = self._facts
+        if step in self._skip:
+            return
+        for value in facts.operands[step]:
+            self._read(step, value)
+        results = facts.results[step]
+        if not results:
+            return
+        written = _union(place for value in results for place in self._places(value))
+        self._prepare(written, _union(place for value in facts.operands[step] for place in self._places(value)))
+        for value in results:
+            self._write_apart(value)
+        for low, high, value in self._bands(results, written):
+            self._row(SNAP, low, high - low, self._out.snaps, value=value)
+            self._out.snaps += high - low
+
+    def _after(self, step: int) -> None:
+        facts, out = self._facts, self._out
+        if step in self._skip:
+            return
+        # bands were copied by the last rows of the phase before; the same ranges are compared in the same order
+        for number in range(out.starts[-2], out.starts[-1]):
+            action, at, nbytes, key = out.rows[number]
+            if action == SNAP:
+                self._row(SAME, at, nbytes, key, since=self._phase - 1, value=out.guards[number][3])
+        released = facts.released.get(step, ())
+        written = _union(place for value in facts.results[step] for place in self._places(value))
+        for value in facts.results[step]:
+            for low, high in self._places(value):
+                self._planned.put(low, high, value, rest=self._rest(low, high))
+        for low, high in written:
+            for a, b, value, _ in self._planned.meeting(low, high):
+                unread = facts.owner[value] in released  # nobody reads it: whether it holds poison is no matter
+                action = HASH if unread else {4: HASH4, 8: HASH8}.get(facts.scanned[value], HASH)
+                key = self._fresh(self._phase)
+                self._planned.put(a, b, value, key)
+                self._row(action, a, b - a, key, value=value)
+        for buffer in released:
+            start = facts.origin[buffer]
+            for low, high, tag, key in self._planned.within(start, start + int(facts.program.buffers.nbytes[buffer])):
+                if tag >= 0 and self.buffer_of(tag) == buffer:
+                    self._release(low, high, tag, key)
+        if self._every:
+            self._everything()
+        for watch in self._watch:
+            if watch.first <= step < watch.stop:
+                self._verify_all(self._planned.meeting(watch.low, watch.high))
+
+    def _everything(self) -> None:
+        self._verify_all(self._planned.rows())
+
+    def _verify_all(self, pieces: list[Piece]) -> None:
+        for low, high, tag, key in pieces:
+            if tag >= 0:
+                self._verify(low, high, tag, key)
+            else:
+                self._row(EXPECT, low, high - low, self.word(tag), tag=tag, since=free_since(key))
+                self._planned.put(low, high, tag, -2 - self._phase)
+
+    # --- reads
+
+    def _read(self, step: int, value: int) -> None:
+        facts = self._facts
+        buffer = facts.owner[value]
+        line, base, runs = self._line(buffer), facts.origin[buffer], facts.runs[value]
+        size = sum(high - low for low, high in runs)
+        right = len(runs) == 1
+        if right:
+            ((low, high),) = runs
+            tag = line.one(low, high)
+            right = tag is not None and tag >= 0 and (not facts.made[value] or tag == value)
+            if right and base != ELSEWHERE:
+                right = self._planned.one(base + low, base + high) == tag
+        if not right:
+            self._judge(step, value, line)
+        if base == ELSEWHERE:
+            return
+        for low, high in runs:
+            for a, b, tag, key in self._planned.meeting(base + low, base + high):
+                if tag >= 0 and b - a <= min(2 * size, LARGE):
+                    self._verify(a, b, tag, key)
+
+    def _judge(self, step: int, value: int, line: Pieces) -> None:
+        """Compare a read tag by tag."""
+        facts = self._facts
+        base = facts.origin[facts.owner[value]]
+        wrong: dict[str, list[tuple[int, int, int, int]]] = {}
+        for run in facts.runs[value]:
+            for low, high, wanted, _ in line.within(*run):
+                if wanted == NEVER:
+                    wrong.setdefault("UninitialisedRead", []).append((low, high, NEVER, NEVER))
+                elif facts.made[value] and self._is_other(wanted, value):
+                    wrong.setdefault("OverwrittenRead", []).append((low, high, wanted, value))
+                elif base != ELSEWHERE:
+                    wrong.setdefault("StaleRead", []).extend(
+                        (a - base, b - base, found, wanted)
+                        for a, b, found, _ in self._planned.within(base + low, base + high)
+                        if found != wanted
+                    )
+        for kind, places in wrong.items():
+            if places:
+                ranges = _merged((low, high) for low, high, _, _ in places)
+                record = Wrong(kind=kind, step=step, value=value, bytes=ranges, found=places[0][2], wanted=places[0][3])
+                self._out.wrong.setdefault(step, []).append(record)
+
+    def _is_other(self, tag: int, value: int) -> bool:
+        """Return whether a tag is the write of another value; content is no other value."""
+        writer = tag if tag < self._values else self._value_of_old[tag - self._values]
+        return writer is not None and writer != value
+
+    # --- writes and releases
+
+    def _places(self, value: int) -> list[Range]:
+        base = self._facts.origin[self._facts.owner[value]]
+        return [] if base == ELSEWHERE else [(base + low, base + high) for low, high in self._facts.runs[value]]
+
+    def _prepare(self, written: list[Range], read: list[Range]) -> None:
+        """Verify what will be written over, poison what of it is not read, and remember what is left of pieces that will be cut."""
+        met = {piece[0]: piece for low, high in written for piece in self._planned.meeting(low, high)}
+        for low, high, tag, key in met.values():
+            lost = _near(low, high, written)
+            if tag < 0:
+                for a, b in lost:
+                    a, b = max(a, low), min(b, high)  # noqa: PLW2901 - cut to the piece
+                    if a < b:
+                        self._row(EXPECT, a, b - a, self.word(tag), tag=tag, since=free_since(key))
+                continue
+            self._verify(low, high, tag, key)
+            for a, b in _without(low, high, lost):
+                part = self._fresh(self._phase)
+                self._row(HASH, a, b - a, part, tag=tag)
+                self._done.add(part)
+                self._planned.put(a, b, tag, part, rest=(key, key))
+            for a, b in ((max(a, low), min(b, high)) for a, b in lost):
+                for first, stop in _without(a, b, read) if a < b else ():
+                    self._row(FILL, first, stop - first, self.word(gone(tag)), tag=gone(tag))
+
+    def _rest(self, low: int, high: int) -> tuple[int, int]:
+        """Return the keys that pieces reaching beyond `[low, high)` keep."""
+        pieces = self._planned.meeting(low, high)
+        return pieces[0][3], pieces[-1][3]
+
+    def _write_apart(self, value: int) -> None:
+        line = self._line(self._facts.owner[value])
+        for low, high in self._facts.runs[value]:
+            line.put(low, high, value)
+
+    def _release(self, low: int, high: int, tag: int, key: int) -> None:
+        self._verify(low, high, tag, key)
+        self._row(FILL, low, high - low, self.word(gone(tag)), tag=gone(tag))
+        self._planned.put(low, high, gone(tag), -2 - self._phase, rest=(key, key))
+
+    def _bands(self, results: tuple[int, ...], written: list[Range]) -> list[tuple[int, int, int]]:
+        """Return (low, high, result) of the bytes round the results that nobody may write."""
+        found: list[tuple[int, int, int]] = []
+        for value in results:
+            places = self._places(value)
+            if not places:
+                continue
+            low, high = places[0][0], places[-1][1]
+            found += [(max(low - BAND, 0), low, value), (high, min(high + BAND, self._planned.size), value)]
+            holes = HOLES
+            for (_, a), (b, _) in pairwise(places):
+                holes -= b - a
+                if holes >= 0:
+                    found.append((a, b, value))
+        return [(a, b, value) for low, high, value in found for a, b in _without(low, high, _near(low, high, written))]
+
+    # --- bookkeeping
+
+    def _line(self, buffer: int) -> Pieces:
+        line = self._apart.get(buffer)
+        if line is None:
+            line = self._apart[buffer] = Pieces(int(self._facts.program.buffers.nbytes[buffer]), NEVER)
+        return line
+
+    def buffer_of(self, tag: int) -> int:
+        """Return the buffer a write belongs to."""
+        return self._facts.owner[tag] if tag < self._values else self._buffer_of_old[tag - self._values]
+
+    def word(self, tag: int) -> int:
+        """Return the word that free bytes hold."""
+        if tag == NEVER:
+            return poison.NEVER
+        return poison.ZONE if tag == ZONE else poison.released(self.buffer_of(gone(tag)))
+
+    def _fresh(self, since: int) -> int:
+        self._since.append(since)
+        self._keys += 1
+        return self._keys - 1
+
+    def _verify(self, low: int, high: int, tag: int, key: int) -> None:
+        if key in self._done:
+            return
+        self._row(VERIFY, low, high - low, key, tag=tag, since=self._since[key])
+        self._since[key] = self._phase
+        self._done.add(key)
+
+    def _row(self, action: int, at: int, nbytes: int, key: int, *, tag: int = NEVER, since: int = -1, value: int = -1) -> None:
+        self._out.rows.append((action, at, nbytes, key))
+        self._out.guards.append((self._phase, tag, since, value))
+
+
+def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    out: list[Range] = []
+    for low, high in ranges:
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def _union(ranges: Iterable[Range]) -> list[Range]:
+    return list(_merged(sorted(ranges)))
+
+
+def _near(low: int, high: int, sorted_ranges: list[Range]) -> list[Range]:
+    """Return the ranges that may share a position with `[low, high)`."""
+    return sorted_ranges[max(bisect_right(sorted_ranges, (low, low)) - 1, 0) : bisect_right(sorted_ranges, (high, high))]
+
+
+def _without(low: int, high: int, taken: list[Range]) -> list[Range]:
+    """Return what is left of `[low, high)` when sorted ranges are taken out."""
+    found = []
+    for a, b in taken:
+        if b <= low or a >= high:
+            continue
+        if low < a:
+            found.append((low, a))
+        low = max(low, b)
+    if low < high:
+        found.append((low, high))
+    return found

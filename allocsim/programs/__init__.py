@@ -1,0 +1,1 @@
+"""How programs come to be: row by row, recorded from a run, or from a networkx graph; what streams they take, and which is which."""

@@ -1,0 +1,179 @@
+"""What the detectors found, as plain data that a verdict can be recomputed from.
+
+S and L need only the document and are run again by whoever judges. K, D and P need kernels to execute; what they measured is kept
+as rows here. `Evidence` joins them; `save` and `load` keep it in a folder of two files, `session.json` (the native document)
+and `evidence.json`, so that another process, or another person, can reach the verdict without the engine.
+
+Conventions: steps, operand and result positions, values and runs are indices into the document's tables; errors are relative
+to the largest magnitude of the reference tensor. None where a detector did not run is a statement and never means clean.
+
+What this module does not see: how anything was measured, and which scenario it came from.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from allocsim import document as native
+from allocsim.errors import DocumentError
+from allocsim.files import write_atomic
+from allocsim.model import Document
+from allocsim.p_sanitizer.incidents import Incident
+
+SESSION_FILE = "session.json"
+EVIDENCE_FILE = "evidence.json"
+
+LIMIT: Final = 1 << 62
+"""Largest magnitude of a whole number, as in the native document."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Difference = Annotated[int, msgspec.Meta(ge=-LIMIT, le=LIMIT)]
+
+
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """K: one kernel run apart, and with its arrays as `layout` says."""
+
+    kind: str
+    operand: Count
+    result: Count
+    layout: Literal["over", "duplicate"] = "over"
+    """The result exactly over the operand; or apart, and the operand given for every other that is laid out alike, or overlapping it."""
+    declared: bool
+    """Whether the kernel's author promises that this alias is safe; `duplicate` everyone must bear."""
+    measured: Literal["safe", "unsafe"]
+    max_error: float | None
+    """Largest relative difference between the two runs; 0 where they agree to the bit, None where one run left a NaN."""
+    cases: Count
+    """Shapes, dtypes and draws tried."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """D: a place where the planned run leaves the reference, every earlier difference healed.
+
+    `operand`: the op read bytes that differ although they were right when they were written: something took them in
+    between. `result`: the op read the same bytes as the reference and wrote other ones: the kernel did it.
+    """
+
+    run: Count
+    op: Count
+    what: Literal["operand", "result"]
+    position: Count
+    """Of the operand or result within the op."""
+    value: Count
+    max_error: float | None
+    """Relative to the largest magnitude of the reference; None where either holds a NaN or infinity."""
+    ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Largest distance of two elements in units in the last place; None where it was not measured."""
+    nature: Literal["rounding", "corruption"] | None = None
+    """What it is by the program's run in float64; None where there was none."""
+
+
+class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest change of the belief found to bring the reference result back."""
+
+    elements: tuple[str, ...]
+    """In words, one a change."""
+    nbytes: Difference
+    """Growth of the plan's peak, in bytes; negative where it shrank."""
+    pin_all_bytes: Difference | None
+    """The same for pinning everything."""
+    minimal: bool
+    """Whether leaving out any one element was tried and brought the fault back."""
+    trials: Count
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a verdict is made from."""
+
+    document: Document
+    """The session that was run, with the plan and the belief it came from."""
+    audit: tuple[KernelRow, ...] | None = None
+    """K, for the kernels this program uses; None: not run."""
+    origins: tuple[Origin, ...] | None = None
+    """D, in order of execution; None: not run."""
+    sanitizer: tuple[Incident, ...] | None = None
+    """P, in order of run and step, of the first runs of the document; None: not run."""
+    diverges: bool | None = None
+    """D: whether anything the host can see differs between the default and the reference run; None: not run."""
+    cure: CureRecord | None = None
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format: Literal["allocsim-evidence"] = "allocsim-evidence"
+    version: Literal[1] = 1
+    audit: tuple[KernelRow, ...] | None = None
+    origins: tuple[Origin, ...] | None = None
+    sanitizer: tuple[Incident, ...] | None = None
+    diverges: bool | None = None
+    cure: CureRecord | None = None
+
+
+MEASURED = tuple(name for name in _Record.__struct_fields__ if name not in ("format", "version"))
+"""Fields of `Evidence` that are kept in the record."""
+
+
+def save(evidence: Evidence, folder: Path) -> None:
+    """Write the evidence into `folder` (made if missing), each file atomically."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _Record(**{name: getattr(evidence, name) for name in MEASURED})
+    native.write(evidence.document, folder / SESSION_FILE)
+    write_atomic(folder / EVIDENCE_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+
+
+def load(folder: Path) -> Evidence:
+    """Read evidence back; raise DocumentError with the file and the place of what is wrong."""
+    path = folder / EVIDENCE_FILE
+    document = native.read(folder / SESSION_FILE)
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=_Record)
+    except OSError as error:
+        raise DocumentError(str(path), "", f"cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DocumentError(str(path), "", str(error)) from None
+    _check(document, record, str(path))
+    return Evidence(document=document, **{name: getattr(record, name) for name in MEASURED})
+
+
+def _check(document: Document, record: _Record, source: str) -> None:
+    """Raise DocumentError unless every index of the record exists in the document."""
+    runs = document.runs
+    for index, origin in enumerate(record.origins or ()):
+        place = f"origins[{index}]"
+        if not 0 <= origin.run < len(runs):
+            raise DocumentError(source, f"{place}.run", f"run {origin.run} does not exist; there are {len(runs)}")
+        program = runs[origin.run].program
+        if not 0 <= origin.op < len(program.ops):
+            raise DocumentError(source, f"{place}.op", f"op {origin.op} does not exist; there are {len(program.ops)}")
+        if not 0 <= origin.value < len(program.values):
+            rule = f"value {origin.value} does not exist; there are {len(program.values)}"
+            raise DocumentError(source, f"{place}.value", rule)
+        op = program.ops[origin.op]
+        positions = op.operands if origin.what == "operand" else op.results
+        if not 0 <= origin.position < len(positions):
+            rule = f"{origin.what} {origin.position} does not exist; op {origin.op} has {len(positions)}"
+            raise DocumentError(source, f"{place}.position", rule)
+        if positions[origin.position] != origin.value:
+            rule = f"{origin.what} {origin.position} of op {origin.op} is value {positions[origin.position]}, not {origin.value}"
+            raise DocumentError(source, f"{place}.value", rule)
+    for index, incident in enumerate(record.sanitizer or ()):
+        _check_incident(document, incident, source, f"sanitizer[{index}]")
+
+
+def _check_incident(document: Document, incident: Incident, source: str, place: str) -> None:
+    runs = document.runs
+    if not 0 <= incident.run < len(runs):
+        raise DocumentError(source, f"{place}.run", f"run {incident.run} does not exist; there are {len(runs)}")
+    program = runs[incident.run].program
+    limits = {
+        "op": len(program.ops), "held_op": len(program.ops), "want_op": len(program.ops), "released_op": len(program.ops),
+        "value": len(program.values), "held_value": len(program.values), "buffer": len(program.buffers),
+        "arena": len(program.arenas), "held_run": len(runs), "want_run": len(runs),
+    }  # fmt: skip
+    for name, count in limits.items():
+        index = getattr(incident, name)
+        if index is not None and not 0 <= index < count:
+            raise DocumentError(source, f"{place}.{name}", f"{index} does not exist; there are {count}")
+    low, high = incident.suspects or (0, 0)
+    if not 0 <= low <= high <= len(program.ops):
+        raise DocumentError(source, f"{place}.suspects", f"[{low}, {high}) is no range of the {len(program.ops)} ops")

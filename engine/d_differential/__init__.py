@@ -1,0 +1,197 @@
+"""Detector D: the same program on two plans, compared to the bit.
+
+`origins` runs a planned runtime and a reference runtime in lockstep, op by op, and *heals*: whenever the two part, the planned
+side is given the reference's result before the next op. Every difference that remains is then an origin and no consequence of
+an earlier one, so two independent faults show as two. An origin is one of
+
+* `operand`: an op is about to read bytes that differ. They were equal when written, so something took them in between (the
+  plan, the host, or a kernel that overran). The op is not run on the planned side; its result is copied.
+* `result`: an op read equal bytes and wrote different ones. Its kernel did it.
+
+With the program in float64 as a third side (`truth`), each origin is also told to be rounding or corruption (`engine.d_differential.rounding`): of use where
+the planned side runs other kernels. `tap` copies chosen tensors out as they are made, without changing the plan.
+
+Conventions: steps index the program; errors are relative to the largest magnitude of the reference tensor (`engine.d_differential.distance`). Comparison is
+bitwise: -0.0 and 0.0 differ, equal NaNs agree. Nothing is assumed of either plan.
+
+Complexity: one run of each side, plus reading every operand and result once. Memory: the runtimes.
+
+What this module does not see: why a difference arose (`allocsim.verdict`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.model import HOST_WRITE, VIEW
+from allocsim.verdict.evidence import Origin
+from engine.d_differential.distance import gap_of
+from engine.d_differential.rounding import Difference, bound, nature
+from engine.graph.widening import widened
+from engine.runtime import Runtime
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRun:
+    """What the host does for one run: the arrays it offers, and the inputs it leaves out."""
+
+    inputs: Mapping[str, Array]
+    skip: Collection[str] = ()
+
+
+def origins(
+    planned: Runtime,
+    reference: Runtime,
+    runs: Sequence[HostRun],
+    *,
+    order: Sequence[int] | None = None,
+    truth: Runtime | None = None,
+) -> tuple[Origin, ...]:
+    """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
+
+    `order` names every step in the order in which both are to run; the list's by default. `truth` is the program in float64, with every
+    buffer apart (`engine.graph.widening`); it gets the same data.
+    """
+    found: list[Origin] = []
+    kinds = _kinds(planned)
+    for number, host in enumerate(runs):
+        wide = widened(host.inputs) if truth is not None else {}
+        for step in range(len(kinds)) if order is None else order:
+            if kinds[step] == VIEW:
+                continue
+            if truth is not None:
+                truth.execute(step, wide, skip=host.skip)
+            origin = _lockstep((planned, reference, truth), step=step, kind=kinds[step], host=host, run=number)
+            if origin is not None:
+                found.append(origin)
+    return tuple(found)
+
+
+def _lockstep(sides: tuple[Runtime, Runtime, Runtime | None], *, step: int, kind: str, host: HostRun, run: int) -> Origin | None:
+    planned, reference, truth = sides
+    taken = _first_difference(planned.operands(step), reference.operands(step))
+    if taken is None or kind == HOST_WRITE:
+        planned.execute(step, host.inputs, skip=host.skip)
+    reference.execute(step, host.inputs, skip=host.skip)
+    if kind == HOST_WRITE:
+        return None  # what the host lays down is equal by construction, or left out on both sides
+    position, results = taken, taken is None
+    if results:
+        position = _first_difference(planned.results(step), reference.results(step))
+    if position is None:
+        return None
+    mine, right = ((side.results(step) if results else side.operands(step))[position] for side in (planned, reference))
+    gap = gap_of(mine, right)
+    origin = Origin(
+        run=run,
+        op=step,
+        what="result" if results else "operand",
+        position=position,
+        value=_value(planned, step, "result" if results else "operand", position),
+        max_error=relative_error(mine, right),
+        ulp=gap.ulp,
+        nature=None if truth is None else _nature(mine, right, (reference, truth), step=step, position=position, results=results),
+    )
+    for wrong, healed in zip(planned.results(step), reference.results(step), strict=True):
+        np.copyto(wrong, healed)
+    return origin
+
+
+def _nature(mine: Array, right: Array, sides: tuple[Runtime, Runtime], *, step: int, position: int, results: bool) -> Difference:
+    """Say what a difference at one op is, by the truth, which has just done the same op.
+
+    An operand that was right when it was written and is not when it is read did not round.
+    """
+    reference, truth = sides
+    if not results:
+        return "corruption"
+    exact = truth.results(step)[position]
+    error, own = gap_of(mine, exact), gap_of(right, exact)
+    pairs = zip(reference.operands(step), truth.operands(step), strict=True)
+    return nature(error, own, bound(own, max((gap_of(a, b).error for a, b in pairs), default=0.0), right.dtype))
+
+
+def _value(runtime: Runtime, step: int, what: str, position: int) -> int:
+    op = runtime.lowered.program.ops[step]
+    return op.operands[position] if what == "operand" else op.results[position]
+
+
+def _kinds(runtime: Runtime) -> list[str]:
+    ops = runtime.lowered.program.ops
+    return [ops.kinds[code] for code in ops.kind.tolist()]
+
+
+def _first_difference(mine: Sequence[Array], right: Sequence[Array]) -> int | None:
+    return next((i for i, (a, b) in enumerate(zip(mine, right, strict=True)) if not same_bits(a, b)), None)
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Return whether two arrays of one shape and dtype hold the same bits; O(1) where they are the same memory."""
+    if a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides:
+        return True
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    return bool(np.array_equal(a.view(bits), b.view(bits)))
+
+
+def relative_error(mine: Array, right: Array) -> float | None:
+    """Return max |mine - right| over max |right|; None where either is not finite; the plain maximum where right is zero."""
+    a, b = np.asarray(mine, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if not a.size:
+        return 0.0
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return None
+    scale = float(np.abs(b).max())
+    return float(np.abs(a - b).max()) / (scale or 1.0)
+
+
+@dataclass(slots=True)
+class Tap:
+    """An observer of a runtime that copies chosen results out at the step that makes them."""
+
+    values: frozenset[int]
+    """Value indices to copy."""
+    steps: Mapping[int, tuple[tuple[int, int], ...]]
+    """Step -> (result position, value) to copy there."""
+    copies: dict[int, Array] = field(default_factory=dict)
+
+    def __call__(self, step: int, _operands: Sequence[Array], results: Sequence[Array]) -> None:
+        """Copy what is wanted of this op."""
+        for position, value in self.steps.get(step, ()):
+            self.copies[value] = results[position].copy()
+
+    def take(self) -> dict[int, Array]:
+        """Return the copies made since the last call."""
+        copies, self.copies = self.copies, {}
+        return copies
+
+
+def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
+    """Return an observer for the given values, each copied when it is made (views are copied when their parent is)."""
+    wanted = frozenset(values)
+    ops = runtime.lowered.program.ops
+    steps: dict[int, list[tuple[int, int]]] = {}
+    for step in np.unique(runtime.lowered.program.producer[sorted(wanted)]).tolist():
+        op = ops[step]
+        steps[step] = [(position, value) for position, value in enumerate(op.results) if value in wanted]
+    return Tap(values=wanted, steps={step: tuple(pairs) for step, pairs in steps.items()})
+
+
+def compare(mine: Array, right: Array) -> tuple[float | None, float | None]:
+    """Return |mine| / |right| and the cosine between them; None where the reference is zero or a number is not finite."""
+    a, b = np.asarray(mine, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
+    length, length_right = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if not length_right or not np.isfinite(length) or not np.isfinite(length_right):
+        return None, None
+    cosine = float(a @ b) / (length * length_right) if length else None
+    return length / length_right, cosine
+
+
+Observer = Callable[[int, Sequence[Array], Sequence[Array]], None]
+"""Called after each op with the step and the bound operand and result arrays."""
+
+__all__ = ["HostRun", "Observer", "Tap", "compare", "origins", "relative_error", "same_bits", "tap"]

@@ -1,0 +1,282 @@
+"""The static graph: tensors, the ops that make them, and the order in which they run.
+
+    graph  = Graph("step")
+    x      = graph.input("x", (8, 64))
+    w      = graph.parameter("w", (32, 64), trainable=True)
+    y      = graph.op("mul_mat", w, x, name="y")          # shape inferred by the rule of the kind
+    graph.expand(y)                                       # fixes the order of everything y needs
+
+Grammar: a *leaf* (input, parameter, state) has no op. A *node* is the result of one op of `engine.ops.OPS`. A *view* lies in the
+storage of another tensor: the result of a view op, or of a mutation, which is a new tensor over its first source. `storage` is
+the root of a chain of views; strides and offsets are bytes and absolute in it.
+
+Invariants: a tensor is immutable and its sources are older than it, so a graph has no cycle. `nodes` and `leafs` are in the order
+of ggml's `ggml_build_forward_expand`: depth first from what is expanded, sources left to right, each tensor once. Tensors that
+no expansion reaches are not part of what runs. Names are unique and are for people and for the host (inputs, parameters).
+
+What this module does not see: data, kernels, buffers, derivatives.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+from allocsim.errors import EngineError, UnknownNameError
+from allocsim.model import Role
+from allocsim.model.layout import contiguous_strides, same_layout
+from engine.ops import OPS, REQUIRED, Rule
+from engine.ops.rule import checked_shape
+
+ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
+"""The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Tensor:
+    """A value of the graph; compared by identity."""
+
+    graph: "Graph"
+    index: int
+    """Order of creation."""
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes."""
+    offset: int = 0
+    """Bytes from the start of the storage to element 0."""
+    root: "Tensor | None" = None
+    """The tensor in whose storage a view lies, never itself a view; None if the storage is its own."""
+    kind: str | None = None
+    """The op that makes it; None for a leaf."""
+    sources: "tuple[Tensor, ...]" = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    role: Role = Role.TEMPORARY
+    trainable: bool = False
+    """A parameter that training changes; all other parameters are read-only."""
+    reset: bool = False
+    """A state the host may set (to zeros, unless it gives data) before a run."""
+    layer: int | None = None
+    stage: str = "forward"
+    """`forward`, `backward` or `update`."""
+
+    @property
+    def storage(self) -> "Tensor":
+        """The tensor whose buffer this one lies in."""
+        return self if self.root is None else self.root
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Bytes from the start of its storage to element 0, and the bytes of that storage: what a view of it may reach."""
+        return self.offset, self.storage.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEMSIZES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements; of a leaf or a fresh result also the size of its buffer."""
+        return prod(self.shape) * self.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie densely in row-major order; if there are none, they do."""
+        dense = contiguous_strides(self.shape, self.itemsize)
+        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no op makes it."""
+        return self.kind is None
+
+    @property
+    def operands(self) -> "tuple[Tensor, ...]":
+        """The sources the kernel reads, by position."""
+        unread = self.rule.unread
+        return tuple(s for s, name in zip(self.sources, self.rule.arguments, strict=False) if name not in unread)
+
+    @property
+    def rule(self) -> Rule:
+        """The row of the op table for the op that makes it."""
+        if self.kind is None:
+            raise EngineError(f"{self} is a leaf; no op makes it")
+        return OPS[self.kind]
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Graph:
+    """Collects tensors; `nodes` and `leafs` hold those that run, in order."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.tensors: list[Tensor] = []
+        """All, in order of creation."""
+        self.leafs: list[Tensor] = []
+        """Leafs reached, in order of first use."""
+        self.nodes: list[Tensor] = []
+        """Nodes reached, in execution order."""
+        self.gradients: dict[Tensor, Tensor] = {}
+        """Parameter -> its gradient, as the latest backward pass that was asked for it left it."""
+        self.adjoints: dict[Tensor, Tensor] = {}
+        """Every tensor a backward pass reached -> its gradient."""
+        self.accumulators: dict[Tensor, Tensor] = {}
+        """Parameter -> the state its gradient adds up in."""
+        self.passes = 0
+        """Backward passes so far."""
+        self._reached: set[Tensor] = set()
+        self._names: set[str] = set()
+        self._repeats: dict[str, int] = {}
+        self._scope: tuple[str, int | None, str] = ("", None, "forward")
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.leafs)} leafs, {len(self.nodes)} nodes)"
+
+    @contextmanager
+    def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> Iterator[None]:
+        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and `stage`; scopes nest."""
+        outer = self._scope
+        joined = ".".join(part for part in (outer[0], prefix) if part)
+        self._scope = (joined, outer[1] if layer is None else layer, stage or outer[2])
+        try:
+            yield
+        finally:
+            self._scope = outer
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
+        """Add a leaf the host writes before each run."""
+        return self._leaf(name, shape, dtype, role=Role.INPUT)
+
+    def parameter(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, trainable: bool = False) -> Tensor:
+        """Add a weight or a hyper-parameter: content from before the first run, read-only unless `trainable`."""
+        return self._leaf(name, shape, dtype, role=Role.PARAMETER, trainable=trainable)
+
+    def state(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, reset: bool = False) -> Tensor:
+        """Add a leaf that persists and is written by mutations; starts as zeros. With `reset` the host can set it each run."""
+        return self._leaf(name, shape, dtype, role=Role.STATE, reset=reset)
+
+    def op(self, kind: str, *sources: Tensor, name: str = "", **params: Any) -> Tensor:
+        """Add the result of one op; raise EngineError if the rule of `kind` refuses sources or parameters.
+
+        Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are positional.
+        """
+        rule = OPS.get(kind)
+        if rule is None:
+            raise UnknownNameError("op", kind, OPS)
+        if not len(rule.arguments) - rule.optional <= len(sources) <= len(rule.arguments):
+            takes = ", ".join(rule.arguments)
+            raise EngineError(f"{_where(rule, sources)}: {len(sources)} operands given; it takes {takes}")
+        if stranger := next((source for source in sources if source.graph is not self), None):
+            raise EngineError(f"{_where(rule, sources)}: {stranger} belongs to graph {stranger.graph.name!r}, not {self.name!r}")
+        filled = _fill(rule, sources, params)
+        try:
+            layout = rule.shape(sources, filled)
+        except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
+            raise EngineError(f"{_where(rule, sources)}: {error}") from None
+        lies_in = sources[0] if rule.view else sources[rule.mutates] if rule.mutates is not None else None
+        strides = layout.strides or contiguous_strides(layout.shape, ITEMSIZES[layout.dtype])
+        if lies_in is not None and rule.mutates is not None:
+            strides = lies_in.strides
+            if lies_in.storage.role == Role.PARAMETER and not lies_in.storage.trainable:
+                raise EngineError(
+                    f"{_where(rule, sources)}: {lies_in.storage} is read-only; only trainable parameters may change"
+                )
+        return self._add(
+            name=self._name(name or kind, unique=bool(name)),
+            dtype=layout.dtype,
+            shape=layout.shape,
+            strides=strides,
+            offset=lies_in.offset + layout.offset if lies_in is not None else 0,
+            root=lies_in.storage if lies_in is not None else None,
+            kind=kind,
+            sources=sources,
+            params=filled,
+        )
+
+    def expand(self, *tensors: Tensor) -> None:
+        """Append all that `tensors` need and that is not yet part of the order. O(new tensors); no recursion."""
+        for tensor in tensors:
+            if tensor.graph is not self:
+                raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
+            self._visit(tensor)
+
+    def unused(self, stem: str) -> str:
+        """Return `stem`, with a number behind it where the scope has that name already: for what is made once in each of several passes."""
+        prefix = f"{self._scope[0]}." if self._scope[0] else ""
+        name, count = stem, 1
+        while prefix + name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        return name
+
+    def find(self, name: str) -> Tensor:
+        """Return the tensor of that name. O(tensors)."""
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise UnknownNameError("tensor", name, self._names)
+
+    @property
+    def trainable(self) -> tuple[Tensor, ...]:
+        """The parameters that training changes, in order of creation."""
+        return tuple(tensor for tensor in self.tensors if tensor.trainable)
+
+    def _visit(self, tensor: Tensor) -> None:
+        if tensor in self._reached:
+            return
+        self._reached.add(tensor)
+        stack = [(tensor, iter(tensor.sources))]
+        while stack:
+            current, pending = stack[-1]
+            source = next((s for s in pending if s not in self._reached), None)
+            if source is None:
+                (self.leafs if current.is_leaf else self.nodes).append(current)
+                stack.pop()
+            else:
+                self._reached.add(source)
+                stack.append((source, iter(source.sources)))
+
+    def _leaf(self, name: str, shape: tuple[int, ...], dtype: str, **columns: Any) -> Tensor:
+        if dtype not in ITEMSIZES:
+            raise EngineError(f"{name}: dtype {dtype!r} is none of {', '.join(ITEMSIZES)}")
+        shape = checked_shape(shape, f"{name}: shape")
+        strides = contiguous_strides(shape, ITEMSIZES[dtype])
+        return self._add(name=self._name(name, unique=True), dtype=dtype, shape=shape, strides=strides, **columns)
+
+    def _add(self, **columns: Any) -> Tensor:
+        _, layer, stage = self._scope
+        tensor = Tensor(graph=self, index=len(self.tensors), layer=layer, stage=stage, **columns)
+        self.tensors.append(tensor)
+        return tensor
+
+    def _name(self, stem: str, *, unique: bool) -> str:
+        full = f"{self._scope[0]}.{stem}" if self._scope[0] else stem
+        if unique and full in self._names:
+            raise EngineError(f"the name {full!r} is taken in graph {self.name!r}")
+        name, count = full, self._repeats.get(full, 1)
+        while name in self._names:
+            count += 1
+            name = f"{full}_{count}"
+        self._repeats[full] = count
+        self._names.add(name)
+        return name
+
+
+def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
+    """Return the call as messages show it; made only for those, since it takes longer than the op."""
+    return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
+
+
+def _fill(rule: Rule, sources: tuple[Tensor, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    filled = {**rule.params, **given}
+    if len(filled) > len(rule.params):
+        unknown, known = sorted(set(given) - set(rule.params)), ", ".join(rule.params) or "none"
+        raise EngineError(f"{_where(rule, sources)}: no parameter {', '.join(unknown)}; there are {known}")
+    if missing := [name for name, value in filled.items() if value is REQUIRED]:
+        raise EngineError(f"{_where(rule, sources)}: parameter {', '.join(missing)} is missing")
+    return filled

@@ -1,0 +1,164 @@
+"""Detector P for the engine: a lowered graph run in guarded memory, with every op watched.
+
+    with Sanitizer(lowered, plan, parameters=weights) as sanitizer:
+        sanitizer.run(inputs)                                # as Runtime.run; twice, so that what is vague after one run is pinned on its op
+        sanitizer.run(inputs, skip=("seed",))
+        sanitizer.finish()
+    sanitizer.incidents                                      # allocsim.p_sanitizer.Incident, in order of run and step
+
+A `Runtime` is made whose blocks come from a pool with red zones (`allocsim.p_sanitizer.memory`), and is observed after each op. A plain runtime is
+not touched: without a sanitizer nothing of this exists. Under a sound plan and honest kernels the results are bit for bit those of the
+plain runtime; reads that are wrong find poison or what took their place.
+
+Read-only parameters are used where they are (`Runtime`), outside the pool: they have a checksum but no red zone, and since reading half a
+gigabyte of weights takes as long as a good part of a step, each run verifies only the next `SHARE` bytes of them in turn, at most `COUNT` and at least one parameter; `finish`
+verifies all. A parameter that changed is watched from then on after each op that reads it.
+
+What this module does not see: which scenario runs, and whether the plan is meant to be sound.
+"""
+
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.model import HOST_WRITE, OWN, Plan, Role
+from allocsim.p_sanitizer.compiled import Compiled
+from allocsim.p_sanitizer.facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.memory import Block, Pool
+from allocsim.p_sanitizer.monitor import Monitor
+from engine.graph.lowering import Lowered
+from engine.runtime import Runtime
+from engine.runtime.memory import arena_sizes
+
+Array = NDArray[Any]
+
+SHARE: Final = 1 << 25
+COUNT: Final = 32
+"""Bytes, and number, of read-only parameters verified after each run: about as many, at least one."""
+
+
+class Sanitizer:
+    """A runtime in guarded memory and the monitor that observes it; also a context manager that closes the runtime."""
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        plan: Plan,
+        *,
+        parameters: Mapping[str, Array] | None = None,
+        threads: int | None = 1,
+        every_op: bool = False,
+    ) -> None:
+        """Take guarded memory and bind the graph there; arguments and errors are those of `Runtime`.
+
+        `every_op` verifies all memory after each op, so that every change is pinned on its op in the first run, at O(pool) for each op.
+        """
+        program = lowered.program
+        buffers = program.buffers
+        placed = (plan.arena == OWN) & ~((buffers.role == Role.PARAMETER) & buffers.read_only)
+        own = buffers.nbytes[placed].tolist()
+        self._pool = Pool.of([*arena_sizes(plan), *own])
+        self.runtime = Runtime(lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take)
+        origin = tuple(_origin(self._pool, *block) for block in self.runtime.blocks)
+        memory = self._pool.memory
+        facts = Facts(program=program, origin=origin, size=len(memory))
+        self._facts = facts
+        self._outside = {b: block[0] for b, block in enumerate(self.runtime.blocks) if origin[b] == ELSEWHERE and len(block[0])}
+        self._monitor = Monitor(facts, memory, self._blocks(), executor=Compiled, outside=self._outside, every_op=every_op)
+        self._turn = 0
+        self._digests = {buffer: self._monitor.digest(array) for buffer, array in self._outside.items()}
+        self._readers: dict[int, list[int]] = {}
+        for step, operands in enumerate(facts.operands):
+            for value in operands:
+                if facts.owner[value] in self._outside:
+                    self._readers.setdefault(facts.owner[value], []).append(step)
+        self._watched: dict[int, list[int]] = {}
+        self._verified = dict.fromkeys(self._outside, (0, 0))
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """All that was found so far, in order of run and step."""
+        return self._monitor.incidents
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor, for its counts."""
+        return self._monitor
+
+    def run(self, inputs: Mapping[str, Array], *, skip: Collection[str] = ()) -> dict[str, Array]:
+        """Run as `Runtime.run` does, watched."""
+        writes = np.flatnonzero(self.runtime.program.ops.is_kind(HOST_WRITE)).tolist()
+        names = {self.runtime.lowered.tensors[step].name: step for step in writes}
+        monitor, watched = self._monitor, self._watched
+        monitor.begin([names[name] for name in skip if name in names])
+        observe = monitor.observer()
+
+        def observe_outside(step: int, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+            observe(step, operands, results)
+            if step in watched:
+                self._verify(watched[step], step)
+
+        outputs = self.runtime.run(inputs, skip=skip, observer=observe_outside if watched else observe)
+        self._verify(self._share(), len(self._facts.operands) - 1)
+        monitor.end()
+        return outputs
+
+    def finish(self) -> None:
+        """Verify what the last run left unverified: all read-only parameters."""
+        self._verify(list(self._outside), len(self._facts.operands) - 1)
+
+    def close(self) -> None:
+        """Close the runtime."""
+        self.runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _blocks(self) -> list[Block]:
+        arenas = [(array, number) for number, array in enumerate(self.runtime.arenas)]
+        own = [
+            (array, None) for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True) if arena == OWN
+        ]
+        placed = ((self._pool.position(array), array.nbytes, arena) for array, arena in (*arenas, *own))
+        blocks = [Block(start=start, nbytes=nbytes, arena=arena) for start, nbytes, arena in placed if start is not None]
+        return sorted(blocks, key=lambda block: block.start)
+
+    def _share(self) -> list[int]:
+        """Return the next buffers outside the pool whose turn it is, and those already found changed."""
+        buffers, nbytes = list(self._outside), 0
+        chosen: list[int] = []
+        while len(chosen) < min(len(buffers), COUNT) and nbytes < SHARE:
+            buffer = buffers[self._turn % len(buffers)]
+            self._turn += 1
+            chosen.append(buffer)
+            nbytes += self._outside[buffer].nbytes
+        suspected = {buffer for group in self._watched.values() for buffer in group}
+        return list(dict.fromkeys([*chosen, *suspected]))
+
+    def _verify(self, buffers: list[int], step: int) -> None:
+        """Verify buffers outside the pool after the op of `step`; one that changed is reported once and watched from then on."""
+        for buffer in buffers:
+            now = self._monitor.digest(self._outside[buffer])
+            run, since = self._verified[buffer]
+            self._verified[buffer] = (self._monitor.runs - 1, step + 1)
+            if now == self._digests[buffer]:
+                continue
+            self._digests[buffer] = now
+            first = since if run == self._monitor.runs - 1 else 0
+            self._monitor.blame.outside_changed(buffer, (first, step + 1))
+            if not any(buffer in group for group in self._watched.values()):
+                for reader in self._readers.get(buffer, ()):
+                    for at in {max(reader - 1, 0), reader}:
+                        self._watched.setdefault(at, []).append(buffer)
+
+
+def _origin(pool: Pool, memory: NDArray[np.uint8], offset: int) -> int:
+    start = pool.position(memory)
+    return ELSEWHERE if start is None or not len(memory) else start + offset
