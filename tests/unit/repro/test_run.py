@@ -169,14 +169,36 @@ def test_joining_refuses_what_meets_in_one_place():
         join(one, replace(one, name="other"))
 
 
+def fall(losses, reference):
+    """Return by how much of the reference's fall the losses ever fell."""
+    return (losses[0] - min(losses)) / (reference[0] - reference[-1])
+
+
+STAYS = 1 / 3
+"""Of the reference's fall, at most this much for a run that does not learn.
+
+Twenty steps by wrong gradients are chaotic: the last digit of a sum changes the losses of the default run from the third digit on, so no loss of it
+holds on two processors. What holds is how far it gets. Over the seeds 0 to 19 and several kernels of the products (tiles; OpenBLAS for SSE3, AVX2 and
+AVX-512) and of numba (SSE2, AVX2, AVX-512), 0.04 of the reference's fall on average with a standard deviation of 0.03, never more than 0.11. A run
+that learns falls by 1: nothing was seen between.
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2])
 def test_training_shows_what_the_report_shows(seed):
-    """The reference learns, the default of ggml-1501 stays where it is, the others end above the reference."""
+    """The reference learns, the default of ggml-1501 stays where it is, the others end far above the reference."""
     runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in THREE}
     for name, modes in runs.items():
         reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
-        drop = reference[0] - reference[-1]
-        assert drop >= reference[0] / 2
-        assert default[-1] - reference[-1] >= 0.05 * reference[0]
-        assert name != "ggml-1501" or np.abs(default - default[0]).max() < drop / 10
+        wrong = 2 if name == "ggml-1501-seed" else 1
+        assert modes["default"].first_difference == wrong
+        assert default[:wrong].tolist() == reference[:wrong].tolist(), "a step's loss is computed before its gradients"
+        assert reference[0] - reference[-1] >= reference[0] / 2
+        # 0.7 and more over the seeds 0 to 11, to three digits alike on all kernels; 0 for the repaired twin
+        assert default[-1] - reference[-1] >= reference[0] / 2
+    modes = runs["ggml-1501"]
+    assert fall(modes["default"].loss, modes["reference"].loss) < STAYS
+    assert fall(modes["pinned"].loss, modes["reference"].loss) > 1 - STAYS, "a run without the fault is told from one with it"
+    # one step is not chaotic: no gradient of the first points within 45 degrees of the right one (over 20 seeds no cosine is beyond 0.55)
+    assert all(abs(g.cosine) < np.sqrt(0.5) for g in modes["default"].gradients if g.step == 1)
