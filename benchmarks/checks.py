@@ -47,10 +47,10 @@ import hurtful  # noqa: E402 - after the path above
 import order as streams_benchmark  # noqa: E402
 
 from allocsim.checks import check  # noqa: E402
-from allocsim.checks.case import Case, Findings  # noqa: E402
-from allocsim.checks.dataflow import check_dataflow  # noqa: E402
-from allocsim.checks.order import check_order  # noqa: E402
-from allocsim.checks.placement import check_placement  # noqa: E402
+from allocsim.checks.h_races import check_order  # noqa: E402
+from allocsim.checks.s_dataflow import check_dataflow  # noqa: E402
+from allocsim.checks.s_overlap import check_placement  # noqa: E402
+from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.model import Document, Plan, Problem  # noqa: E402
@@ -209,10 +209,10 @@ def overlap_large(options: Any) -> Iterator[Row]:
     yield {"case": "in order", "size": scaled(options, 10_000_000)[0], "seconds": round(seconds, 4)}
 
 
-def nothing_found(judge: Callable[[Case, Findings], None], document: Document) -> None:
+def nothing_found(judge: Callable[[TrialDocument, Findings], None], document: Document) -> None:
     """Run one check on a document, which must be clean."""
     findings = Findings(0)
-    judge(Case(document), findings)
+    judge(TrialDocument(document), findings)
     assert not findings.count("violation"), dict(findings.counts)
 
 

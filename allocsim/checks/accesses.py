@@ -22,7 +22,7 @@ import numpy as np
 
 from allocsim.checks.holes import Holes, holes_of
 from allocsim.checks.intervals import among
-from allocsim.checks.segments import Range
+from allocsim.checks.owners import Range
 from allocsim.model import HOST_WRITE, VIEW, Bools, Problem, Program
 from allocsim.model.layout import Int64s
 

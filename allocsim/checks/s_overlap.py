@@ -23,9 +23,19 @@ from functools import partial
 import numpy as np
 
 from allocsim.checks.accesses import lifetimes
-from allocsim.checks.case import COUNT_LIMIT, Case, Findings, Trial, buffer_words, bytes_words, op_words, problem_of, slot_words
-from allocsim.checks.in_place import Sharing, as_planned, permitted
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
+from allocsim.checks.s_in_place import Sharing, as_planned, permitted
+from allocsim.checks.trial import (
+    COUNT_LIMIT,
+    Findings,
+    Trial,
+    TrialDocument,
+    buffer_words,
+    bytes_words,
+    op_words,
+    problem_of,
+    slot_words,
+)
 from allocsim.checks.violations import Violation
 from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s
@@ -42,7 +52,7 @@ class _Conflicts:
     cut: bool = False
 
 
-def check_placement(case: Case, findings: Findings) -> None:
+def check_placement(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of buffers that a run has over each other while both live."""
     known: dict[object, _Conflicts] = {}
     for trial in case.trials:
@@ -57,7 +67,7 @@ def check_placement(case: Case, findings: Findings) -> None:
             findings.more("Overlap", found.beyond)
 
 
-def _conflicts(case: Case, trial: Trial) -> _Conflicts:
+def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     lives = lifetimes(trial.accesses, trial.problem)
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
@@ -68,7 +78,7 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
             continue
         buffer, low = lives.buffer[rows], trial.plan.offset[lives.buffer[rows]]
         start, stop, high = lives.start[rows], lives.stop[rows], end_of(low, lives.nbytes[buffer])
-        found = conflicts(start, stop, low, high, cap=COUNT_LIMIT + len(allowed) + 1)
+        found = conflicts(start, stop, low, high, cap=COUNT_LIMIT + len(allowed) + 1, selector=case.selector)
         beyond += found.total - len(found.left)
         pairs.append(_unordered(buffer[found.left], buffer[found.right], count))
         steps.append(np.maximum(start[found.left], start[found.right]))
@@ -88,7 +98,7 @@ def _conflicts(case: Case, trial: Trial) -> _Conflicts:
     return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
 
 
-def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:
+def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
     """Return the pairs `plan` may lay over each other in a whole run of its program, as `donor * buffers + recipient`."""
     problem = problem_of(program, plan, case.document.problems)
     if not len(program.ops):
@@ -97,7 +107,7 @@ def permitted_pairs(case: Case, program: Program, plan: Plan) -> Int64s:
     return _packed(permitted(accesses, as_planned(accesses, plan)), len(program.buffers))
 
 
-def _allowed(case: Case, trial: Trial) -> Int64s:
+def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
     """Return the pairs permitted in a run, as `donor * buffers + recipient`."""
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)

@@ -30,7 +30,7 @@ import numpy as np
 
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
-from allocsim.checks.segments import shared
+from allocsim.checks.owners import shared
 from allocsim.errors import ModelError
 from allocsim.model import Bools, Plan
 from allocsim.model.layout import Int64s

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocsim.checks.accesses import Accesses, Extents
-from allocsim.checks.in_place import Sharing, Touches, as_planned, permissible
-from allocsim.checks.segments import Range
+from allocsim.checks.owners import Range
+from allocsim.checks.s_in_place import Sharing, Touches, as_planned, permissible
+from allocsim.checks.selector import SCREENED, Selector
 from allocsim.checks.violations import KINDS, Violation
 from allocsim.model import OWN, Document, Plan, Problem, Program
 
@@ -59,11 +60,12 @@ class Trial:
         return named(record, self.program, other=other, wanted=wanted)
 
 
-class Case:
+class TrialDocument:
     """A document with its runs, and the accesses of each made once."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, selector: Selector = SCREENED) -> None:
         self.document = document
+        self.selector = selector
         self.joined = document.session is not None
         """Whether memory is kept from run to run."""
         self._extents: dict[int, Extents] = {}

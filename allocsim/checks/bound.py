@@ -20,9 +20,9 @@ from collections import defaultdict
 import numpy as np
 
 from allocsim.checks.accesses import lifetimes
-from allocsim.checks.case import Case, Trial
 from allocsim.checks.intervals import distinct
-from allocsim.checks.placement import believed_sharing
+from allocsim.checks.s_overlap import believed_sharing
+from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.checks.violations import Stats
 from allocsim.model import Plan
 from allocsim.model.layout import LIMIT, Int64s
@@ -36,7 +36,7 @@ EXACT_MIXED = 12
 Pair = tuple[int, int]
 
 
-def stats(case: Case) -> Stats:
+def stats(case: TrialDocument) -> Stats:
     """Return the sizes of what the case is about."""
     programs = {trial.program_index: trial.program for trial in case.trials}
     judged = list(programs.values()) or list(case.document.programs)
@@ -55,7 +55,7 @@ def _peak(plan: Plan) -> int:
     return sum(int(last[plan.arena == arena].max(initial=-1)) + 1 for arena in range(len(plan.program.arenas)))
 
 
-def _lower_bound(case: Case, trial: Trial) -> int:
+def _lower_bound(case: TrialDocument, trial: Trial) -> int:
     lives = lifetimes(trial.accesses, trial.problem)
     rows = trial.plan.placed[lives.buffer] & (lives.nbytes[lives.buffer] > 0)
     buffer, start, stop = lives.buffer[rows], lives.start[rows], lives.stop[rows]
@@ -75,7 +75,7 @@ def _lower_bound(case: Case, trial: Trial) -> int:
     return int(sums.max())
 
 
-def _savings(case: Case, trial: Trial, nbytes: Int64s) -> tuple[Int64s, Int64s]:
+def _savings(case: TrialDocument, trial: Trial, nbytes: Int64s) -> tuple[Int64s, Int64s]:
     """Return the steps with permissible pairs, sorted, and the bytes that pairing buffers saves at most at each."""
     if trial.problem is None:
         sharing = case.permissible(trial.accesses)

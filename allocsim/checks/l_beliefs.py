@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.case import Case, Findings, buffer_words, named, op_words, value_words
-from allocsim.checks.in_place import Sharing
 from allocsim.checks.intervals import among
+from allocsim.checks.s_in_place import Sharing
+from allocsim.checks.trial import Findings, TrialDocument, buffer_words, named, op_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
 from allocsim.model.layout import Int64s
 
 
-def check_beliefs(case: Case, findings: Findings) -> None:
+def check_beliefs(case: TrialDocument, findings: Findings) -> None:
     """Report every belief of every problem that the program contradicts."""
     for index in range(len(case.document.problems)):
         for kind, bad, make in _rows(case, index):
@@ -48,7 +48,7 @@ def check_beliefs(case: Case, findings: Findings) -> None:
 Make = Callable[[str, int], Violation]
 
 
-def _rows(case: Case, index: int) -> list[tuple[str, Bools, Make]]:
+def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
     """Return, for each kind, which buffers or pairs have it, and what makes the record of one."""
     problem = case.document.problems[index]
     accesses = case.accesses(problem.program)
