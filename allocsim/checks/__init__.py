@@ -34,7 +34,7 @@ from allocsim.checks.h_races import check_order
 from allocsim.checks.l_beliefs import check_beliefs
 from allocsim.checks.s_dataflow import check_dataflow
 from allocsim.checks.s_events import check_events
-from allocsim.checks.s_overlap import check_placement
+from allocsim.checks.s_overlap import check_overlap
 from allocsim.checks.s_slots import check_slots
 from allocsim.checks.s_writes import check_writes
 from allocsim.checks.selector import PLAIN, SCREENED
@@ -49,7 +49,7 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
     "events": check_events,
     "dataflow": check_dataflow,
     "writes": check_writes,
-    "placement": check_placement,
+    "overlap": check_overlap,
     "order": check_order,
 }
 """Every check by name."""

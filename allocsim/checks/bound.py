@@ -3,12 +3,11 @@
 * `ops`, `buffers`: of all programs that some run executes; of all programs of the document if nothing runs.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
 * `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that live there and have a slot in an arena.
-  Where an op could hand buffers over in place (permissible pairs, each buffer in one pair), the two of a pair count once,
-  as the larger: the pairing that saves most is taken, found exactly up to `EXACT` possible pairs of an op (`EXACT_MIXED` where there
-  are no ops and pairs form chains), and bounded from above
-  beyond (so the bound stays a bound).
+  A class of buffers that might share an address there, by permissible pairs (`s_in_place`), counts once, as its largest: whatever a plan
+  makes of the class, it needs that many bytes for it.
 
-Lifetimes and pairs are the derived ones, those of its problem where a program has no ops. Sums are Python ints and do not wrap.
+When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has no ops. Sums are Python ints and do
+not wrap.
 
 Complexity: O(buffers log buffers + pairs) for runs alike.
 
@@ -16,24 +15,17 @@ What this module does not see: defects.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
-from allocsim.checks.accesses import lifetimes
+from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import distinct
 from allocsim.checks.s_overlap import believed_sharing
 from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.checks.violations import Stats
 from allocsim.model import Plan
 from allocsim.model.layout import LIMIT, Int64s
-
-EXACT = 64
-"""Possible pairs of one op up to which the best pairing is searched for."""
-
-EXACT_MIXED = 12
-"""The same where a buffer is donor of one pair and recipient of another."""
-
-Pair = tuple[int, int]
 
 
 def stats(case: TrialDocument) -> Stats:
@@ -56,18 +48,22 @@ def _peak(plan: Plan) -> int:
 
 
 def _lower_bound(case: TrialDocument, trial: Trial) -> int:
-    lives = lifetimes(trial.accesses, trial.problem)
-    rows = trial.plan.placed[lives.buffer] & (lives.nbytes[lives.buffer] > 0)
+    derived = trial.problem is None
+    lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
+    nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
+    rows = trial.plan.placed[lives.buffer] & (nbytes[lives.buffer] > 0)
     buffer, start, stop = lives.buffer[rows], lives.start[rows], lives.stop[rows]
+    if derived:
+        start, stop = np.maximum(start, 0), np.minimum(stop, len(trial.program.ops))
     if not len(buffer):
         return 0
-    amount = lives.nbytes[buffer]
+    amount = nbytes[buffer]
     if float(amount.sum(dtype=np.float64)) > LIMIT:
         amount = amount.astype(object)
     times, change = np.concatenate([start, stop]), np.concatenate([amount, -amount])
     order = np.argsort(times, kind="stable")
     times, live = times[order], np.cumsum(change[order])
-    saved, savings = _savings(case, trial, lives.nbytes)
+    saved, savings = _savings(case, trial, nbytes)
     # the sum rises only where a buffer is born, and after a step with pairs, where it is whole again
     steps = distinct(np.concatenate([start, saved, saved + 1]))
     sums = np.concatenate([live[:1] * 0, live])[np.searchsorted(times, steps, side="right")]
@@ -76,7 +72,7 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
 
 
 def _savings(case: TrialDocument, trial: Trial, nbytes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the steps with permissible pairs, sorted, and the bytes that pairing buffers saves at most at each."""
+    """Return the steps with permissible pairs, sorted, and the bytes by which classes are smaller than their buffers at each."""
     if trial.problem is None:
         sharing = case.permissible(trial.accesses)
         op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
@@ -86,75 +82,33 @@ def _savings(case: TrialDocument, trial: Trial, nbytes: Int64s) -> tuple[Int64s,
         op = trial.problem.start[recipient]
     fine = trial.plan.placed[donor] & trial.plan.placed[recipient]
     op, donor, recipient = op[fine], donor[fine], recipient[fine]
-    weight = np.minimum(nbytes[donor], nbytes[recipient])
     steps, place, count = np.unique(op, return_inverse=True, return_counts=True)
     most = np.zeros(len(steps), dtype=np.int64)
-    most[place] = weight  # right where a step has one pair; the others are looked at one by one
-    groups: dict[int, dict[Pair, int]] = defaultdict(dict)
+    most[place] = np.minimum(
+        nbytes[donor], nbytes[recipient]
+    )  # right where a step has one pair; the others are looked at one by one
+    groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in np.flatnonzero(count[place] > 1).tolist():
-        groups[int(place[row])][int(donor[row]), int(recipient[row])] = int(weight[row])
-    best = {at: _best(weights) for at, weights in groups.items()}
+        groups[int(place[row])].append((int(donor[row]), int(recipient[row])))
+    best = {at: saving(pairs, nbytes) for at, pairs in groups.items()}
     if max(best.values(), default=0) > LIMIT:
         most = most.astype(object)
     most[list(best)] = list(best.values())
     return steps, most
 
 
-def _best(weights: dict[Pair, int]) -> int:
-    """Return the largest weight of a pairing, or a bound above it where there are many pairs."""
-    donors: dict[int, int] = defaultdict(int)
-    recipients: dict[int, int] = defaultdict(int)
-    for (donor, recipient), weight in weights.items():
-        donors[donor] = max(donors[donor], weight)
-        recipients[recipient] = max(recipients[recipient], weight)
-    bound = min(sum(donors.values()), sum(recipients.values()))
-    if len(donors) == 1 or len(recipients) == 1:
-        return max(weights.values())
-    if (
-        donors.keys() & recipients.keys()
-    ):  # only without ops: a buffer of one step may be donor of one pair and recipient of another
-        edges = tuple({frozenset(pair): weight for pair, weight in weights.items()}.items())
-        return _matching(edges) if len(edges) <= EXACT_MIXED else bound
-    return bound if len(weights) > EXACT else _pairing(weights)
+def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
+    """Return by how much the classes that pairs of buffers make, each as its largest, are smaller than the buffers together."""
+    head: dict[int, int] = {}
 
+    def root(buffer: int) -> int:
+        while head.setdefault(buffer, buffer) != buffer:
+            head[buffer] = buffer = head[head[buffer]]
+        return buffer
 
-def _matching(edges: tuple[tuple[frozenset[int], int], ...]) -> int:
-    """Return the largest weight of edges of which no two meet; O(2^edges)."""
-    if not edges:
-        return 0
-    (pair, weight), *rest = edges
-    apart = tuple(edge for edge in rest if not edge[0] & pair)
-    return max(weight + _matching(apart), _matching(tuple(rest)))
-
-
-def _pairing(weights: dict[Pair, int]) -> int:
-    """Return the largest weight of a pairing: the path that gains most is taken until none gains (successive longest paths)."""
-    partner: dict[int, int] = {}  # recipient -> donor
-    total = 0
-    while True:
-        gain = {donor: 0 for donor, _ in weights if donor not in partner.values()}
-        reach: dict[int, tuple[int, int]] = {}  # recipient -> gain of the best path to it, and the donor it comes from
-        changed = True
-        while changed:
-            changed = False
-            for (donor, recipient), weight in weights.items():
-                if donor not in gain or partner.get(recipient) == donor:
-                    continue
-                value = gain[donor] + weight
-                if recipient not in reach or value > reach[recipient][0]:
-                    reach[recipient], changed = (value, donor), True
-                    if recipient in partner:
-                        back = partner[recipient]
-                        gain[back] = value - weights[back, recipient]
-        ends = [(value, recipient) for recipient, (value, _) in reach.items() if recipient not in partner]
-        best, recipient = max(ends, default=(0, 0))
-        if best <= 0:
-            return total
-        total += best
-        while True:
-            donor = reach[recipient][1]
-            earlier = next((r for r, d in partner.items() if d == donor), None)
-            partner[recipient] = donor
-            if earlier is None:
-                break
-            recipient = earlier
+    for one, other in pairs:
+        head[root(one)] = root(other)
+    largest: dict[int, int] = defaultdict(int)
+    for buffer in head:
+        largest[root(buffer)] = max(largest[root(buffer)], int(nbytes[buffer]))
+    return sum(int(nbytes[buffer]) for buffer in head) - sum(largest.values())

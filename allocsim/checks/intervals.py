@@ -91,9 +91,7 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
     return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
 
 
-def conflicts(
-    start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED
-) -> Pairs:
+def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED) -> Pairs:
     """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point; `left` is the one that starts first.
 
     Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that come first in order of (start of `right`,

@@ -1,17 +1,19 @@
 """Which buffers a plan lays over each other while both live: `Overlap`.
 
-Two buffers with slots in one arena are in conflict in a run if their bytes `[offset, offset + nbytes of the buffer)` and their
-lifetimes both intersect, unless the pair is permitted. Lifetimes and sizes are the derived ones (`accesses`); for a program
-without ops those its problem believes, less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing.
+Two buffers with slots in one arena are in conflict at a step of a run if their bytes `[offset, offset + nbytes of the buffer)` share one
+and both are live there, unless they may share. When they are live is derived (`live`); for a program without ops it is what its problem
+believes, less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing. Buffers are compared whole: to share a part
+of one, make it two. Between runs there is no overlap: what a later run reads, `s_dataflow` judges.
 
-Permitted (donor, recipient): joined by the op at which the one life ends and the other begins, which breaks the in-place rule
-nowhere as planned (`in_place`). In a program without ops: a pair the problem believes may share, of which neither is persistent, the
-donor's last believed step is the recipient's first, and both begin at one address.
+They may share at a step
+    by a pair    joined by the op at which a segment of the donor ends and one of the recipient begins, which breaks the in-place rule
+                 nowhere as planned (`s_in_place`). In a program without ops: a pair the problem believes may share, of which neither is
+                 persistent, the donor's last believed step is the recipient's first, and both begin at one address.
 
 One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher, `bytes` what they share, within
-`buffer`; `op` and `step` the first op at which both live.
+`buffer`; `op` and `step` the first op at which both are live and may not share.
 
-Complexity, once for runs alike: O(buffers log buffers + conflicts listed). At most `COUNT_LIMIT` conflicts of a run, and as many
+Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT` pairs of segments of a run, and as many
 as there are permitted pairs, are listed; if there are more, the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
@@ -22,9 +24,9 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.accesses import lifetimes
+from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
-from allocsim.checks.s_in_place import Sharing, as_planned, permitted
+from allocsim.checks.s_in_place import as_planned, permitted
 from allocsim.checks.trial import (
     COUNT_LIMIT,
     Findings,
@@ -43,16 +45,16 @@ from allocsim.model.layout import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Conflicts:
-    """Pairs of buffers in conflict, in order of step; where the list was `cut`, at least `beyond` more are not in it."""
+    """Pairs of buffers in conflict, in order of step."""
 
     step: Int64s
     buffer: Int64s
     other: Int64s
-    beyond: int = 0
     cut: bool = False
+    """Whether there may be more."""
 
 
-def check_placement(case: TrialDocument, findings: Findings) -> None:
+def check_overlap(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of buffers that a run has over each other while both live."""
     known: dict[object, _Conflicts] = {}
     for trial in case.trials:
@@ -64,38 +66,42 @@ def check_placement(case: TrialDocument, findings: Findings) -> None:
             findings.report("Overlap", partial(_record, trial, found, row))
         findings.counts["Overlap"] += len(found.step) - listed
         if found.cut:
-            findings.more("Overlap", found.beyond)
+            findings.more("Overlap", 0)
 
 
 def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
-    lives = lifetimes(trial.accesses, trial.problem)
+    lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
+    nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
-    steps, pairs, beyond = [], [], 0
-    for arena in range(len(trial.program.arenas)):
-        rows = np.flatnonzero((trial.plan.arena[lives.buffer] == arena) & (lives.nbytes[lives.buffer] > 0))
+    lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
+    arena, occupied = trial.plan.arena[lives.buffer], nbytes[lives.buffer] > 0
+    for space in range(len(trial.program.arenas)):
+        rows = np.flatnonzero((arena == space) & occupied)
         if len(rows) < 2:
             continue
-        buffer, low = lives.buffer[rows], trial.plan.offset[lives.buffer[rows]]
-        start, stop, high = lives.start[rows], lives.stop[rows], end_of(low, lives.nbytes[buffer])
-        found = conflicts(start, stop, low, high, cap=COUNT_LIMIT + len(allowed) + 1, selector=case.selector)
-        beyond += found.total - len(found.left)
-        pairs.append(_unordered(buffer[found.left], buffer[found.right], count))
-        steps.append(np.maximum(start[found.left], start[found.right]))
-    if not any(map(len, pairs)):
-        empty = np.empty(0, dtype=np.int64)
-        return _Conflicts(step=empty, buffer=empty, other=empty)
-    pair, step = np.concatenate(pairs), np.concatenate(steps)
+        low = trial.plan.offset[lives.buffer[rows]]
+        high = end_of(low, nbytes[lives.buffer[rows]])
+        cap = COUNT_LIMIT + len(allowed) + 1
+        found = conflicts(lives.start[rows], lives.stop[rows], low, high, cap=cap, selector=case.selector)
+        cut |= found.total > len(found.left)
+        lefts.append(rows[found.left])
+        rights.append(rows[found.right])
+    left, right = np.concatenate(lefts), np.concatenate(rights)
+    if trial.problem is None:
+        one, other, rows = left, right, len(lives.buffer)
+    else:
+        one, other, rows = lives.buffer[left], lives.buffer[right], count
+    keep = ~among(_unordered(one, other, rows), _unordered(allowed // rows, allowed % rows, rows))
+    left, right = left[keep], right[keep]
+    step = np.maximum(np.maximum(lives.start[left], lives.start[right]), 0)
+    pair = _unordered(lives.buffer[left], lives.buffer[right], count)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
-    # a buffer with gaps lives several times, and may meet the other each time
-    keep = np.zeros(len(pair), dtype=np.bool_)
-    keep[np.unique(pair, return_index=True)[1]] = True
-    keep &= ~among(pair, _unordered(allowed // count, allowed % count, count))
-    gapless = len(distinct(lives.buffer)) == len(lives.buffer)
-    certain = max(beyond - len(allowed), 0) if gapless else 0
-    first, second = pair // count, pair % count
-    return _Conflicts(step=step[keep], buffer=first[keep], other=second[keep], beyond=certain, cut=beyond > 0)
+    # buffers that live several times may meet each time
+    once = np.sort(np.unique(pair, return_index=True)[1])
+    pair, step = pair[once], step[once]
+    return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=cut)
 
 
 def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
@@ -104,22 +110,21 @@ def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s
     if not len(program.ops):
         return np.empty(0, dtype=np.int64) if problem is None else believed_sharing(problem, plan)
     accesses = case.accesses(program)
-    return _packed(permitted(accesses, as_planned(accesses, plan)), len(program.buffers))
+    sharing = permitted(case.hand_overs(accesses), as_planned(accesses, plan))
+    return distinct(sharing.donor * len(program.buffers) + sharing.recipient)
 
 
 def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return the pairs permitted in a run, as `donor * buffers + recipient`."""
+    """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`; of believed lives, as buffers."""
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
-    return _packed(permitted(trial.accesses, case.touches(trial)), len(trial.program.buffers))
+    hand_overs = case.hand_overs(trial.accesses)
+    sharing = permitted(hand_overs, case.touches(trial))
+    return sharing.donor_row * len(hand_overs.live.buffer) + sharing.recipient_row
 
 
 def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
     return np.minimum(a, b) * count + np.maximum(a, b)
-
-
-def _packed(sharing: Sharing, count: int) -> Int64s:
-    return sharing.donor * count + sharing.recipient
 
 
 def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:

@@ -100,6 +100,7 @@ class _Many:
         for problem in self.case.document.problems:
             bad = accesses.touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
             self.pointed[self.of_buffer[bad | (problem.nbytes < buffers.nbytes)]] = True
+            self.pointed[self.of_buffer[list(problem.gaps)]] = True
             pairs = problem.may_share
             doubt = np.empty(len(pairs), dtype=np.bool_)
             self.passes.doubtful(pairs, self.ops, self.values, self.layouts, accesses.first, accesses.last, doubt)
