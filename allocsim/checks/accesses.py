@@ -4,11 +4,7 @@
   `host.write` ops that a run skips touch nothing: they are no accesses. An empty shape is accessed but has no bytes.
 * The bytes of a value are those of its layout that lie inside its buffer; what reaches outside is left out (and reported by
   `slots`).
-* The *derived lifetime* of a buffer is `[first access, last access + 1)`, in steps. Parameters and state live `[0, ops)`,
-  touched or not. Other buffers that nothing touches do not live.
 * A program without ops has no accesses. What a problem believes of it stands in: lifetimes less the gaps, sizes, and pairs.
-* A pair of buffers is a *hand-over* at an op if the op is the last to access the donor and the first to access the recipient,
-  only reads the one and only writes the other, and neither is persistent. Whether it may be in place is for `in_place` to say.
 
 Complexity: O(columns) for each (program, set of skipped steps), all vectorised.
 
@@ -21,8 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from allocsim.checks.holes import Holes, holes_of
-from allocsim.checks.intervals import among
-from allocsim.checks.segments import Range
+from allocsim.checks.owners import Range
 from allocsim.model import HOST_WRITE, VIEW, Bools, Problem, Program
 from allocsim.model.layout import Int64s
 
@@ -64,6 +59,14 @@ class Extents:
             return [(low, high)]
         where = self.holes.of(value)
         return list(zip(self.holes.low[where].tolist(), self.holes.high[where].tolist(), strict=True))
+
+    def all_runs(self, value: int) -> list[Range]:
+        """Return the same of any value, accessed or not."""
+        if self.dense[value] or self.holes.row[value] >= 0:
+            return self.runs(value)
+        nbytes = int(self.program.buffers.nbytes[self.buffer[value]])
+        cut = [(max(low, 0), min(high, nbytes)) for low, high in self.program.values.runs(value).tolist()]
+        return [(low, high) for low, high in cut if low < high]
 
     def same_layout(self, a: Int64s, b: Int64s) -> Bools:
         """Return, for rows of two columns of values, whether shape, item size and the strides that matter agree."""
@@ -112,8 +115,19 @@ class Accesses:
     @cached_property
     def first(self) -> Int64s:
         """int64 (buffers,): step of the first access, `len(ops)` where there is none."""
+        return np.minimum(self.first_read, self.first_write)
+
+    @cached_property
+    def first_read(self) -> Int64s:
+        """int64 (buffers,): step of the first read, `len(ops)` where there is none."""
         first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.read_buffer, self.read_op)
+        return first
+
+    @cached_property
+    def first_write(self) -> Int64s:
+        """int64 (buffers,): step of the first write, `len(ops)` where there is none."""
+        first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.write_buffer, self.write_op)
         return first
 
@@ -131,48 +145,17 @@ class Accesses:
         touched: Bools = self.last >= 0
         return touched
 
-    @cached_property
-    def given(self) -> Bools:
-        """Bool (reads,): reads by which the op hands a buffer over: its last access, and the op writes nothing into it."""
-        return self._one_sided(self.read_op, self.read_buffer, self.last, self.write_op, self.write_buffer)
-
-    @cached_property
-    def taken(self) -> Bools:
-        """Bool (writes,): writes by which the op takes a buffer over: its first access, and the op reads nothing from it."""
-        return self._one_sided(self.write_op, self.write_buffer, self.first, self.read_op, self.read_buffer)
-
-    def _one_sided(self, op: Int64s, buffer: Int64s, end: Int64s, other_op: Int64s, other_buffer: Int64s) -> Bools:
-        """Rows whose op is the end of their buffer's life, does not access it from the other side, and may share it."""
-        count = len(self.program.buffers)
-        mask: Bools = (op == end[buffer]) & ~self.program.buffers.persistent[buffer]
-        rows = np.flatnonzero(mask)
-        other = np.flatnonzero(end[other_buffer] == other_op)
-        mask[rows] = ~among(op[rows] * count + buffer[rows], other_op[other] * count + other_buffer[other])
-        return mask
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifetimes:
+class BelievedLives:
     """When each buffer must keep its bytes, one row for each non-empty stretch of steps; a buffer may have several."""
 
     buffer: Int64s
     start: Int64s
     stop: Int64s
-    nbytes: Int64s
-    """int64 (buffers,), not by row: how many bytes each must keep."""
 
 
-def derived_lifetimes(accesses: Accesses) -> Lifetimes:
-    """Return the lifetimes that the accesses of a program demand. O(accesses)."""
-    program = accesses.program
-    persistent = program.buffers.persistent
-    start = np.where(persistent, 0, accesses.first)
-    stop = np.where(persistent, len(program.ops), accesses.last + 1)
-    alive = np.flatnonzero(start < stop)
-    return Lifetimes(buffer=alive, start=start[alive], stop=stop[alive], nbytes=program.buffers.nbytes)
-
-
-def believed_lifetimes(problem: Problem) -> Lifetimes:
+def believed_lifetimes(problem: Problem) -> BelievedLives:
     """Return the lifetimes of a problem, less its gaps. O(buffers + gaps log gaps)."""
     gapped = np.zeros(len(problem.start), dtype=np.bool_)
     gapped[list(problem.gaps)] = True
@@ -183,19 +166,11 @@ def believed_lifetimes(problem: Problem) -> Lifetimes:
         for low, high in _without(int(problem.start[buffer]), int(problem.stop[buffer]), gaps)
     ]
     cut = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return Lifetimes(
+    return BelievedLives(
         buffer=np.concatenate([whole, cut[:, 0]]),
         start=np.concatenate([problem.start[whole], cut[:, 1]]),
         stop=np.concatenate([problem.stop[whole], cut[:, 2]]),
-        nbytes=problem.nbytes,
     )
-
-
-def lifetimes(accesses: Accesses, problem: Problem | None) -> Lifetimes:
-    """Return the lifetimes to judge by: derived, or those `problem` believes where the program has no ops."""
-    if len(accesses.program.ops) or problem is None:
-        return derived_lifetimes(accesses)
-    return believed_lifetimes(problem)
 
 
 def _without(start: int, stop: int, gaps: tuple[Range, ...]) -> list[Range]:

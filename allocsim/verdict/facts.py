@@ -8,11 +8,11 @@ What this module does not see: classes and parties (`allocsim.verdict.rows`).
 """
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Final
 
 from allocsim.checks import Violation
-from allocsim.checks.accesses import Extents
-from allocsim.checks.segments import shared
+from allocsim.checks.facts import share_a_byte
 from allocsim.model import HOST_READ, HOST_WRITE, Program, Role
 from allocsim.verdict.case import Case
 
@@ -49,13 +49,9 @@ def read_twice(program: Program, step: int) -> frozenset[int]:
     values, operands = program.values, program.ops[step].operands
     if len(set(values.buffer[list(operands)].tolist())) == len(operands):
         return frozenset()
-    extents = Extents(program)
-    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
-    return frozenset(
-        position
-        for position, (buffer, runs) in enumerate(lie)
-        if any(other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie))
-    )
+    pairs = combinations(range(len(operands)), 2)
+    touching = [pair for pair in pairs if share_a_byte(program, *(operands[position] for position in pair))]
+    return frozenset(position for pair in touching for position in pair)
 
 
 def one_buffer(_case: Case, v: Violation) -> bool:

@@ -7,8 +7,13 @@ import pytest
 from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost_fragments, one_address, program, wrong_beliefs
 
 from allocsim import liveness
-from allocsim.checks import check, clocks, dataflow, in_place, script, writes
-from allocsim.checks.case import COUNT_LIMIT
+from allocsim.checks import check
+from allocsim.checks import h_clocks as clocks
+from allocsim.checks import s_dataflow as dataflow
+from allocsim.checks import s_in_place as in_place
+from allocsim.checks import s_script as script
+from allocsim.checks import s_writes as writes
+from allocsim.checks.trial import COUNT_LIMIT
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.errors import ModelError

@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
-from allocsim.checks.in_place import PAIR_CAP, addresses
 from allocsim.checks.intervals import Ranges, join
-from allocsim.checks.segments import Range, shared
+from allocsim.checks.owners import Range, shared
+from allocsim.checks.s_in_place import PAIR_CAP, addresses
+from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 
@@ -39,7 +39,7 @@ class _Defect:
     """The result that lies on `value`."""
 
 
-def check_writes(case: Case, findings: Findings) -> None:
+def check_writes(case: TrialDocument, findings: Findings) -> None:
     """Report what the ops of every run write where they must not. O(runs x defects) after one judgement for runs alike."""
     for judge in (_touching, _results, _read_only):
         known: dict[object, list[_Defect]] = {}
@@ -50,7 +50,7 @@ def check_writes(case: Case, findings: Findings) -> None:
                 findings.report(defect.kind, partial(_record, trial, defect))
 
 
-def _touching(case: Case, trial: Trial, findings: Findings) -> list[_Defect]:
+def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
     accesses, touches = trial.accesses, case.touches(trial)
     if touches.cut:
         findings.more("UnsafeInPlace", 0)
@@ -67,7 +67,7 @@ def _touching(case: Case, trial: Trial, findings: Findings) -> list[_Defect]:
     return found
 
 
-def _results(_: Case, trial: Trial, findings: Findings) -> list[_Defect]:
+def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
     accesses, extents = trial.accesses, trial.accesses.extents
     several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
     value = accesses.write_value
@@ -95,7 +95,7 @@ def _results(_: Case, trial: Trial, findings: Findings) -> list[_Defect]:
     return list(found.values())
 
 
-def _read_only(_: Case, trial: Trial, __: Findings) -> list[_Defect]:
+def _read_only(_: TrialDocument, trial: Trial, __: Findings) -> list[_Defect]:
     accesses = trial.accesses
     bad = trial.program.buffers.read_only[accesses.write_buffer] & ~accesses.host_write[accesses.write_op]
     found = dict.fromkeys(zip(accesses.write_op[bad].tolist(), accesses.write_value[bad].tolist(), strict=True))

@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks.compiling import compiled
 from allocsim.model.layout import Int64s
+from allocsim.screens.compiling import compiled
 
 STRETCH: Final = 1 << 14
 """Newcomers of a stretch, at least."""

@@ -10,8 +10,9 @@ So every operand that touches a byte of a result must meet the conditions, not o
 count, not the values: of `mul(x, x)` over x both pairs must be declared. The rule holds within a buffer (a mutation) as well as
 between buffers that a plan lays over each other. Bytes outside a value's buffer are left out.
 
-A pair (donor, recipient) of buffers is *joined* by an op if it is a hand-over there (`accesses`) and the op has a declared pair of
-an operand in the donor and a result in the recipient; where nothing is declared, an assumed one. It is
+A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of the donor ends there and one of the recipient begins
+(`live`), and the op only reads the one and only writes the other; a persistent recipient must be overwritten fully. The pair is *joined* by
+the op if it has a declared pair of an operand in the donor and a result in the recipient; where nothing is declared, an assumed one. It is
 
     permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
     permitted     under a plan, if the op breaks the rule nowhere as planned.
@@ -24,18 +25,23 @@ and the rest judged again, up to `ROUNDS` times, and then, too, there is no answ
 What this module does not see: runs, and what is reported (`writes`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
-from allocsim.checks.segments import shared
+from allocsim.checks.live import live_segments
+from allocsim.checks.owners import shared
 from allocsim.errors import ModelError
 from allocsim.model import Bools, Plan
 from allocsim.model.layout import Int64s
 
 PAIR_CAP = 1_000_000
+
+Columns = tuple[Int64s, Int64s]
 
 ROUNDS = 16
 """Times that what a cut left out is judged again, without the guilty: a bound on time."""
@@ -64,6 +70,48 @@ class Sharing:
     op: Int64s
     donor: Int64s
     recipient: Int64s
+    donor_row: Int64s
+    recipient_row: Int64s
+    """Rows of the segments: that of the donor which ends at `op`, that of the recipient which begins there."""
+
+    def chosen(self, rows: Any) -> "Sharing":
+        """Return some of the pairs."""
+        return Sharing(**{name: getattr(self, name)[rows] for name in self.__slots__})
+
+
+class HandOvers:
+    """By which accesses of a run buffers can be handed over."""
+
+    def __init__(self, accesses: Accesses) -> None:
+        self.accesses = accesses
+        self.live = live_segments(accesses)
+        reads, writes = (accesses.read_op, accesses.read_buffer), (accesses.write_op, accesses.write_buffer)
+        self.given: Int64s = self._one_sided(self.live.ending, reads, writes)
+        """int64 (reads,): row of the donor's segment that ends with the read, -1 where none does or the op writes the buffer too."""
+        self.taken: Int64s = self._one_sided(self.live.beginning, writes, reads)
+        """int64 (writes,): row of the recipient's segment that begins with the write, -1 where none does or the op reads the buffer too."""
+
+    def _one_sided(self, row_of: Callable[[Int64s, Int64s], Int64s], mine: Columns, others: Columns) -> Int64s:
+        found = row_of(mine[1], mine[0])
+        count = len(self.accesses.program.buffers)
+        rows = np.flatnonzero(found >= 0)
+        met = np.zeros(count, dtype=np.bool_)
+        met[mine[1][rows]] = True
+        other = np.flatnonzero(met[others[1]])
+        both = among(mine[0][rows] * count + mine[1][rows], others[0][other] * count + others[1][other])
+        found[rows[both]] = -1
+        return found
+
+    def sharing(self, read: Int64s, write: Int64s) -> Sharing:
+        """Return the hand-overs by some reads and writes, row by row of one op; each pair of buffers once for each op."""
+        fine = (self.given[read] >= 0) & (self.taken[write] >= 0)
+        read, write = read[fine], write[fine]
+        donor_row, recipient_row = self.given[read], self.taken[write]
+        _, rows = np.unique(donor_row * (len(self.live.buffer) + 1) + recipient_row, return_index=True)
+        op, donor, recipient = self.accesses.read_op[read], self.accesses.read_buffer[read], self.accesses.write_buffer[write]
+        rows = rows[np.lexsort((recipient[rows], donor[rows], op[rows]))]
+        found = Sharing(op=op, donor=donor, recipient=recipient, donor_row=donor_row, recipient_row=recipient_row)
+        return found.chosen(rows)
 
 
 def addresses(plan: Plan) -> tuple[Int64s, Int64s]:
@@ -91,12 +139,13 @@ def _broken_apart(accesses: Accesses) -> Bools:
     return _unsafe(accesses, rows, keys, count=len(accesses.program.ops), each=count)
 
 
-def permissible(accesses: Accesses) -> Sharing:
+def permissible(hand_overs: HandOvers) -> Sharing:
     """Return the pairs that could lie at one address, whatever plan there is."""
-    ops, count = accesses.program.ops, len(accesses.program.buffers)
-    joined = _declared(accesses)
-    foreign_reads = np.flatnonzero(accesses.given & ~ops.in_place_known[accesses.read_op])
-    foreign_writes = np.flatnonzero(accesses.taken & ~ops.in_place_known[accesses.write_op])
+    accesses, ops = hand_overs.accesses, hand_overs.accesses.program.ops
+    count = len(accesses.program.buffers)
+    reads, writes = _declared(accesses)
+    foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~ops.in_place_known[accesses.read_op])
+    foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~ops.in_place_known[accesses.write_op])
     if len(foreign_reads) and len(foreign_writes):
         keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
@@ -104,21 +153,27 @@ def permissible(accesses: Accesses) -> Sharing:
         if guesses.cut:
             rule = "more pairs of operand and result of ops that declare nothing come near each other than can be told apart"
             raise ModelError("ops", rule)
-        joined = _unique(_both(joined, _assumed(accesses, guesses)), count)
+        reads = np.concatenate([reads, guesses.read[guesses.assumed]])
+        writes = np.concatenate([writes, guesses.write[guesses.assumed]])
+    joined = hand_overs.sharing(reads, writes)
     if not len(joined.op):
         return joined
-    # all operands in the donor against all results in the recipient, with both at address 0
-    reads, read_pair = _members(joined.op * count + joined.donor, accesses.read_op * count + accesses.read_buffer)
-    writes, write_pair = _members(joined.op * count + joined.recipient, accesses.write_op * count + accesses.write_buffer)
-    bad = _unsafe(accesses, (reads, writes), (read_pair, write_pair), count=len(joined.op)) | _broken_apart(accesses)[joined.op]
-    return Sharing(op=joined.op[~bad], donor=joined.donor[~bad], recipient=joined.recipient[~bad])
+    # all operands in the donor against all results in the recipient, of the op that joins them, with both at address 0
+    pairs = np.arange(len(joined.op))
+    key = joined.op * count
+    read_keys, write_keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
+    reads, read_pair = _members(key + joined.donor, read_keys)
+    writes, write_pair = _members(key + joined.recipient, write_keys)
+    bad = _unsafe(accesses, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(accesses)[joined.op]
+    return joined.chosen(~bad)
 
 
-def permitted(accesses: Accesses, touches: Touches) -> Sharing:
+def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
-    joined = _unique(_both(_declared(accesses), _assumed(accesses, touches)), len(accesses.program.buffers))
-    fine = ~among(joined.op, touches.op[touches.unsafe])
-    return Sharing(op=joined.op[fine], donor=joined.donor[fine], recipient=joined.recipient[fine])
+    reads, writes = _declared(hand_overs.accesses)
+    assumed = np.flatnonzero(touches.assumed)
+    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, touches.write[assumed]]))
+    return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 
 def _unsafe(accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1) -> Bools:
@@ -220,38 +275,10 @@ def _is_declared(accesses: Accesses, read: Int64s, write: Int64s) -> Bools:
     return mask
 
 
-def _declared(accesses: Accesses) -> Sharing:
-    """Hand-overs that an op joins by a declared pair."""
-    op, operand_row, result_row = _pair_rows(accesses)
-    read = np.searchsorted(accesses.read_row, operand_row)
-    write = np.searchsorted(accesses.write_row, result_row)
-    fine = accesses.given[read] & accesses.taken[write]
-    read, write = read[fine], write[fine]
-    sharing = Sharing(op=op[fine], donor=accesses.read_buffer[read], recipient=accesses.write_buffer[write])
-    return _unique(sharing, len(accesses.program.buffers))
-
-
-def _assumed(accesses: Accesses, touches: Touches) -> Sharing:
-    """Hand-overs that an op which declares nothing joins by an exact alias."""
-    rows = np.flatnonzero(touches.assumed)
-    rows = rows[accesses.given[touches.read[rows]] & accesses.taken[touches.write[rows]]]
-    read, write = touches.read[rows], touches.write[rows]
-    return Sharing(op=accesses.read_op[read], donor=accesses.read_buffer[read], recipient=accesses.write_buffer[write])
-
-
-def _both(a: Sharing, b: Sharing) -> Sharing:
-    return Sharing(
-        op=np.concatenate([a.op, b.op]),
-        donor=np.concatenate([a.donor, b.donor]),
-        recipient=np.concatenate([a.recipient, b.recipient]),
-    )
-
-
-def _unique(sharing: Sharing, count: int) -> Sharing:
-    """Return each pair once, in order of (op, donor, recipient): a hand-over happens at one op, so the buffers tell them apart."""
-    _, rows = np.unique(sharing.donor * count + sharing.recipient, return_index=True)
-    rows = rows[np.lexsort((sharing.recipient[rows], sharing.donor[rows], sharing.op[rows]))]
-    return Sharing(op=sharing.op[rows], donor=sharing.donor[rows], recipient=sharing.recipient[rows])
+def _declared(accesses: Accesses) -> tuple[Int64s, Int64s]:
+    """Return the read and the write of every declared pair, as rows of the accesses."""
+    _, operand_row, result_row = _pair_rows(accesses)
+    return np.searchsorted(accesses.read_row, operand_row), np.searchsorted(accesses.write_row, result_row)
 
 
 def _members(groups: Int64s, keys: Int64s) -> tuple[Int64s, Int64s]:

@@ -24,13 +24,13 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, slot_words, value_words
+from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.model import UNPLACED, Bools
 from allocsim.model.layout import Int64s
 
 
-def check_slots(case: Case, findings: Findings) -> None:
+def check_slots(case: TrialDocument, findings: Findings) -> None:
     """Report every slot that does not fit its buffer or its arena."""
     together: dict[tuple[int, int], list[Trial]] = {}
     for trial in case.trials:

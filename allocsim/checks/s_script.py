@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks.accesses import Extents
-from allocsim.checks.case import Trial
+from allocsim.checks.trial import Trial
 from allocsim.errors import ModelError
 from allocsim.model import VIEW, Bools
 from allocsim.model.layout import Int64s

@@ -21,9 +21,10 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.clocks import Late, Order, Touched, late_accesses
-from allocsim.checks.in_place import addresses
+from allocsim.checks.h_clocks import Late, Order, Touched, late_accesses
 from allocsim.checks.intervals import Ranges, among, distinct, join
+from allocsim.checks.s_in_place import addresses
+from allocsim.checks.selector import SCREENED, Selector
 from allocsim.model import Bools, Plan
 from allocsim.model.layout import Int64s
 
@@ -52,7 +53,7 @@ class Races:
     """Whether there may be more, all of later ops."""
 
 
-def races(accesses: Accesses, plan: Plan, order: Order) -> Races:
+def races(accesses: Accesses, plan: Plan, order: Order, selector: Selector = SCREENED) -> Races:
     """Return the races of one run; `order` is that of its program."""
     empty = np.empty(0, dtype=np.int64)
     none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
@@ -61,7 +62,7 @@ def races(accesses: Accesses, plan: Plan, order: Order) -> Races:
     table = _Table(accesses, plan, order)
     if not len(table.op):
         return none
-    late = late_accesses(order, table.touched)
+    late = late_accesses(order, table.touched, selector)
     return table.pairs(late) if len(late.access) else none
 
 

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.checks.compiling import compiled
 from allocsim.model.layout import Int64s
+from allocsim.screens.compiling import compiled
 
 ROOM: Final = 64
-"""Segments of a chunk."""
+"""OwnerAxis of a chunk."""
 
 FLOOR: Final = -(1 << 63)
 TOP: Final = (1 << 63) - 1

@@ -21,7 +21,7 @@ Records
     found (none if nothing did; run and op none if it is content, its buffer as the reader's program numbers it, if it has it), `want_*` the write wanted. For `OverwrittenRead`
     the write wanted is the value's own in this run, none if its upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
 
-How: memory is `Segments`, one for each arena, holding numbers of writes; apart, most buffers are written whole and keep one number. A
+How: memory is `OwnerAxis`, one for each arena, holding numbers of writes; apart, most buffers are written whole and keep one number. A
 number is `first number of the run + value`, so a read is right if two lookups agree; only where they do not are bytes compared. Of many reads
 a compiled `screen` says first which need that at all, and where it says none, nothing is replayed here.
 
@@ -43,11 +43,10 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.intervals import distinct
-from allocsim.checks.screen import pays, reads_to_look_at
-from allocsim.checks.script import Runs, Script, Step
-from allocsim.checks.segments import NEVER, Piece, Segments, merged
+from allocsim.checks.owners import NEVER, OwnerAxis, Piece, merged
+from allocsim.checks.s_script import Runs, Script, Step
+from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 from allocsim.model import Bools, Program
@@ -75,14 +74,14 @@ GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
 """Violations of a read; `HistoryRead` is a warning, and says nothing of the pieces behind it."""
 
 
-def check_dataflow(case: Case, findings: Findings) -> None:
+def check_dataflow(case: TrialDocument, findings: Findings) -> None:
     """Replay all runs and report every read that finds other bytes than it must."""
     groups = [case.trials] if case.joined else [[trial] for trial in case.trials]
     undecided = 0
     for trials in groups:
         if any(len(trial.accesses.read_op) for trial in trials):
             runs = Runs.of(trials)
-            looks = reads_to_look_at(runs) if pays(runs) else None
+            looks = case.selector.reads(runs)
             if looks is None or any(len(rows) for rows in looks):
                 memory = _Memory(runs)
                 memory.replay(findings, looks)
@@ -119,11 +118,11 @@ class _Memory:
         # memory
         self.low, self.high = (column.tolist() for column in runs.identities.reach)
         self.uniform = [NEVER] * runs.identities.count
-        self.mixed: dict[int, Segments] = {}
-        self.spaces: dict[int, Segments] = {}
+        self.mixed: dict[int, OwnerAxis] = {}
+        self.spaces: dict[int, OwnerAxis] = {}
         for script in runs.scripts:
             for space in distinct(script.places[0]).tolist():
-                self.spaces.setdefault(space, Segments())
+                self.spaces.setdefault(space, OwnerAxis())
         self.looked = 0
         """Pieces looked at so far."""
         self.undecided = 0
@@ -196,7 +195,7 @@ class _Memory:
     def _write_part(self, position: int, value: int, identity: int, number: int) -> None:
         """Apart: write a value that does not fill its buffer."""
         if self.uniform[identity] != MIXED:
-            memory = self.mixed[identity] = Segments()
+            memory = self.mixed[identity] = OwnerAxis()
             if self.uniform[identity] != NEVER:
                 memory.write(self.low[identity], self.high[identity], self.uniform[identity])
             self.uniform[identity] = MIXED

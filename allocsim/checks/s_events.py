@@ -22,16 +22,16 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.case import COUNT_LIMIT, Case, Findings, buffer_words, bytes_words, named, slot_words
 from allocsim.checks.intervals import conflicts, end_of
-from allocsim.checks.placement import permitted_pairs
+from allocsim.checks.s_overlap import permitted_pairs
+from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument, buffer_words, bytes_words, named, slot_words
 from allocsim.checks.violations import Violation
 from allocsim.model import Event, Plan
 
 NEVER, ALLOCATED, HANDED, FREED = range(4)
 
 
-def check_events(case: Case, findings: Findings) -> None:
+def check_events(case: TrialDocument, findings: Findings) -> None:
     """Report every event of every plan in use that its other events or its slots contradict."""
     for index in sorted({trial.plan_index for trial in case.trials}):
         plan = case.document.plans[index]
@@ -51,9 +51,10 @@ class _Held:
 class _Book:
     """Follows the events of one plan."""
 
-    def __init__(self, case: Case, index: int, plan: Plan) -> None:
+    def __init__(self, case: TrialDocument, index: int, plan: Plan) -> None:
         self.plan = plan
         self.index = index
+        self.selector = case.selector
         self.program_index = case.program_index(plan.program)
         self.donors: dict[int, list[int]] = defaultdict(list)
         count = len(plan.arena)
@@ -102,7 +103,9 @@ class _Book:
         for arena in range(len(plan.program.arenas)):
             rows = columns[(plan.arena[columns[:, 0]] == arena) & (plan.nbytes[columns[:, 0]] > 0)]
             low = plan.offset[rows[:, 0]]
-            pairs = conflicts(rows[:, 1], rows[:, 2], low, end_of(low, plan.nbytes[rows[:, 0]]), cap=COUNT_LIMIT + 1)
+            pairs = conflicts(
+                rows[:, 1], rows[:, 2], low, end_of(low, plan.nbytes[rows[:, 0]]), cap=COUNT_LIMIT + 1, selector=self.selector
+            )
             beyond += pairs.total - len(pairs.left)
             order = np.lexsort((rows[pairs.left, 1], rows[pairs.right, 1]))
             found += zip(rows[pairs.right[order], 1].tolist(), rows[pairs.left[order], 0].tolist(), strict=True)

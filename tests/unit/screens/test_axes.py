@@ -5,14 +5,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from allocsim.checks import check, kernels, screen
+from allocsim.checks import check
 from allocsim.checks.accesses import Extents
-from allocsim.checks.case import Case
 from allocsim.checks.holes import holes_of
-from allocsim.checks.script import Runs
-from allocsim.checks.segments import NEVER, Segments
+from allocsim.checks.owners import NEVER, OwnerAxis
+from allocsim.checks.s_script import Runs
+from allocsim.checks.trial import TrialDocument
 from allocsim.errors import ModelError
 from allocsim.model import OWN, Document, Plan, Run, layout
+from allocsim.screens import axes as kernels
+from allocsim.screens import reads as screen
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def walked(axis):
 @pytest.mark.parametrize("seed", range(6))
 def test_a_painted_axis_holds_what_segments_hold_with_neighbours_joined(seed):
     random = Random(seed)
-    axis, plain = kernels.axis_for(4000), Segments()
+    axis, plain = kernels.axis_for(4000), OwnerAxis()
     kernels.clear(axis, NEVER)
     reach = 60 if seed % 2 else 20_000
     for _ in range(1500):
@@ -133,7 +135,7 @@ def test_pieces_written_by_many_and_read_by_many_need_no_look(tiny, compiled):
         t.op("g", (whole,), ())
     plan = Plan(program=t.build(), arena=np.zeros(1, np.int32), offset=np.zeros(1, np.int64), nbytes=np.array([256]))
     document = Document.of(plan)
-    looks = screen.reads_to_look_at(Runs.of(Case(document).trials))
+    looks = screen.reads_to_look_at(Runs.of(TrialDocument(document).trials))
 
     assert [rows.tolist() for rows in looks] == [[]]
     assert check(document).clean

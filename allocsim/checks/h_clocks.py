@@ -20,20 +20,18 @@ What this module does not see: which earlier access it is (`races`), buffers, pl
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from allocsim.checks.selector import Selector
 from allocsim.errors import ModelError
 from allocsim.model import Ops
 from allocsim.model.layout import Int64s
 
 Column = Any
 """An int64 column as `sweep` takes it: an array, or a list of ints."""
-
-COMPILE_FROM: Final = 50_000
-"""Accesses times streams from which it pays to compile `sweep`."""
 
 MAX_WORK: Final = 1 << 31
 """Streams times ops: a bound on time, for the list is passed once for each stream."""
@@ -101,7 +99,7 @@ class Late:
     """Whether there may be more than `LATE_LIMIT`; those left out are none of earlier ops."""
 
 
-def late_accesses(order: Order, touched: Touched) -> Late:
+def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     """Return every access that is unordered with a conflicting one of an earlier op.
 
     Raises ModelError where streams times ops are beyond `MAX_WORK`.
@@ -116,12 +114,11 @@ def late_accesses(order: Order, touched: Touched) -> Late:
         order.stream, order.previous, order.after_starts, order.after,
         touched.starts, touched.value, touched.write, touched.run_starts, touched.low, touched.high,
     ]  # fmt: skip
-    run: Callable[..., int] = sweep
+    screen = selector.late(len(touched.value) * order.streams)
+    run: Callable[..., int] = screen or sweep
     column: Callable[[int], Column] = partial(np.full, fill_value=-1, dtype=np.int32)
-    if len(touched.value) * order.streams < COMPILE_FROM:
+    if screen is None:
         facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index
-    else:
-        run = _compiled()
     found = np.empty((3, 0), dtype=np.int64)
     stop, cut = len(order.stream), False
     for source in range(order.streams):
@@ -207,11 +204,3 @@ def sweep(  # noqa: PLR0917 - columns, as numba takes them
             knows[count] = knowledge
             count += 1
     return count
-
-
-@cache
-def _compiled() -> Callable[..., int]:
-    """Return `sweep` as machine code."""
-    from allocsim.checks.compiling import compiled  # noqa: PLC0415 - importing numba takes longer than most inputs
-
-    return compiled(sweep)

@@ -8,7 +8,7 @@ of them, and no two have slots that share a byte.
 
 It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `events`, `order`) are run as they are. The kernels that `dataflow`
 and `placement` have for large documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What `writes` and `beliefs` ask of each
-op is asked by a compiled pass (`many_kernel`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
+op is asked by a compiled pass (`many_passes`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
 of the programs pointed at.
 
 Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches and that has holes or reaches out of its buffer, or
@@ -19,12 +19,12 @@ Complexity: O(columns), and two sorts; one to two microseconds for a program of 
 
 import numpy as np
 
-from allocsim.checks.case import Case, Findings
-from allocsim.checks.events import check_events
-from allocsim.checks.in_place import addresses
+from allocsim.checks.h_races import check_order
 from allocsim.checks.intervals import among, end_of
-from allocsim.checks.order import check_order
-from allocsim.checks.slots import check_slots
+from allocsim.checks.s_events import check_events
+from allocsim.checks.s_in_place import addresses
+from allocsim.checks.s_slots import check_slots
+from allocsim.checks.trial import Findings, TrialDocument
 from allocsim.model import VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
 
@@ -41,9 +41,9 @@ class _Many:
     """One plan of many programs under the screens."""
 
     def __init__(self, plan: Plan, op_starts: Int64s, buffer_starts: Int64s) -> None:
-        from allocsim.checks import kernels, many_kernel  # noqa: PLC0415 - imports numba
+        from allocsim.screens import axes, many_passes  # noqa: PLC0415 - imports numba
 
-        self.kernels, self.passes = kernels, many_kernel
+        self.kernels, self.passes = axes, many_passes
         self.plan, self.program = plan, plan.program
         count = len(op_starts) - 1
         self.of_op: Int64s = np.full(len(self.program.ops), count, dtype=np.int64)
@@ -51,7 +51,7 @@ class _Many:
         self.of_buffer: Int64s = np.repeat(np.arange(count), np.diff(buffer_starts))
         self.pointed: Bools = np.append(np.diff(op_starts) == 0, False)
         """One entry for each program, and one for the ops behind the last."""
-        self.case = Case(Document.of(plan))
+        self.case = TrialDocument(Document.of(plan))
         (trial,) = self.case.trials
         self.accesses, self.extents = trial.accesses, trial.accesses.extents
         ops, values, extents = self.program.ops, self.program.values, self.extents
@@ -100,6 +100,7 @@ class _Many:
         for problem in self.case.document.problems:
             bad = accesses.touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
             self.pointed[self.of_buffer[bad | (problem.nbytes < buffers.nbytes)]] = True
+            self.pointed[self.of_buffer[list(problem.gaps)]] = True
             pairs = problem.may_share
             doubt = np.empty(len(pairs), dtype=np.bool_)
             self.passes.doubtful(pairs, self.ops, self.values, self.layouts, accesses.first, accesses.last, doubt)
@@ -130,7 +131,7 @@ class _Many:
 
     def _placement(self) -> None:
         """Point at buffers that meet in time and space, as `placement` does for a large document."""
-        from allocsim.checks.rectangles import met  # noqa: PLC0415 - imports numba
+        from allocsim.screens.rectangles import met  # noqa: PLC0415 - imports numba
 
         accesses, buffers = self.accesses, self.program.buffers
         pairs = np.empty((len(self.program.ops.in_place), 2), dtype=np.int64)

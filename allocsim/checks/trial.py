@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocsim.checks.accesses import Accesses, Extents
-from allocsim.checks.in_place import Sharing, Touches, as_planned, permissible
-from allocsim.checks.segments import Range
+from allocsim.checks.owners import Range
+from allocsim.checks.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
+from allocsim.checks.selector import SCREENED, Selector
 from allocsim.checks.violations import KINDS, Violation
 from allocsim.model import OWN, Document, Plan, Problem, Program
 
@@ -59,17 +60,19 @@ class Trial:
         return named(record, self.program, other=other, wanted=wanted)
 
 
-class Case:
+class TrialDocument:
     """A document with its runs, and the accesses of each made once."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, selector: Selector = SCREENED) -> None:
         self.document = document
+        self.selector = selector
         self.joined = document.session is not None
         """Whether memory is kept from run to run."""
         self._extents: dict[int, Extents] = {}
         self._accesses: dict[tuple[int, frozenset[int]], Accesses] = {}
         self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
         self._permissible: dict[int, Sharing] = {}
+        self._hand_overs: dict[int, HandOvers] = {}
         programs = self._programs = _indices(document.programs)
         plans = _indices(document.plans)
         self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
@@ -101,8 +104,14 @@ class Case:
     def permissible(self, accesses: Accesses) -> Sharing:
         """Return the pairs of a program that could lie at one address."""
         if id(accesses) not in self._permissible:
-            self._permissible[id(accesses)] = permissible(accesses)
+            self._permissible[id(accesses)] = permissible(self.hand_overs(accesses))
         return self._permissible[id(accesses)]
+
+    def hand_overs(self, accesses: Accesses) -> HandOvers:
+        """Return when buffers live and by which accesses they can be handed over."""
+        if id(accesses) not in self._hand_overs:
+            self._hand_overs[id(accesses)] = HandOvers(accesses)
+        return self._hand_overs[id(accesses)]
 
     def program_index(self, program: Program) -> int:
         """Return the place of a program in the document."""

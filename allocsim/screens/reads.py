@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.checks.intervals import TOP, distinct
-from allocsim.checks.script import Runs, Script
+from allocsim.checks.s_script import Runs, Script
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
@@ -52,8 +52,10 @@ def pays(runs: Runs) -> bool:
 
 
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
-    """Return, for each run, the rows of its script that are reads which may be wrong; None where they are too many to say."""
-    from allocsim.checks import kernels  # noqa: PLC0415 - imports numba
+    """Return, for each run, the rows of its script that are reads which may be wrong; None where all are to be looked at."""
+    if not pays(runs):
+        return None
+    from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
 
     facts, identities = _Facts.of(runs), runs.identities
     found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)

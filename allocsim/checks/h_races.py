@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from allocsim.checks.case import Case, Findings, Trial, buffer_words, bytes_words, op_words, slot_words, value_words
-from allocsim.checks.clocks import Order
-from allocsim.checks.races import Races, races
-from allocsim.checks.segments import Range, merged, shared
+from allocsim.checks.h_clocks import Order
+from allocsim.checks.h_pairs import Races, races
+from allocsim.checks.owners import Range, merged, shared
+from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
@@ -63,7 +63,7 @@ class _Meeting:
         return "read after write"
 
 
-def check_order(case: Case, findings: Findings) -> None:
+def check_order(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of accesses of a run that nothing orders."""
     known: dict[object, Races] = {}
     orders: dict[int, Order] = {}
@@ -71,7 +71,7 @@ def check_order(case: Case, findings: Findings) -> None:
     for trial in case.trials:
         if trial.alike not in known:
             orders.setdefault(trial.program_index, Order.of(trial.program.ops))
-            known[trial.alike] = races(trial.accesses, trial.plan, orders[trial.program_index])
+            known[trial.alike] = races(trial.accesses, trial.plan, orders[trial.program_index], case.selector)
         found = known[trial.alike]
         listed = min(findings.room("Race"), len(found.op))
         for row in range(listed):

@@ -10,8 +10,8 @@ What this module does not see: which programs it is about (`many`).
 
 from typing import Any
 
-from allocsim.checks.compiling import compiled
 from allocsim.model.layout import Int64s
+from allocsim.screens.compiling import compiled
 
 Columns = tuple[Any, ...]
 

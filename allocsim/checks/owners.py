@@ -24,10 +24,10 @@ FLOOR = -(1 << 70)
 
 
 CHUNK = 4096
-"""Segments a chunk may hold before it is split."""
+"""OwnerAxis a chunk may hold before it is split."""
 
 
-class Segments:
+class OwnerAxis:
     """The owner of every address of one axis."""
 
     __slots__ = ("_heads", "_owners", "_starts")
