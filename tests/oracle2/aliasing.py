@@ -1,0 +1,96 @@
+"""Where a result's bytes lie on an operand's bytes, and what the op promises about it.
+
+A promise for a pair (operand position, result position) is a tuple of strengths, empty where nothing is promised, or
+None where nobody knows. A table of kinds speaks only where the document says `null`; a pair that it calls unsafe is one
+for which nothing is promised, and one that it does not list stays unknown. "Exactly over" means: one address of element
+0, and equal layout.
+
+Readings. "Contiguous" means that the cells of a value, in row-major order, follow one another. A `same` is judged by its
+own rule alone, whatever contract it states; only `whole` makes a difference to it.
+"""
+
+from .memory import at
+
+
+def promise(op, pair, kinds):
+    """Return the strengths that are promised for a pair; None where nobody knows."""
+    if op.in_place is not None:
+        return tuple(strength for operand, result, strength in op.in_place if (operand, result) == pair)
+    rows = [row for row in kinds.get(op.kind, ()) if tuple(row["pair"]) == pair]
+    if any(row["says"] == "unsafe" for row in rows):
+        return ()
+    return tuple(row.get("strength", "exact") for row in rows if row["says"] == "safe") or None
+
+
+def one_layout(a, b):
+    """Say whether two values have the same layout."""
+    strides = [[s for s, n in zip(v.strides, v.shape, strict=True) if n > 1] for v in (a, b)]
+    return a.shape == b.shape and a.width == b.width and strides[0] == strides[1]
+
+
+def one_start(place, run, program, a, b):
+    """Say whether element 0 of two values lies at one address."""
+    (here, base), (there, other) = (place(run, program.buffers[v.buffer]) for v in (a, b))
+    return here == there and base + a.start == other + b.start
+
+
+def exactly_over(place, run, program, a, b):
+    return one_start(place, run, program, a, b) and one_layout(a, b)
+
+
+def _kept(strength, place, run, program, operand, result):
+    """Say whether a result over an operand is within a promise of this strength."""
+    if strength == "whole":
+        return True
+    if strength == "exact":
+        return exactly_over(place, run, program, operand, result)
+    starts = one_start(place, run, program, operand, result)
+    return starts and operand.contiguous and result.contiguous and result.nbytes <= operand.nbytes
+
+
+def examine(place, run, program, op, kinds):
+    """Return the pairs of positions of one op that are unsafe, and those that are safe only if nobody knows better."""
+    unsafe, assumed = [], []
+    if not op.operands or not op.results:
+        return unsafe, assumed
+    operands, results = ([_cells(place, run, program, v) for v in some] for some in (op.operands, op.results))
+    for r, (space, target) in enumerate(results):
+        for o, (other, source) in enumerate(operands):
+            if space != other or not target & source:
+                continue
+            given = promise(op, (o, r), kinds)
+            x, y = program.values[op.operands[o]], program.values[op.results[r]]
+            if op.same:
+                fine = source == target or "whole" in (given or ())
+            elif given is None:
+                fine = exactly_over(place, run, program, x, y)
+                assumed += [(o, r)] if fine else []
+            else:
+                fine = any(_kept(strength, place, run, program, x, y) for strength in given)
+            unsafe += [] if fine else [(o, r)]
+    return unsafe, assumed
+
+
+def joins(place, run, program, op, donor, recipient, kinds):
+    """Say whether the op joins an operand in one buffer to a result in another."""
+    for o, v in enumerate(op.operands):
+        for r, w in enumerate(op.results):
+            x, y = program.values[v], program.values[w]
+            if x.buffer != donor or y.buffer != recipient:
+                continue
+            given = promise(op, (o, r), kinds)
+            if given or (given is None and exactly_over(place, run, program, x, y)):
+                return True
+    return False
+
+
+def clashing_results(place, run, program, op):
+    """Return the pairs of result positions of one op that share a byte."""
+    cells = [_cells(place, run, program, v) for v in op.results]
+    pairs = [(a, b) for a in range(len(cells)) for b in range(a + 1, len(cells))]
+    return [(a, b) for a, b in pairs if cells[a][0] == cells[b][0] and cells[a][1] & cells[b][1]]
+
+
+def _cells(place, run, program, value):
+    space, cells = at(place, run, program, program.values[value])
+    return space, {cell for _, cell in cells}

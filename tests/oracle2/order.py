@@ -1,0 +1,127 @@
+"""Happens-before over streams and runs, and the races that it leaves open.
+
+Within a run an op follows the earlier ops of its stream and those in its `after`. Each op of a run follows every op of
+each run that it waits for. A `host.read` of a run with `read_after` k follows, besides, every op of run k, and nothing
+follows it but the runs that wait for k.
+
+Readings. A left-out `host.write` and a `view` keep their places in the order. Own memory of a buffer is one memory for
+all runs, as its slot would be. A race is recorded once for two ops and the two buffers that they touch a byte through.
+"""
+
+from .memory import apart, at, moves, planned
+from .ranges import ranges
+
+
+def predecessors(document):
+    """Return ((run, op), ...) in an order that happens-before allows, and for each the set of nodes before it, as bits."""
+    nodes = [(run.index, op.index) for run in document.runs for op in document.programs[run.program].ops]
+    late = {node: run.read_after for node, run, op in _each(document) if _is_late(run, op)}
+    nodes.sort(key=lambda node: (late.get(node, node[0]), node in late, node))
+    place = {node: i for i, node in enumerate(nodes)}
+    whole = {run.index: 0 for run in document.runs}
+    for (run, _), i in ((node, place[node]) for node in nodes if node not in late):
+        whole[run] |= 1 << i
+    before = {}
+    by_node = {node: (run, op) for node, run, op in _each(document)}
+    for node in nodes:
+        run, op = by_node[node]
+        ops = document.programs[run.program].ops
+        direct = [(run.index, i) for i in range(op.index) if ops[i].stream == op.stream or i in op.after]
+        bits = sum(1 << place[other] for other in direct if other not in late)
+        for earlier in run.waits:
+            bits |= whole[earlier]
+        if node in late:
+            bits |= whole[late[node]]
+        for other, k in late.items():
+            if k in run.waits:
+                bits |= 1 << place[other]
+        closed = bits
+        for i, other in enumerate(nodes[: place[node]]):
+            if bits >> i & 1:
+                closed |= before[other]
+        before[node] = closed
+    return nodes, before
+
+
+def _each(document):
+    for run in document.runs:
+        for op in document.programs[run.program].ops:
+            yield (run.index, op.index), run, op
+
+
+def _is_late(run, op):
+    return run.read_after is not None and op.kind == "host.read"
+
+
+def races(document):
+    """Return every race: two accesses to a byte as planned, one a write, that happens-before leaves open."""
+    if all(len({op.stream for op in p.ops}) < 2 for p in document.programs) and all(
+        len(run.waits) == run.index for run in document.runs
+    ):
+        return []
+    nodes, before = predecessors(document)
+    place = planned(document)
+    as_planned, alone = (
+        {node: _accesses(document, where, run, op) for node, run, op in _each(document)} for where in (place, apart)
+    )
+    found = []
+    for j, second in enumerate(nodes):
+        for i, first in enumerate(nodes[:j]):
+            if before[second] >> i & 1:
+                continue
+            for buffers, cells in sorted(_common(as_planned[first], as_planned[second]).items()):
+                found.append(_record(document, first, second, buffers, cells, alone))
+    return found
+
+
+def _accesses(document, place, run, op):
+    """Return {(space, byte): {buffer: (byte of the buffer, whether it is written)}} for one op of a run."""
+    touched = {}
+    if not op.touches or op.index in run.skip:
+        return touched
+    program = document.programs[run.program]
+    written = [op.results[i] for i in moves(place, run, program, op)]
+    for v, writes in [(v, False) for v in op.operands] + [(v, True) for v in written]:
+        buffer = program.values[v].buffer
+        space, cells = at(place, run, program, program.values[v])
+        _, base = place(run, program.buffers[buffer])
+        for _, cell in cells:
+            byte = cell // document.cells_per_byte
+            here = touched.setdefault((space, byte), {})
+            wrote = here.get(buffer, (0, False))[1]
+            here[buffer] = (byte - base // document.cells_per_byte, wrote or writes)
+    return touched
+
+
+def _common(first, second):
+    """Return {(buffer of the first op, buffer of the second): [bytes of the first's buffer]} where one of them writes."""
+    found = {}
+    for key in first.keys() & second.keys():
+        for a, (byte, wrote) in first[key].items():
+            for b, (_, writes) in second[key].items():
+                if wrote or writes:
+                    found.setdefault((a, b), []).append(byte)
+    return found
+
+
+def _record(document, first, second, buffers, cells, alone):
+    later, earlier = max(first, second), min(first, second)
+    if earlier != first:
+        buffers = (buffers[1], buffers[0])
+    run = document.runs[later[0]]
+    # The bytes are those of the buffer of the earlier op where the two are in list order.
+    common = _common(alone[earlier], alone[later])
+    return {
+        "kind": "Race",
+        "run": later[0],
+        "program": run.program,
+        "plan": run.plan,
+        "step": later[1],
+        "op": later[1],
+        "buffer": buffers[1],
+        "other_run": earlier[0],
+        "other_op": earlier[1],
+        "other_buffer": buffers[0],
+        "in_apart": buffers in common,
+        "bytes": ranges(cells, 1),
+    }
