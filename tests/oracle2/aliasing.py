@@ -9,8 +9,6 @@ Readings. "Contiguous" means that the cells of a value, in row-major order, foll
 own rule alone, whatever contract it states; only `whole` makes a difference to it.
 """
 
-from .memory import at
-
 
 def promise(op, pair, kinds):
     """Return the strengths that are promised for a pair; None where nobody knows."""
@@ -28,69 +26,69 @@ def one_layout(a, b):
     return a.shape == b.shape and a.width == b.width and strides[0] == strides[1]
 
 
-def one_start(place, run, program, a, b):
+def one_start(site, a, b):
     """Say whether element 0 of two values lies at one address."""
-    (here, base), (there, other) = (place(run, program.buffers[v.buffer]) for v in (a, b))
+    (here, base), (there, other) = site.home(a), site.home(b)
     return here == there and base + a.start == other + b.start
 
 
-def exactly_over(place, run, program, a, b):
-    return one_start(place, run, program, a, b) and one_layout(a, b)
+def exactly_over(site, a, b):
+    return one_start(site, a, b) and one_layout(a, b)
 
 
-def _kept(strength, place, run, program, operand, result):
+def _kept(site, strength, operand, result):
     """Say whether a result over an operand is within a promise of this strength."""
     if strength == "whole":
         return True
     if strength == "exact":
-        return exactly_over(place, run, program, operand, result)
-    starts = one_start(place, run, program, operand, result)
+        return exactly_over(site, operand, result)
+    starts = one_start(site, operand, result)
     return starts and operand.contiguous and result.contiguous and result.nbytes <= operand.nbytes
 
 
-def examine(place, run, program, op, kinds):
+def examine(site, op, kinds):
     """Return the pairs of positions of one op that are unsafe, and those that are safe only if nobody knows better."""
     unsafe, assumed = [], []
     if not op.operands or not op.results:
         return unsafe, assumed
-    operands, results = ([_cells(place, run, program, v) for v in some] for some in (op.operands, op.results))
+    operands, results = ([_cells(site, v) for v in some] for some in (op.operands, op.results))
     for r, (space, target) in enumerate(results):
         for o, (other, source) in enumerate(operands):
             if space != other or not target & source:
                 continue
             given = promise(op, (o, r), kinds)
-            x, y = program.values[op.operands[o]], program.values[op.results[r]]
+            x, y = site.program.values[op.operands[o]], site.program.values[op.results[r]]
             if op.same:
                 fine = source == target or "whole" in (given or ())
             elif given is None:
-                fine = exactly_over(place, run, program, x, y)
+                fine = exactly_over(site, x, y)
                 assumed += [(o, r)] if fine else []
             else:
-                fine = any(_kept(strength, place, run, program, x, y) for strength in given)
+                fine = any(_kept(site, strength, x, y) for strength in given)
             unsafe += [] if fine else [(o, r)]
     return unsafe, assumed
 
 
-def joins(place, run, program, op, donor, recipient, kinds):
+def joins(site, op, donor, recipient, kinds):
     """Say whether the op joins an operand in one buffer to a result in another."""
     for o, v in enumerate(op.operands):
         for r, w in enumerate(op.results):
-            x, y = program.values[v], program.values[w]
+            x, y = site.program.values[v], site.program.values[w]
             if x.buffer != donor or y.buffer != recipient:
                 continue
             given = promise(op, (o, r), kinds)
-            if given or (given is None and exactly_over(place, run, program, x, y)):
+            if given or (given is None and exactly_over(site, x, y)):
                 return True
     return False
 
 
-def clashing_results(place, run, program, op):
+def clashing_results(site, op):
     """Return the pairs of result positions of one op that share a byte."""
-    cells = [_cells(place, run, program, v) for v in op.results]
+    cells = [_cells(site, v) for v in op.results]
     pairs = [(a, b) for a in range(len(cells)) for b in range(a + 1, len(cells))]
     return [(a, b) for a, b in pairs if cells[a][0] == cells[b][0] and cells[a][1] & cells[b][1]]
 
 
-def _cells(place, run, program, value):
-    space, cells = at(place, run, program, program.values[value])
+def _cells(site, v):
+    space, cells = site.at(v)
     return space, {cell for _, cell in cells}

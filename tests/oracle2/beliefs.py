@@ -19,9 +19,8 @@ def judge_problem(document, index, kinds):
     base = {"problem": index, "program": program.index}
     violations, warnings = [], []
     believed = problem.get("nbytes")
-    for buffer in program.buffers:
-        if believed is not None and believed[buffer.index] < buffer.nbytes:
-            violations.append({"kind": "BadSize", **base, "buffer": buffer.index})
+    small = [b.index for b in program.buffers if believed is not None and believed[b.index] < b.nbytes]
+    violations += [{"kind": "BadSize", **base, "buffer": b} for b in small]
     if not program.ops:
         return violations, warnings
     single = alone(document, program.index)

@@ -172,7 +172,7 @@ def _again(draft, v):
     if draft.careful and draft.buffers[value["buffer"]].get("read_only"):
         return _fresh(draft)
     nbytes = draft.buffers[value["buffer"]]["nbytes"]
-    if nbytes == 0 or _own_elements_meet(value) is False and draft.rng.random() < 0.7:
+    if nbytes == 0 or (not _own_elements_meet(value) and draft.rng.random() < 0.7):
         return _add(draft, {**value, "name": f"v{len(draft.values)}"})
     return _add(draft, _within(draft, value["buffer"], nbytes))
 

@@ -101,7 +101,7 @@ def _plans(rng, document, pool, spread, divided):
     homes = homes_of(rng, pool, len(document["arenas"])) if rng.random() < 0.85 else {}
     plans, base = [], {}
     for index in [i for i in range(len(document["programs"])) for _ in range(rng.choice((1, 1, 1, 2)))]:
-        slots, ends = lay_out(rng, document, index, homes, base, spread)
+        slots, ends = lay_out(rng, document, index, homes=homes, base=base, spread=spread)
         base = ends if divided else base
         plan = {"program": index, "slots": slots}
         problems = [i for i, p in enumerate(document.get("problems", ())) if p["program"] == index]

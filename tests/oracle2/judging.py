@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .aliasing import clashing_results, examine
 from .beliefs import judge_problem
 from .bound import bounds, peak
-from .memory import apart, moves, planned, replay
+from .memory import Site, apart, moves, planned, replay
 from .order import races
 from .overlaps import judge_overlaps, lives_without_ops
 from .reading import read
@@ -91,18 +91,19 @@ def _judge(document, kinds, strict):
 def _judge_ops(document, run, place, kinds):
     """Return (violations, assumed aliases) of the ops of a run that need no replay."""
     program = document.programs[run.program]
+    site, alone = Site(place, run, program), Site(apart, run, program)
     violations, assumed = [], []
     for op in document.ops(run):
         base = {"run": run.index, "program": program.index, "plan": run.plan, "step": op.index, "op": op.index}
-        unsafe, unknown = examine(place, run, program, op, kinds)
+        unsafe, unknown = examine(site, op, kinds)
         if unsafe:
             violations.append({"kind": "UnsafeInPlace", **base, "pairs": unsafe})
         if unknown:
             assumed.append({"kind": "AssumedInPlace", **base, "pairs": unknown})
-        clashes = clashing_results(place, run, program, op)
+        clashes = clashing_results(site, op)
         if clashes:
             violations.append({"kind": "ResultsOverlap", **base, "pairs": clashes})
-        written = [] if op.kind == "host.write" else dict.fromkeys(op.results[i] for i in moves(apart, run, program, op))
+        written = [] if op.kind == "host.write" else dict.fromkeys(op.results[i] for i in moves(alone, op))
         for v in written:
             buffer = program.buffers[program.values[v].buffer]
             if buffer.read_only:

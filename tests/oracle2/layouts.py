@@ -6,7 +6,7 @@ so that what is made is mostly clean by them; nothing is concluded from it.
 """
 
 from .aliasing import clashing_results, examine
-from .memory import apart, replay
+from .memory import Site, apart, replay
 from .reading import alone, read
 from .segments import lives
 from .sharing import Scene, may_share
@@ -23,7 +23,7 @@ def homes_of(rng, pool, arenas):
     return homes
 
 
-def lay_out(rng, document, index, homes, base, spread):
+def lay_out(rng, document, index, *, homes, base, spread):
     """Return (slots, the end of what is used in each arena) for a program, above `base` in each arena.
 
     Persistent buffers lie at their `homes`, where they have one; with `spread`, no two buffers share.
@@ -56,7 +56,7 @@ def lay_out(rng, document, index, homes, base, spread):
         if not sole and homes:
             lowest = max(lowest, 24)
         floor = max([lowest, *(ends if style == "apart" else weights)])
-        options = _options(rng, scene, buffer, taken, sizes, lowest, floor)
+        options = _options(rng, scene, buffer, taken, sizes=sizes, lowest=lowest, floor=floor)
         if style == "apart":
             options = [o for o in options if o >= floor]
         chosen = next((o for o in options if _fits(scene, {**taken, buffer.index: o}, buffer.index, sizes)), None)
@@ -67,7 +67,7 @@ def lay_out(rng, document, index, homes, base, spread):
     slots = [
         "own"
         if b.persistent and homes.get(b.name) == "own"
-        else _slot(rng, b, places[b.index], sizes[b.index], len(document["arenas"]), homes)
+        else _slot(rng, b, places[b.index], sizes[b.index], arenas=len(document["arenas"]), homes=homes)
         for b in program.buffers
     ]
     ends = dict(base)
@@ -90,7 +90,7 @@ def _up(offset, alignment):
     return -(-offset // alignment) * alignment
 
 
-def _options(rng, scene, buffer, taken, sizes, lowest, floor):
+def _options(rng, scene, buffer, taken, *, sizes, lowest, floor):
     """Return offsets to try: over buffers that an op joins to this one, then the rest from below."""
     per_byte = scene.document.cells_per_byte
     values, over = scene.program.values, []
@@ -120,7 +120,9 @@ def _fits(scene, places, buffer, sizes):
         common = scene.lives[other].steps & scene.lives[buffer].steps
         if not all(may_share(scene, place, t, buffer, other) for t in common):
             return False
-        if not all(_kept(scene, place, op) for op in scene.program.ops if {buffer, other} <= _touched(scene, op)):
+        if not all(
+            _kept(Site(place, scene.run, scene.program), op) for op in scene.program.ops if {buffer, other} <= _touched(scene, op)
+        ):
             return False
     return True
 
@@ -129,13 +131,12 @@ def _touched(scene, op):
     return {scene.program.values[v].buffer for v in op.operands + op.results}
 
 
-def _kept(scene, place, op):
+def _kept(site, op):
     """Say whether an op keeps the rules for its operands and results, as they would lie."""
-    run, program = scene.run, scene.program
-    return not examine(place, run, program, op, {})[0] and not clashing_results(place, run, program, op)
+    return not examine(site, op, {})[0] and not clashing_results(site, op)
 
 
-def _slot(rng, buffer, offset, nbytes, arenas, homes):
+def _slot(rng, buffer, offset, nbytes, *, arenas, homes):
     draw = rng.random()
     if draw < 0.03 and not (buffer.persistent and homes):
         return "own"

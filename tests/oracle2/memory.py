@@ -15,6 +15,25 @@ NOTHING = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """A run of a program with its buffers at `place(run, buffer)`: (space, first cell in it)."""
+
+    place: object
+    run: object
+    program: object
+
+    def home(self, value):
+        """Return the space and the first cell of the buffer that a value lies in."""
+        return self.place(self.run, self.program.buffers[value.buffer])
+
+    def at(self, v):
+        """Return where the cells of a value, named by its index, lie: (space, ((its cell, cell of the space), ...))."""
+        value = self.program.values[v]
+        space, base = self.home(value)
+        return space, tuple((k, base + cell) for k, cell in value.cells)
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     found: dict
     """(run, op, value) -> {cell of the buffer: entry} for each read."""
@@ -45,25 +64,15 @@ def planned(document):
     return place
 
 
-def at(place, run, program, value):
-    """Return where a value's cells lie: (space, ((cell of the value, cell of the space), ...))."""
-    space, base = place(run, program.buffers[value.buffer])
-    return space, tuple((k, base + cell) for k, cell in value.cells)
-
-
-def moves(place, run, program, op):
+def moves(site, op):
     """Return the positions of the results that an op really writes.
 
     These are all, except that a `same` writes no result that lies where its operand lies, cell for cell.
     """
-    values = program.values
     if not op.same:
         return tuple(range(len(op.results)))
-    return tuple(
-        i
-        for i, (source, target) in enumerate(zip(op.operands, op.results, strict=True))
-        if at(place, run, program, values[source]) != at(place, run, program, values[target])
-    )
+    sides = zip(op.operands, op.results, strict=True)
+    return tuple(i for i, (source, target) in enumerate(sides) if site.at(source) != site.at(target))
 
 
 def replay(document, place, *, late=True):
@@ -72,20 +81,20 @@ def replay(document, place, *, late=True):
     found, given, states = {}, {}, {}
     awaited = {}
     for run in document.runs:
-        program = document.programs[run.program]
+        site = Site(place, run, document.programs[run.program])
         states[run.index] = here = []
-        for op in program.ops:
+        for op in site.program.ops:
             here.append(dict(memory))
             if not op.touches or op.index in run.skip:
                 continue
             if late and run.read_after is not None and op.kind == "host.read":
-                awaited.setdefault(run.read_after, []).append((run, program, op))
+                awaited.setdefault(run.read_after, []).append((site, op))
                 continue
-            _read(memory, place, run, program, op, found)
-            _write(memory, place, run, program, op, found, given)
+            _read(memory, site, op, found)
+            _write(memory, site, op, found, given)
         here.append(dict(memory))
         for reader in awaited.pop(run.index, ()):
-            _read(memory, place, *reader, found)
+            _read(memory, *reader, found)
     return Replay(found, given, states)
 
 
@@ -103,29 +112,29 @@ def _content(document, place):
     return memory
 
 
-def _read(memory, place, run, program, op, found):
+def _read(memory, site, op, found):
     for v in op.operands:
-        space, base = place(run, program.buffers[program.values[v].buffer])
+        value = site.program.values[v]
+        space, base = site.home(value)
         cells = memory.get(space, {})
-        found[run.index, op.index, v] = {cell: cells.get(base + cell, NOTHING) for _, cell in program.values[v].cells}
+        found[site.run.index, op.index, v] = {cell: cells.get(base + cell, NOTHING) for _, cell in value.cells}
 
 
-def _write(memory, place, run, program, op, found, given):
-    moved = moves(place, run, program, op)
+def _write(memory, site, op, found, given):
+    moved = moves(site, op)
+    run, program = site.run.index, site.program
     for i, v in enumerate(op.results):
         value = program.values[v]
-        tags = (
-            _handed_on(run, program, op, i, found) if op.same else {k: (run.index, program.index, v, k) for k, _ in value.cells}
-        )
-        given[run.index, v] = {cell: tags.get(k) for k, cell in value.cells}
+        tags = _handed_on(site, op, i, found) if op.same else {k: (run, program.index, v, k) for k, _ in value.cells}
+        given[run, v] = {cell: tags.get(k) for k, cell in value.cells}
         if i not in moved:
             continue
-        space, base = place(run, program.buffers[value.buffer])
-        memory[space] = {**memory.get(space, {}), **{base + cell: (tags.get(k), run.index) for k, cell in value.cells}}
+        space, base = site.home(value)
+        memory[space] = {**memory.get(space, {}), **{base + cell: (tags.get(k), run) for k, cell in value.cells}}
 
 
-def _handed_on(run, program, op, position, found):
+def _handed_on(site, op, position, found):
     """Return the tags that a `same` found in an operand: {cell of the value: tag}."""
     source = op.operands[position]
-    seen = found[run.index, op.index, source]
-    return {k: seen[cell][0] for k, cell in program.values[source].cells}
+    seen = found[site.run.index, op.index, source]
+    return {k: seen[cell][0] for k, cell in site.program.values[source].cells}

@@ -8,7 +8,7 @@ Readings. A left-out `host.write` and a `view` keep their places in the order. O
 all runs, as its slot would be. A race is recorded once for two ops and the two buffers that they touch a byte through.
 """
 
-from .memory import apart, at, moves, planned
+from .memory import Site, apart, moves, planned
 from .ranges import ranges
 
 
@@ -62,7 +62,8 @@ def races(document):
     nodes, before = predecessors(document)
     place = planned(document)
     as_planned, alone = (
-        {node: _accesses(document, where, run, op) for node, run, op in _each(document)} for where in (place, apart)
+        {node: _accesses(document, Site(where, run, document.programs[run.program]), op) for node, run, op in _each(document)}
+        for where in (place, apart)
     )
     found = []
     for j, second in enumerate(nodes):
@@ -70,31 +71,30 @@ def races(document):
             if before[second] >> i & 1:
                 continue
             for buffers, cells in sorted(_common(as_planned[first], as_planned[second]).items()):
-                found.append(_record(document, first, second, buffers, cells, alone))
+                found.append(_record(document, (first, second), buffers, cells, alone))
     return found
 
 
-def _accesses(document, place, run, op):
+def _accesses(document, site, op):
     """Return {(space, byte): {buffer: (byte of the buffer, whether it is written)}} for one op of a run."""
     touched = {}
-    if not op.touches or op.index in run.skip:
+    if not op.touches or op.index in site.run.skip:
         return touched
-    program = document.programs[run.program]
-    written = [op.results[i] for i in moves(place, run, program, op)]
+    written = [op.results[i] for i in moves(site, op)]
     for v, writes in [(v, False) for v in op.operands] + [(v, True) for v in written]:
-        buffer = program.values[v].buffer
-        space, cells = at(place, run, program, program.values[v])
-        _, base = place(run, program.buffers[buffer])
+        value = site.program.values[v]
+        space, cells = site.at(v)
+        _, base = site.home(value)
         for _, cell in cells:
             byte = cell // document.cells_per_byte
             here = touched.setdefault((space, byte), {})
-            wrote = here.get(buffer, (0, False))[1]
-            here[buffer] = (byte - base // document.cells_per_byte, wrote or writes)
+            wrote = here.get(value.buffer, (0, False))[1]
+            here[value.buffer] = (byte - base // document.cells_per_byte, wrote or writes)
     return touched
 
 
 def _common(first, second):
-    """Return {(buffer of the first op, buffer of the second): [bytes of the first's buffer]} where one of them writes."""
+    """Return {(buffer of the first op, buffer of the second): [bytes of the first one's buffer]} where one of them writes."""
     found = {}
     for key in first.keys() & second.keys():
         for a, (byte, wrote) in first[key].items():
@@ -104,13 +104,12 @@ def _common(first, second):
     return found
 
 
-def _record(document, first, second, buffers, cells, alone):
-    later, earlier = max(first, second), min(first, second)
-    if earlier != first:
-        buffers = (buffers[1], buffers[0])
+def _record(document, ops, buffers, cells, alone):
+    """Return the record of a race: the op that is later in list order, and the `other` before it."""
+    if ops[0] > ops[1]:
+        ops, buffers = ops[::-1], buffers[::-1]
+    earlier, later = ops
     run = document.runs[later[0]]
-    # The bytes are those of the buffer of the earlier op where the two are in list order.
-    common = _common(alone[earlier], alone[later])
     return {
         "kind": "Race",
         "run": later[0],
@@ -122,6 +121,6 @@ def _record(document, first, second, buffers, cells, alone):
         "other_run": earlier[0],
         "other_op": earlier[1],
         "other_buffer": buffers[0],
-        "in_apart": buffers in common,
+        "in_apart": buffers in _common(alone[earlier], alone[later]),
         "bytes": ranges(cells, 1),
     }

@@ -13,10 +13,10 @@ from itertools import product
 from math import prod
 
 BITS = {
-    **{name: 8 for name in ("i8", "u8", "bool", "f8_e4m3", "f8_e5m2")},
-    **{name: 16 for name in ("f16", "bf16", "i16", "u16")},
-    **{name: 32 for name in ("f32", "i32", "u32")},
-    **{name: 64 for name in ("f64", "i64", "u64", "c64")},
+    **dict.fromkeys(("i8", "u8", "bool", "f8_e4m3", "f8_e5m2"), 8),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 16),
+    **dict.fromkeys(("f32", "i32", "u32"), 32),
+    **dict.fromkeys(("f64", "i64", "u64", "c64"), 64),
     "c128": 128,
 }
 PACKED = {"i4": 4, "u4": 4, "f4": 4, "i2": 2, "u2": 2}
@@ -117,7 +117,7 @@ def read(document, end=None):
     unit = min((PACKED[v["dtype"]] for p in document["programs"] for v in p["values"] if v["dtype"] in PACKED), default=8)
     arenas = tuple((a.get("alignment", 1), a.get("capacity")) for a in document.get("arenas", ()))
     version = document["version"]
-    programs = tuple(_program(i, p, arenas, 8 // unit, version, end) for i, p in enumerate(document["programs"]))
+    programs = tuple(_program(i, p, arenas, 8 // unit, version=version, end=end) for i, p in enumerate(document["programs"]))
     plans = tuple(document.get("plans", ()))
     return Document(
         version=version,
@@ -136,7 +136,7 @@ def alone(document, program):
     return replace(document, runs=(run,))
 
 
-def _program(index, program, arenas, per_byte, version, end):
+def _program(index, program, arenas, per_byte, *, version, end):
     buffers = tuple(_buffer(i, b, arenas, per_byte, end) for i, b in enumerate(program["buffers"]))
     values = tuple(_value(i, v, buffers, per_byte) for i, v in enumerate(program["values"]))
     ops = tuple(_op(i, op, version) for i, op in enumerate(program["ops"]))
@@ -176,8 +176,7 @@ def _value(index, value, buffers, per_byte):
     strides = value.get("strides")
     strides = tuple(default_strides(shape, dtype) if strides is None else strides)
     unit = 8 // per_byte
-    steps = list(strides)
-    steps = [s * per_byte for s in steps]
+    steps = [s * per_byte for s in strides]
     if dtype in PACKED and shape:
         steps[-1] = width // unit
     start = value.get("offset", 0) * per_byte + value.get("bit_offset", 0) // unit

@@ -13,21 +13,23 @@ def judge_reads(document, apart, planned):
     """Return (violations, warnings) for every read of every op: one record for each (run, op, value) and kind."""
     violations, warnings = [], []
     for run in document.runs:
-        program = document.programs[run.program]
         for op in document.ops(run):
             for v in dict.fromkeys(op.operands):
-                found = _one(document, run, program, op, v, apart, planned)
+                found = _one(document, run, op, v, (apart, planned))
                 violations += found[0]
                 warnings += found[1]
     return violations, warnings
 
 
-def _one(document, run, program, op, v, apart, planned):
+def _one(document, run, op, v, replays):
+    apart, planned = replays
+    program = document.programs[run.program]
     key = (run.index, op.index, v)
     value, buffer = program.values[v], program.buffers[program.values[v].buffer]
     want, found = apart.found[key], planned.found[key]
+    given = apart.given.get((run.index, v))
     missing = [cell for cell, entry in want.items() if entry[0] is None]
-    old = [cell for cell in want if cell not in missing and _overwritten(run, program, value, cell, want[cell][0], apart)]
+    old = [cell for cell in want if cell not in missing and _overwritten(given, program, value, (cell, want[cell][0]))]
     stale = [cell for cell in want if cell not in missing and cell not in old and found[cell][0] != want[cell][0]]
     history = [cell for cell, (_, by) in want.items() if by is not None and by != run.index]
     base = {"run": run.index, "program": program.index, "plan": run.plan, "step": op.index, "op": op.index, "value": v}
@@ -54,15 +56,18 @@ def _one(document, run, program, op, v, apart, planned):
     return violations, warnings
 
 
-def _overwritten(run, program, value, cell, tag, apart):
-    """Say whether a value that an op produced holds what is not its own in a cell."""
+def _overwritten(given, program, value, held):
+    """Say whether a value that an op produced holds what is not its own: `held` is a cell and the tag in it.
+
+    `given` is what its op wrote in this run, {cell: tag}; None where the op was left out.
+    """
+    cell, tag = held
     made = program.producers.get(value.index)
     if made is None or not program.ops[made].touches:
         return False
-    given = apart.given.get((run.index, value.index))
     if given is not None:
         return tag != given[cell]
-    own = dict((place, k) for k, place in value.cells)[cell]
+    own = next(k for k, place in value.cells if place == cell)
     return tag[0] != "content" and tag[1:] != (program.index, value.index, own)
 
 

@@ -12,8 +12,9 @@ are the same bytes of one buffer writes nothing.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from .memory import apart, moves
+from .memory import Site, apart, moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,15 @@ class Life:
 def lives(document, run):
     """Return the `Life` of every buffer of a run's program in that run, in the order of the buffers."""
     program = document.programs[run.program]
-    accesses = [_accesses(run, program, op) for op in document.ops(run)]
+    site = Site(apart, run, program)
+    accesses = [_accesses(site, op) for op in document.ops(run)]
     return [_life(program, buffer, accesses) for buffer in program.buffers]
 
 
-def _accesses(run, program, op):
+def _accesses(site, op):
     """Return (op, operands, results that it writes) as values."""
-    written = [program.values[op.results[i]] for i in moves(apart, run, program, op)]
-    return op.index, [program.values[v] for v in op.operands], written
+    values = site.program.values
+    return op.index, [values[v] for v in op.operands], [values[op.results[i]] for i in moves(site, op)]
 
 
 def _life(program, buffer, accesses):
@@ -104,8 +106,8 @@ def _phases(count, reads, writes, full):
     """Return the pieces (first op, last op) of a persistent buffer; op -1 is the run's start, op `count` its end."""
     pieces = []
     bounds = [-1, *sorted(full), None]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
-        births = [begin] + sorted(w for w in writes if w > begin and (end is None or w < end))
+    for begin, end in pairwise(bounds):
+        births = [begin, *sorted(w for w in writes if w > begin and (end is None or w < end))]
         until = [t for t in reads if t > begin and (end is None or t <= end)]
         last = count if end is None else max(until, default=-1)
         pieces += [(birth, max(birth, last)) for birth in births if birth >= 0 or last > -1]

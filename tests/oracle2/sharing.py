@@ -12,7 +12,7 @@ A common byte that is live in both is asked for because buffers are otherwise co
 from dataclasses import dataclass
 
 from .aliasing import examine, joins
-from .memory import apart
+from .memory import Site, apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Scene:
 
 def hand_over(scene, place, step, donor, recipient):
     """Say whether an op hands the bytes of one buffer to another, with the buffers at `place(run, buffer)`."""
-    op, run, program = scene.program.ops[step], scene.run, scene.program
+    op, site = scene.program.ops[step], Site(place, scene.run, scene.program)
     gives, takes = scene.lives[donor], scene.lives[recipient]
     if not gives.ends(step) or not takes.begins(step):
         return False
@@ -40,7 +40,7 @@ def hand_over(scene, place, step, donor, recipient):
         return False
     if takes.persistent and step not in takes.full:
         return False
-    return joins(place, run, program, op, donor, recipient, scene.kinds) and not examine(place, run, program, op, scene.kinds)[0]
+    return joins(site, op, donor, recipient, scene.kinds) and not examine(site, op, scene.kinds)[0]
 
 
 def hold_the_same(scene, step, a, b, shift):
