@@ -11,7 +11,7 @@ from math import prod
 
 from .reading import BITS, PACKED, default_strides
 
-DTYPES = ("u8", "u8", "i8", "f8_e4m3", "f16", "f16", "bf16", "f32")
+DTYPES = ("u8", "u8", "u8", "i8", "f8_e4m3", "f16", "f16", "bf16", "f32", "c64")
 KINDS = ("f", "g", "h", "copy", "matmul", "collective")
 
 
@@ -107,7 +107,7 @@ def _shape(draft, dtype):
         return rng.choice(([0], [2, 0], [0, 3]))
     if draft.chance("scalar", 0.06):
         return []
-    most = 9 if dtype in PACKED else 8 if BITS[dtype] == 8 else 4
+    most = 9 if dtype in PACKED else max(2, 64 // BITS[dtype])
     if rng.random() < 0.3:
         return [rng.choice((1, 2, 3)), rng.randint(1, max(2, most // 2))]
     return [rng.randint(1, most)]

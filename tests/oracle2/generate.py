@@ -20,7 +20,7 @@ def generate(seed, leave_out=frozenset()):
     pool = _pool(rng, len(arenas))
     streams = rng.choice((1, 1, 1, 2, 3)) if "streams" not in leave_out else 1
     packed = "packed" not in leave_out and rng.random() < 0.25
-    careful = rng.random() < 0.75
+    careful = rng.random() < 0.82
     programs = [
         program(
             rng,
@@ -35,7 +35,7 @@ def generate(seed, leave_out=frozenset()):
         )
         for i in range(rng.choice((1, 1, 1, 2)))
     ]
-    stale = len(programs) > 1 and "stale plan" not in leave_out and rng.random() < 0.4
+    stale = len(programs) > 1 and "stale plan" not in leave_out and rng.random() < 0.3
     if stale:
         _pad(programs)
     document = {"format": "allocsim", "version": 2, "arenas": arenas, "programs": programs}
@@ -108,7 +108,7 @@ def _plans(rng, document, pool, spread, divided):
         if problems and rng.random() < 0.8:
             plan["problem"] = problems[0]
         plans.append(plan)
-        if rng.random() < 0.25:
+        if rng.random() < 0.2:
             plan["events"] = events(rng, document, index, slots)
     return plans
 

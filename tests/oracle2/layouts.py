@@ -33,7 +33,7 @@ def lay_out(rng, document, index, *, homes, base, spread):
     document.pop("session", None)
     scene = _scene(document, index)
     program = scene.program
-    style = rng.choices(("tight", "moved", "apart", "random"), (1, 2, 12, 1) if spread else (12, 2, 2, 0.5))[0]
+    style = rng.choices(("tight", "moved", "apart", "random"), (1, 1, 12, 0.5) if spread else (14, 1.5, 2, 0.3))[0]
     sizes = [_size(document, index, b.index) for b in program.buffers]
     places = {}
     order = sorted(program.buffers, key=lambda b: (not b.persistent, rng.random()))
@@ -140,10 +140,10 @@ def _slot(rng, buffer, offset, nbytes, *, arenas, homes):
     draw = rng.random()
     if draw < 0.03 and not (buffer.persistent and homes):
         return "own"
-    if draw > 0.995:
+    if draw > 0.997:
         return None
     slot = {"arena": buffer.arena, "offset": offset, "nbytes": nbytes}
-    if draw > 0.985:
+    if draw > 0.99:
         slot |= rng.choice(
             ({"offset": offset - 1}, {"nbytes": max(0, nbytes - 1)}, {"offset": offset + 1}, {"arena": rng.randrange(arenas)})
         )

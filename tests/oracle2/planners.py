@@ -31,7 +31,7 @@ def beliefs(rng, document, index, careful):
         problem["may_share"] = pairs
     if gaps:
         problem["gaps"] = gaps
-    if rng.random() < 0.3 and program.buffers:
+    if rng.random() < 0.25 and program.buffers:
         _spoil(rng, problem, program, count)
     return problem
 
@@ -47,7 +47,7 @@ def _pairs(rng, program, found, careful):
                 good = declared and found[donor].ends(op.index) and found[recipient].begins(op.index)
                 if donor != recipient and (good or not careful or rng.random() < 0.05):
                     pairs[donor, recipient] = None
-    return [list(pair) for pair in pairs if rng.random() < 0.6]
+    return [list(pair) for pair in pairs if rng.random() < 0.4]
 
 
 def _holes(life, start, stop):
@@ -98,7 +98,7 @@ def events(rng, document, index, slots):
                 found.append([t, "free", donor])
             found.append([t, "alloc", i])
             live.append(i)
-    if found and rng.random() < 0.3:
+    if found and rng.random() < 0.25:
         which = rng.randrange(len(found))
         change = rng.randrange(3)
         if change == 0:
