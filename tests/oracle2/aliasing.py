@@ -49,15 +49,15 @@ def _kept(site, strength, operand, result):
 def examine(site, op, kinds):
     """Return the pairs of positions of one op that are unsafe, and those that are safe only if nobody knows better."""
     unsafe, assumed = [], []
-    if not op.operands or not op.results:
-        return unsafe, assumed
-    operands, results = ([_cells(site, v) for v in some] for some in (op.operands, op.results))
-    for r, (space, target) in enumerate(results):
-        for o, (other, source) in enumerate(operands):
-            if space != other or not target & source:
+    for r, w in enumerate(op.results):
+        for o, v in enumerate(op.operands):
+            x, y = site.program.values[v], site.program.values[w]
+            if site.home(x)[0] != site.home(y)[0]:
+                continue
+            source, target = _cells(site, x), _cells(site, y)
+            if not target & source:
                 continue
             given = promise(op, (o, r), kinds)
-            x, y = site.program.values[op.operands[o]], site.program.values[op.results[r]]
             if op.same:
                 fine = source == target or "whole" in (given or ())
             elif given is None:
@@ -84,11 +84,15 @@ def joins(site, op, donor, recipient, kinds):
 
 def clashing_results(site, op):
     """Return the pairs of result positions of one op that share a byte."""
-    cells = [_cells(site, v) for v in op.results]
-    pairs = [(a, b) for a in range(len(cells)) for b in range(a + 1, len(cells))]
-    return [(a, b) for a, b in pairs if cells[a][0] == cells[b][0] and cells[a][1] & cells[b][1]]
+    found = []
+    for b, w in enumerate(op.results):
+        for a, v in enumerate(op.results[:b]):
+            x, y = site.program.values[v], site.program.values[w]
+            if site.home(x)[0] == site.home(y)[0] and _cells(site, x) & _cells(site, y):
+                found.append((a, b))
+    return found
 
 
-def _cells(site, v):
-    space, cells = site.at(v)
-    return space, {cell for _, cell in cells}
+def _cells(site, value):
+    base = site.home(value)[1]
+    return {base + cell for _, cell in value.cells}

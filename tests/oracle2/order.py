@@ -61,17 +61,20 @@ def races(document):
         return []
     nodes, before = predecessors(document)
     place = planned(document)
-    as_planned, alone = (
-        {node: _accesses(document, Site(where, run, document.programs[run.program]), op) for node, run, op in _each(document)}
-        for where in (place, apart)
-    )
+    sites = {run.index: [Site(where, run, document.programs[run.program]) for where in (place, apart)] for run in document.runs}
+    touched = {node: _accesses(document, sites[run.index][0], op) for node, run, op in _each(document)}
     found = []
     for j, second in enumerate(nodes):
         for i, first in enumerate(nodes[:j]):
             if before[second] >> i & 1:
                 continue
-            for buffers, cells in sorted(_common(as_planned[first], as_planned[second]).items()):
-                found.append(_record(document, (first, second), buffers, cells, alone))
+            for buffers, cells in sorted(_common(touched[first], touched[second]).items()):
+                pair = [sites[run][1] for run, _ in (first, second)]
+                alone = _common(
+                    *(_accesses(document, s, s.program.ops[op]) for s, (_, op) in zip(pair, (first, second), strict=True))
+                )
+                record = _record(document, (first, second), buffers, cells)
+                found.append({**record, "in_apart": buffers in alone})
     return found
 
 
@@ -104,7 +107,7 @@ def _common(first, second):
     return found
 
 
-def _record(document, ops, buffers, cells, alone):
+def _record(document, ops, buffers, cells):
     """Return the record of a race: the op that is later in list order, and the `other` before it."""
     if ops[0] > ops[1]:
         ops, buffers = ops[::-1], buffers[::-1]
@@ -121,6 +124,5 @@ def _record(document, ops, buffers, cells, alone):
         "other_run": earlier[0],
         "other_op": earlier[1],
         "other_buffer": buffers[0],
-        "in_apart": buffers in _common(alone[earlier], alone[later]),
         "bytes": ranges(cells, 1),
     }

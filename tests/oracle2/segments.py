@@ -28,7 +28,7 @@ class Life:
     writes: frozenset
     """Ops that write it."""
     full: frozenset
-    """Ops that overwrite it fully: their results cover each byte that any value of the program in it covers."""
+    """Ops that overwrite a persistent buffer fully: their results cover each byte that any value of the program in it covers."""
     spans: dict = field(default_factory=dict)
     """cell -> [(first op, last op, whether a write began it)]; empty for a persistent buffer."""
     persistent: bool = False
@@ -72,9 +72,10 @@ def _life(program, buffer, accesses):
     ]
     reads = frozenset(t for t, operands, _ in mine if operands)
     writes = frozenset(t for t, _, results in mine if results)
-    whole = {cell for v in program.values if v.buffer == buffer.index for _, cell in v.cells}
-    full = frozenset(t for t, _, results in mine if results and whole <= {cell for v in results for _, cell in v.cells})
+    full = frozenset()
     if buffer.persistent:
+        whole = {cell for v in program.values if v.buffer == buffer.index for _, cell in v.cells}
+        full = frozenset(t for t, _, results in mine if results and whole <= {cell for v in results for _, cell in v.cells})
         pieces, spans = _phases(len(program.ops), reads, writes, full), {}
     else:
         spans = _spans(mine)
