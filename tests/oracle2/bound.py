@@ -4,7 +4,8 @@ Sentence 7 counts "each class of buffers that share an address by pairs or tags 
 `lower_bound_bytes`: two buffers are of one class at a step if they might share there with both at one address, as in
 version 1 (`permissible pairs`), so that the bound does not hang on where this plan put them; classes are closed under
 "might share with". The other reading, buffers that do share as planned, is `bound_as_planned`. Buffers without a slot are
-left out of both. The peak is taken over the plans that some run uses; the bound over all runs and steps.
+left out of both. The bound is taken over all runs and steps, the peak over the plans that some run uses: "the
+highest end of any slot, summed over arenas" is read over all of them at once; `peak_of_a_plan` is the largest of one plan.
 """
 
 from .overlaps import crossing, permitted
@@ -39,11 +40,14 @@ def _once(live, pairs):
     return sum(largest.values())
 
 
-def peak(document):
-    """Return the highest end of any slot, summed over arenas."""
-    ends = {}
-    for run in document.runs:
-        for slot in document.plans[run.plan]["slots"]:
+def peaks(document):
+    """Return the highest end of any slot, summed over arenas: (over all plans in use, the largest of one plan)."""
+    together, single = {}, []
+    for plan in dict.fromkeys(run.plan for run in document.runs):
+        ends = {}
+        for slot in document.plans[plan]["slots"]:
             if isinstance(slot, dict):
                 ends[slot["arena"]] = max(ends.get(slot["arena"], 0), slot["offset"] + slot["nbytes"])
-    return sum(ends.values())
+        together = {arena: max(together.get(arena, 0), ends.get(arena, 0)) for arena in together | ends}
+        single.append(sum(ends.values()))
+    return sum(together.values()), max(single, default=0)

@@ -143,7 +143,7 @@ def _without_ops(rng):
     problem = {"program": 0, "start": start, "stop": stop}
     if rng.random() < 0.5:
         problem["gaps"] = {str(b): [[start[b] + 1, stop[b] - 1]] for b in range(count) if stop[b] - start[b] > 3}
-    pairs = [[a, b] for a in range(count) for b in range(count) if stop[a] - 1 == start[b]]
+    pairs = [[a, b] for a in range(count) for b in range(count) if a != b and stop[a] - 1 == start[b]]
     if pairs and rng.random() < 0.7:
         problem["may_share"] = pairs
     return {

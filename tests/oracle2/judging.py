@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .aliasing import clashing_results, examine
 from .beliefs import judge_problem
-from .bound import bounds, peak
+from .bound import bounds, peaks
 from .memory import Site, apart, moves, planned, replay
 from .order import races
 from .overlaps import judge_overlaps, lives_without_ops
@@ -78,10 +78,12 @@ def _judge(document, kinds, strict):
         wrong, doubtful = judge_problem(document, index, kinds)
         violations += wrong
         warnings += doubtful
+    peak, largest = peaks(document)
     stats = {
         "ops": sum(len(p.ops) for p in document.programs),
         "buffers": sum(len(p.buffers) for p in document.programs),
-        "peak_bytes": peak(document),
+        "peak_bytes": peak,
+        "peak_of_a_plan": largest,
         "lower_bound_bytes": free,
         "bound_as_planned": fixed,
     }

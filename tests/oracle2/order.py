@@ -97,20 +97,20 @@ def _accesses(document, site, op):
 
 
 def _common(first, second):
-    """Return {(buffer of the first op, buffer of the second): [bytes of the first one's buffer]} where one of them writes."""
+    """Return {(buffer of the first op, buffer of the second): [(byte of the first one's buffer, byte of the second's)]} where one of them writes."""
     found = {}
     for key in first.keys() & second.keys():
         for a, (byte, wrote) in first[key].items():
-            for b, (_, writes) in second[key].items():
+            for b, (other, writes) in second[key].items():
                 if wrote or writes:
-                    found.setdefault((a, b), []).append(byte)
+                    found.setdefault((a, b), []).append((byte, other))
     return found
 
 
 def _record(document, ops, buffers, cells):
     """Return the record of a race: the op that is later in list order, and the `other` before it."""
     if ops[0] > ops[1]:
-        ops, buffers = ops[::-1], buffers[::-1]
+        ops, buffers, cells = ops[::-1], buffers[::-1], [pair[::-1] for pair in cells]
     earlier, later = ops
     run = document.runs[later[0]]
     return {
@@ -124,5 +124,5 @@ def _record(document, ops, buffers, cells):
         "other_run": earlier[0],
         "other_op": earlier[1],
         "other_buffer": buffers[0],
-        "bytes": ranges(cells, 1),
+        "bytes": ranges([byte for _, byte in cells], 1),
     }
