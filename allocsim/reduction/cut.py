@@ -202,6 +202,7 @@ def _buffers(table: Buffers, kept: Bools) -> Buffers:
         arena=table.arena[kept],
         role=table.role[kept],
         read_only=table.read_only[kept],
+        nbytes_range=select(table.nbytes_range, kept),
         meta=select(table.meta, kept),
     )
 
@@ -216,6 +217,7 @@ def _values(table: Values, kept: Bools, buffer_at: Int64s) -> Values:
         dim_starts=starts(np.diff(table.dim_starts)[kept]),
         shape=table.shape[dims],
         strides=table.strides[dims],
+        bit_offset=table.bit_offset[kept],
         meta=select(table.meta, kept),
     )
 
@@ -249,6 +251,7 @@ def _ops(table: Ops, rows: _Rows, value_at: Int64s, steps: Int64s) -> Ops:
         results=value_at[table.results[results]].astype(np.int32),
         in_place_starts=starts(np.bincount(op[pairs], minlength=len(kept))[kept]),
         in_place=np.stack(positions, axis=1).astype(np.int32),
+        in_place_strength=table.in_place_strength[pairs],
         in_place_known=table.in_place_known[kept],
         stream=table.stream[kept],
         after_starts=after_starts,
@@ -356,4 +359,4 @@ def _plan(plan: Plan, part: _Sliced, problems: Mapping[int, Problem]) -> Plan:
 
 def _run(run: Run, part: _Sliced, plan: Plan) -> Run:
     skip = tuple(int(part.steps[step]) for step in run.skip if part.ops[step])
-    return Run(plan=plan, program=part.program, skip=skip, meta=run.meta)
+    return replace(run, plan=plan, program=part.program, skip=skip)
