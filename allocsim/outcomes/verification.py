@@ -23,11 +23,8 @@ from allocsim.checks import check
 from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Problem, Program, Run
-from allocsim.programs.builder import plan_of
 from allocsim.programs.networkx_graph import as_program
-
-Slots = Plan | Mapping[int, int] | Sequence[int | str | None]
-"""A plan, or an offset for each buffer ("own" and None as in a document)."""
+from allocsim.programs.slots import Slots, part_of, placed
 
 
 def verify(what: Document | Plan | Problem | Sequence[Run | Plan] | Any, plan: Slots | None = None) -> Report:
@@ -76,30 +73,9 @@ def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any
     """
     judged = as_program(program)
     belief = problem if isinstance(problem, Problem) else Problem.of(judged, **problem)
-    return check(Document.of(_of(judged, belief)))
+    return check(Document.of(part_of(judged, belief)))
 
 
 def verify_session(runs: Iterable[Run | Plan]) -> Report:
     """Judge several runs over the same memory, in order; a bare plan is one run of its own program."""
     return check(document_of(list(runs)))
-
-
-def placed(program: Program | Any, plan: Slots) -> Plan:
-    """Return a plan of `program` (or of the program a networkx DiGraph stands for); ModelError where it is one of another."""
-    program = as_program(program)
-    if not isinstance(plan, Plan):
-        return plan_of(program, plan)
-    if plan.program is program:
-        return plan
-    made: Plan = _of(program, plan, problem=None if plan.problem is None else _of(program, plan.problem))
-    return made
-
-
-def _of(program: Program, part: Any, **columns: Any) -> Any:
-    """Return a plan or problem as one of `program`; raise ModelError if it was made for another number of buffers."""
-    if part.program is program:
-        return part
-    if len(part.program.buffers) != len(program.buffers):
-        rule = f"was made for a program with {len(part.program.buffers)} buffers; this one has {len(program.buffers)}"
-        raise ModelError(type(part).__name__.lower(), rule)
-    return replace(part, program=program, **columns)

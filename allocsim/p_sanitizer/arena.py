@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from allocsim.errors import ModelError
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.layout import hull
-from allocsim.outcomes.verification import Slots, placed
 from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, needs_pool
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.memory import Block, Pool
 from allocsim.p_sanitizer.monitor import Monitor
 from allocsim.p_sanitizer.rows import Bytes, Executor, Plain
 from allocsim.p_sanitizer.telling import describe
+from allocsim.programs.slots import Slots, placed
 
 Array = NDArray[Any]
 

@@ -29,7 +29,7 @@ from engine.graph.lowering import ARENA
 from engine.kernels import KERNELS
 from engine.kernels.binding import Kernel
 from engine.ops.pullback import contribution
-from engine.ops.rule import FLOATS, STORED
+from engine.ops.shapes import FLOATS, STORED
 
 Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 """dtype, shape and strides (bytes) of a value."""

@@ -26,7 +26,7 @@ from engine.front.tensors import Tensor, binary, operand, tensor
 from engine.graph import composites
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts, real, whole
+from engine.ops.shapes import counts, real, whole
 
 Pair = tuple[int, int]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.record import DTYPES, Node
-from engine.ops.rule import counts, whole
+from engine.ops.shapes import counts, whole
 
 Shape = tuple[int, ...]
 

@@ -31,7 +31,7 @@ from engine.ops import OPS, REQUIRED, Layout, Rule
 from engine.runtime.memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
-    from engine.graph import Tensor as GraphTensor
+    from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
@@ -290,7 +290,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
 def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[Recipe, Layout]:
     rule, kernel, _ = _ROWS[kind]
     try:
-        layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
+        layout = rule.shape(cast("Sources", sources), params)
     except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
     result = None if kernel is None else Laid.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))

@@ -43,7 +43,7 @@ from engine.front.value import Value, no_grad
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts, real
+from engine.ops.shapes import counts, real
 
 
 class Tensor(Value):

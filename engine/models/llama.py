@@ -28,7 +28,7 @@ projections `layer.3.attn_q`. What this module does not see: data layout in memo
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,9 @@ from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.autodiff.checkpoint import crossing
 from engine.graph import Graph, Tensor
+from engine.models.labels import one_hot
+from engine.models.model import Model, Shapes
 from engine.runtime.memory import together
-
-if TYPE_CHECKING:
-    from engine.training.model import Model, Shapes
 
 Array = NDArray[Any]
 
@@ -261,8 +260,6 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
     labels = following = sequences[:, 1:].ravel()
     if not classes:
-        from engine.training.dataset import one_hot  # noqa: PLC0415 - loads the trainer, which a step alone does without
-
         labels = one_hot(following, config.vocab, dtype)
     return {
         "tokens": sequences[:, :-1].ravel(),
@@ -281,11 +278,10 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
     }
 
 
-def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> "Model":
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
     """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
-    from engine.training.model import Model  # noqa: PLC0415 - as above
 
-    def sized(shapes: "Shapes") -> LlamaConfig:
+    def sized(shapes: Shapes) -> LlamaConfig:
         sequences, steps = shapes["tokens"]
         return replace(config, batch=sequences, seq=steps)
 

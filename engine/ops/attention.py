@@ -7,15 +7,13 @@
   as long as its.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, indices, like, real, repeats_into, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
 
 ROPE_MODES = ("normal", "neox")
 
@@ -61,35 +59,35 @@ def _soft_max(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=x.shape, dtype=floating(*sources))
 
 
-def _get_rows_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _get_rows_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("get_rows", contiguous(grad), node.sources[1])
 
 
-def _rope_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _rope_back_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("rope", grad, node.sources[1], **node.params)
 
 
-def _soft_max_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _soft_max_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     """The Jacobian diag(y) - y y^T is symmetric."""
     return node.graph.op("soft_max_back", grad, node.sources[1], scale=node.params["scale"])
 
 
-def _soft_max_back_parts(node: "Tensor", dy: "Tensor", y: "Tensor") -> "Tensor":
+def _soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
     graph = node.graph
     dot = graph.op("sum_axes", graph.op("mul", dy, y), axes=-1, keepdims=True)
     return graph.op("scale", graph.op("mul", graph.op("sub", dy, dot), y), s=node.params["scale"])
 
 
-def _get_rows_table(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _get_rows_table(node: Tensor, grad: Tensor) -> Tensor:
     table, ids = node.sources
     return node.graph.op("get_rows_back", grad, ids, rows=table.shape[0])
 
 
-def _rope_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _rope_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("rope_back", grad, node.sources[1], **node.params)
 
 
-def _soft_max_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _soft_max_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("soft_max_back", grad, node, scale=node.params["scale"])
 
 

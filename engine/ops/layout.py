@@ -6,14 +6,12 @@ row-major (axis -1 varies fastest). `view` takes strides and offset in elements,
 which it does not read; what it destroys there must be read by nobody, which no rule sees (a check of the program does).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import hull
-from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, checked_shape, counts, elements, floating, per_axis, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, Tensor
+from engine.ops.shapes import checked_shape, counts, elements, floating, per_axis, whole
 
 
 def _reshape(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -85,32 +83,32 @@ def _cpy(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=dst.shape, dtype=dst.dtype)
 
 
-def contiguous(x: "Tensor") -> "Tensor":
+def contiguous(x: Tensor) -> Tensor:
     """Return `x` itself if it is contiguous, else a contiguous copy."""
     return x if x.contiguous else x.graph.op("cont", x)
 
 
-def reshaped(x: "Tensor", shape: Shape) -> "Tensor":
+def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """Return `x` in another shape: itself, a view of it, or where there is none a view of a contiguous copy."""
     if x.shape == shape:
         return x
     return x.graph.op("reshape", x if _regrouped(x.shape, shape) else contiguous(x), shape=shape)
 
 
-def _reshape_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _reshape_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("reshape", contiguous(grad), shape=node.sources[0].shape)
 
 
-def _permute_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _permute_x(node: Tensor, grad: Tensor) -> Tensor:
     axes = node.params["axes"]
     return node.graph.op("permute", grad, axes=tuple(axes.index(axis) for axis in range(len(axes))))
 
 
-def _transpose_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _transpose_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("transpose", grad)
 
 
-def _cont_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cont_x(node: Tensor, grad: Tensor) -> Tensor:
     source = node.sources[0]
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
@@ -126,7 +124,7 @@ def _view_back(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=shape, dtype=floating(dy))
 
 
-def _view_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _view_x(node: Tensor, grad: Tensor) -> Tensor:
     """Add the gradient up in the viewed places of zeros shaped like the source (ggml: scale by 0, then acc)."""
     (x,) = node.sources
     if not x.contiguous:
@@ -135,12 +133,12 @@ def _view_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("view_back", grad, shape=x.shape, strides=strides, offset=offset)
 
 
-def _view_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _view_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     strides, offset = node.params["strides"], node.params["offset"]
     return node.graph.op("view", contiguous(grad), shape=node.sources[0].shape, strides=strides, offset=offset)
 
 
-def _cpy_src(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cpy_src(node: Tensor, grad: Tensor) -> Tensor:
     source = node.sources[0]
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 

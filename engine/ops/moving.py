@@ -13,28 +13,13 @@
 What is only moved may have any dtype; what is added must be floating.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
 from engine.ops.layout import contiguous
-from engine.ops.rule import (
-    FLOATS,
-    REQUIRED,
-    Layout,
-    Rule,
-    Sources,
-    axis_of,
-    checked_shape,
-    floating,
-    per_axis,
-    real,
-    same_shape,
-    whole,
-)
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, axis_of, checked_shape, floating, per_axis, real, same_shape, whole
 
 
 def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -51,7 +36,7 @@ def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=lengths, strides=strides, offset=offset, dtype=x.dtype)
 
 
-def _inside(x: "Tensor", starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
+def _inside(x: Tensor, starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
     for axis, (start, extent, n) in enumerate(zip(starts, extents, x.shape, strict=True)):
         if not 0 <= start <= n - extent:
             raise EngineError(f"[{start}, {start + extent}) of axis {axis} lies outside {x}")
@@ -86,7 +71,7 @@ def _window(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=a.shape, dtype=floating(a, b))
 
 
-def _beside(x: "Tensor", ids: "Tensor", axis: int) -> None:
+def _beside(x: Tensor, ids: Tensor, axis: int) -> None:
     """Raise EngineError unless `ids` is i32 and agrees with `x` in all axes but one."""
     fits = len(ids.shape) == len(x.shape) and all(
         n == m for i, (n, m) in enumerate(zip(x.shape, ids.shape, strict=True)) if i != axis
@@ -130,12 +115,12 @@ def _same_bytes(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=x.shape, strides=x.strides, dtype=x.dtype)
 
 
-def cut(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> "Tensor":
+def cut(x: Tensor, starts: tuple[int, ...], lengths: tuple[int, ...]) -> Tensor:
     """Return the slice of `x`, or `x` itself where that is all of it."""
     return x if lengths == x.shape else x.graph.op("slice", x, starts=starts, lengths=lengths)
 
 
-def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _slice_x(node: Tensor, grad: Tensor) -> Tensor:
     starts, steps, shape = node.params["starts"], node.params["steps"], node.sources[0].shape
     if max(steps) > 1:
         dense = contiguous_strides(shape, 1)
@@ -146,42 +131,42 @@ def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("pad", grad, before=starts, after=after)
 
 
-def _pad_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pad_x(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, node.params["before"], node.sources[0].shape)
 
 
-def _concat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _concat_a(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, (0,) * len(node.shape), node.sources[0].shape)
 
 
-def _concat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _concat_b(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     axis = node.params["axis"]
     return cut(grad, tuple(a.shape[axis] if i == axis else 0 for i in range(len(a.shape))), b.shape)
 
 
-def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pass(node: Tensor, grad: Tensor) -> Tensor:
     del node
     return grad
 
 
-def _window_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _window_b(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, node.params["starts"], node.sources[1].shape)
 
 
-def _set_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _set_a(node: Tensor, grad: Tensor) -> Tensor:
     graph, b = node.graph, node.sources[1]
     zeros = graph.op("full", shape=b.shape, value=0.0, dtype=b.dtype)
     return graph.op("set", grad, zeros, starts=node.params["starts"])
 
 
-def _gather_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _gather_x(node: Tensor, grad: Tensor) -> Tensor:
     x, ids = node.sources
     axis = node.params["axis"]
     return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
 
 
-def _scatter_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _scatter_dy(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("gather", contiguous(grad), node.sources[1], axis=node.params["axis"])
 
 

@@ -8,16 +8,14 @@ what gradient checkpointing computes twice.
 * `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in x and its own adjoint.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, checked_shape, floating, real, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, checked_shape, floating, real, whole
 
 
-def _seed(seed: "Tensor") -> None:
+def _seed(seed: Tensor) -> None:
     if seed.dtype != "i32" or seed.shape != (1,):
         raise EngineError(f"seed {seed} must be i32 of shape (1,)")
 
@@ -40,7 +38,7 @@ def _dropout(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=x.shape, dtype=floating(x))
 
 
-def _dropout_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _dropout_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("dropout", grad, node.sources[1], **node.params)
 
 

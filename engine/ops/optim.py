@@ -16,7 +16,8 @@ Weight Decay Regularization, 2019, as ggml computes it (`ggml_compute_forward_op
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, floating, same_shape
+from engine.ops.rule import Layout, Rule, Sources
+from engine.ops.shapes import floating, same_shape
 
 SGD_HYPER: Final = ("alpha", "wd")
 ADAMW_HYPER: Final = ("alpha", "eps", "wd", "beta1h", "beta2h")

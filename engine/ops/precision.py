@@ -7,13 +7,11 @@
   gradient flows.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, STORED, Layout, Rule, Sources, floating
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, STORED, floating
 
 
 def _cast(sources: Sources, params: dict[str, Any]) -> Layout:
@@ -37,7 +35,7 @@ def _unscale(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=g.shape, dtype=floating(g, scale))
 
 
-def _cast_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cast_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("cast", grad, dtype=node.sources[0].dtype)
 
 

@@ -8,14 +8,12 @@
 `sum` over everything is an op of its own (`engine.ops.elementwise`), as ggml has it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
-from engine.ops.rule import Layout, Rule, Sources, axes_of, axis_of, elements, floating, same_shape
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import Layout, Rule, Sources, Tensor
+from engine.ops.shapes import axes_of, axis_of, elements, floating, same_shape
 
 Shape = tuple[int, ...]
 
@@ -39,7 +37,7 @@ def _mean(sources: Sources, params: dict[str, Any]) -> Layout:
     return layout
 
 
-def _count(x: "Tensor", axes: Shape) -> int:
+def _count(x: Tensor, axes: Shape) -> int:
     return elements(tuple(x.shape[axis] for axis in axes))
 
 
@@ -61,7 +59,7 @@ def _count_equal(sources: Sources, params: dict[str, Any]) -> Layout:
     return Layout(shape=(1,), dtype="i32")
 
 
-def _spread(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _spread(node: Tensor, grad: Tensor) -> Tensor:
     """Return the gradient repeated over what was summed."""
     graph, x = node.graph, node.sources[0]
     kept = _kept(x.shape, node.params["axes"])
@@ -69,7 +67,7 @@ def _spread(node: "Tensor", grad: "Tensor") -> "Tensor":
     return wide if kept == x.shape else graph.op("repeat", wide, shape=x.shape)
 
 
-def _mean_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mean_x(node: Tensor, grad: Tensor) -> Tensor:
     count = _count(node.sources[0], node.params["axes"])
     return _spread(node, node.graph.op("scale", grad, s=1.0 / count if count else 0.0))
 

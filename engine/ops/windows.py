@@ -12,13 +12,11 @@ distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, counts, floating, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, counts, floating, whole
 
 Pair = tuple[int, int]
 
@@ -44,7 +42,7 @@ def windows(image: tuple[int, ...], params: dict[str, Any]) -> Pair:
     return (room[0] // params["stride"][0] + 1, room[1] // params["stride"][1] + 1)
 
 
-def _image(x: "Tensor") -> None:
+def _image(x: Tensor) -> None:
     if len(x.shape) != 4:
         raise EngineError(f"{x} must have the axes image, channel, row and column")
 
@@ -87,14 +85,14 @@ def _pool_index(sources: Sources, params: dict[str, Any]) -> Layout:
 
 
 def _back(kind: str) -> Any:
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, shape=node.sources[0].shape, **node.params)
 
     return rule
 
 
 def _forth(kind: str) -> Any:
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, **{name: value for name, value in node.params.items() if name != "shape"})
 
     return rule

@@ -17,12 +17,12 @@ The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, run
 | `config.py` | `allocsim train CONFIG.toml` |
 """
 
+from engine.models.model import Model
 from engine.training.course import Course, Epoch, Settings, Split
 from engine.training.dataset import Dataset
 from engine.training.finite import NotFiniteError
 from engine.training.loop import Fitted, Progress, epoch, fit
 from engine.training.losses import LOSSES
-from engine.training.model import Model
 from engine.training.optimizers import OPTIMIZERS
 from engine.training.results import Result
 from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear

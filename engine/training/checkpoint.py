@@ -23,9 +23,9 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
+from engine.models.model import Model
 from engine.training.course import Course, Epoch, Settings
 from engine.training.dataset import Dataset
-from engine.training.model import Model
 from engine.training.results import Result
 from engine.training.trainer import Trainer
 

@@ -31,10 +31,10 @@ from typing import Any, Final
 import msgspec
 
 from allocsim.errors import EngineError
+from engine.models.model import Model
 from engine.training import data as sources
 from engine.training.course import Settings
 from engine.training.dataset import Dataset
-from engine.training.model import Model
 from engine.training.schedules import SCHEDULES, Schedule
 
 

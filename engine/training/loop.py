@@ -21,11 +21,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.models.model import Model
 from engine.training import checkpoint
 from engine.training.course import Course, Epoch, Settings, Split
 from engine.training.dataset import LABELS, Dataset
 from engine.training.finite import Lookout, warn
-from engine.training.model import Model
 from engine.training.results import Result
 from engine.training.schedules import Position, Schedule
 from engine.training.trainer import Trainer

@@ -32,12 +32,13 @@ from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
+from engine.models.labels import check_classes, one_hot
+from engine.models.model import Model, Shapes
 from engine.runtime import EXECUTORS, Runtime
 from engine.runtime.memory import NUMPY_DTYPES, Allocate, block
 from engine.runtime.nonfinite import Finding, FiniteWatch
-from engine.training.dataset import LABELS, check_classes, one_hot
+from engine.training.dataset import LABELS
 from engine.training.losses import LOSSES, Loss
-from engine.training.model import Model, Shapes
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]

@@ -1,0 +1,37 @@
+"""A plan of a program from what a caller has: a `Plan`, offsets by buffer, or a plan of an equal program.
+
+What this module does not see: whether the plan is right (`allocsim.checks`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allocsim.errors import ModelError
+from allocsim.model import Plan, Program
+from allocsim.programs.builder import plan_of
+from allocsim.programs.networkx_graph import as_program
+
+Slots = Plan | Mapping[int, int] | Sequence[int | str | None]
+"""A plan, or an offset for each buffer ("own" and None as in a document)."""
+
+
+def placed(program: Program | Any, plan: Slots) -> Plan:
+    """Return a plan of `program` (or of the program a networkx DiGraph stands for); ModelError where it is one of another."""
+    program = as_program(program)
+    if not isinstance(plan, Plan):
+        return plan_of(program, plan)
+    if plan.program is program:
+        return plan
+    made: Plan = part_of(program, plan, problem=None if plan.problem is None else part_of(program, plan.problem))
+    return made
+
+
+def part_of(program: Program, part: Any, **columns: Any) -> Any:
+    """Return a plan or problem as one of `program`; raise ModelError if it was made for another number of buffers."""
+    if part.program is program:
+        return part
+    if len(part.program.buffers) != len(program.buffers):
+        rule = f"was made for a program with {len(part.program.buffers)} buffers; this one has {len(program.buffers)}"
+        raise ModelError(type(part).__name__.lower(), rule)
+    return replace(part, program=program, **columns)
