@@ -9,6 +9,7 @@
     ├── UnknownNameError        no scenario, allocator, format or kernel of that name
     ├── EngineError             a graph, shape, dtype or binding the engine cannot run
     ├── OutputError             a result cannot be written where it was asked to go
+    ├── NotInstalledError       a command, a service or a library that another package or an extra brings is not there
     └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
 Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception means that the question
@@ -77,6 +78,10 @@ class EngineError(AllocsimError):
 
 class OutputError(AllocsimError):
     """A report, document or figure cannot be written to the path given."""
+
+
+class NotInstalledError(AllocsimError):
+    """What another package or an extra brings is not there; says what is missing, and what brings it or what is in the way."""
 
 
 class ClusterError(AllocsimError):
