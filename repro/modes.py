@@ -25,10 +25,11 @@ from allocsim.allocators import ALLOCATORS, PINS, Constraints, Pins, Planner, fi
 from allocsim.allocators.planner import Allocator
 from allocsim.errors import ModelError, PlannerError, UnknownNameError
 from allocsim.model import VIEW, Bools, Plan, Program
-from engine.d_differential.modes import EXECUTORS, Course, Side, compare
+from engine.d_differential.modes import EXECUTORS, Course, Progress, Side, compare, silent
 from engine.graph.lowering import Lowered
-from engine.graph.widening import widened
-from repro.bench import Bench
+from engine.graph.widening import in_float64, widened
+from repro.pipeline import Experiment
+from repro.workload import host_runs
 
 TRUTH: Final = "float64"
 
@@ -45,24 +46,24 @@ class Choice:
     executor: str = next(iter(EXECUTORS))
 
 
-Word = Callable[[Choice, str, Bench], Choice]
+Word = Callable[[Choice, str, Experiment], Choice]
 """(so far, what stands behind the colon, the scenario) -> with this word."""
 
 
-def _deny(choice: Choice, what: str, _bench: Bench) -> Choice:
+def _deny(choice: Choice, what: str, _experiment: Experiment) -> Choice:
     return replace(choice, denied=(*(choice.denied or ()), *([what] if what else [])))
 
 
 def _executed_by(name: str) -> Word:
-    return lambda choice, _what, _bench: replace(choice, executor=name)
+    return lambda choice, _what, _experiment: replace(choice, executor=name)
 
 
 WORDS: Final[Mapping[str, Word]] = {
-    "default": lambda choice, _what, bench: replace(choice, planner=bench.planner, pins=pin_reads),
-    "pinned": lambda choice, _what, bench: replace(choice, planner=bench.planner, pins=bench.pin_policy),
-    "reference": lambda choice, _what, _bench: replace(choice, planner=find("reference")),
-    TRUTH: lambda choice, _what, _bench: replace(choice, planner=find("reference"), wide=True),
-    "pin": lambda choice, what, bench: replace(choice, pins=pins_of(bench.program, what)),
+    "default": lambda choice, _what, experiment: replace(choice, planner=experiment.planner, pins=pin_reads),
+    "pinned": lambda choice, _what, experiment: replace(choice, planner=experiment.planner, pins=experiment.pins),
+    "reference": lambda choice, _what, _experiment: replace(choice, planner=find("reference")),
+    TRUTH: lambda choice, _what, _experiment: replace(choice, planner=find("reference"), wide=True),
+    "pin": lambda choice, what, experiment: replace(choice, pins=pins_of(experiment.workload.program, what)),
     "deny": _deny,
     **{name: _executed_by(name) for name in EXECUTORS},
 }  # fmt: skip
@@ -72,24 +73,25 @@ _PLAIN: Final = frozenset(WORDS) - {"pin", "deny"}
 """Words with nothing behind a colon."""
 
 
-def side_of(bench: Bench, name: str) -> Side:
+def side_of(experiment: Experiment, name: str) -> Side:
     """Return the mode of that name as something to execute.
 
     Raises UnknownNameError for a word that is none and no allocator, ModelError for a kind, stage or tensor that the program does
     not have, PlannerError where a planner cannot do what is asked.
     """
-    choice = Choice(planner=bench.planner)
+    choice = Choice(planner=experiment.planner)
     for word in name.split("+"):
         head, colon, what = word.partition(":")
         if head in WORDS and not (colon and head in _PLAIN):
-            choice = WORDS[head](choice, what, bench)
+            choice = WORDS[head](choice, what, experiment)
             continue
         try:
             choice = replace(choice, planner=find(word))
         except UnknownNameError as error:
             raise UnknownNameError("mode or allocator", word, {*WORDS, *ALLOCATORS}) from error
-    lowered = bench.wide if choice.wide else bench.lowered
-    parameters = widened(bench.setup.parameters) if choice.wide else bench.setup.parameters
+    workload = experiment.workload
+    lowered = in_float64(workload.lowered) if choice.wide else workload.lowered
+    parameters = widened(workload.parameters) if choice.wide else workload.parameters
     return Side(name=name, lowered=lowered, plan=plan_of(choice, lowered), parameters=parameters, executor=choice.executor)
 
 
@@ -148,30 +150,30 @@ def pins_of(program: Program, what: str) -> Bools:
     raise ModelError("pin", f"{what!r} is no policy, stage, kind of op, layer.N or tensor of {program!r}")
 
 
-def sides_of(bench: Bench, names: Sequence[str]) -> tuple[Side, ...]:
+def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
     """Return the modes of these names, each once; errors as of `side_of`."""
-    return tuple(side_of(bench, name) for name in dict.fromkeys(names))
+    return tuple(side_of(experiment, name) for name in dict.fromkeys(names))
 
 
-def courses(bench: Bench, sides: Sequence[Side], *, lockstep: int) -> tuple[Course, ...]:
+def courses(experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent) -> tuple[Course, ...]:
     """Train these sides beside the reference, and beside the truth if a side is in float64; O(training steps * sides).
 
     A scenario on several streams is compared in the order in which it trains.
     """
     by_name = {side.name: side for side in sides}
-    reference = by_name.get("reference") or side_of(bench, "reference")
+    reference = by_name.get("reference") or side_of(experiment, "reference")
     truth = by_name.get(TRUTH)
     if truth is None and any(side.wide for side in sides):
-        truth = side_of(bench, TRUTH)
+        truth = side_of(experiment, TRUTH)
     return compare(
         sides,
         reference=reference,
         truth=truth,
-        runs=bench.host(bench.steps),
-        lockstep=min(lockstep, bench.steps),
-        order=bench.order,
-        threads=bench.options.threads,
-        progress=bench.progress,
+        runs=host_runs(experiment.workload, experiment.steps),
+        lockstep=min(lockstep, experiment.steps),
+        order=experiment.workload.order,
+        threads=experiment.workload.threads,
+        progress=progress,
     )
 
 

@@ -1,6 +1,6 @@
 """Detector R on a scenario: every case judged by S and, where it can tell more, executed by D.
 
-    for row in replay(bench, groups=("session", "pins"), every=500, done=names):
+    for row in replay(experiment, groups=("session", "pins"), every=500, done=names):
         row["case"], row["S"]["status"], row["D"]["status"]
 
 The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only the engine can make: the same training with
@@ -19,7 +19,7 @@ What this module does not see: which faults the scenario holds, files and the te
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -30,11 +30,10 @@ from allocsim.r_replay import GROUPS, Case, Static, judged, not_run, numbers_of,
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
 from allocsim.r_replay.programs import program_cases
 from engine.d_differential import HostRun
-from engine.d_differential.modes import Side, compare
-from engine.graph.lowering import Lowered, lower
+from engine.d_differential.modes import Progress, Side, compare, silent
 from repro import training
-from repro.bench import Bench, Options, Progress
-from repro.scenario import Scenario, repaired
+from repro.pipeline import Experiment, workload_of
+from repro.workload import Workload
 
 AT_ONCE: Final = 4
 """Pin cases executed beside one run of the reference."""
@@ -52,98 +51,87 @@ SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
 }
 """From the positions of the scenario's one sequence: the batch that the plan is made for, and the one that is run."""
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """What a case is executed on: its program with kernels, and data."""
-
-    lowered: Lowered
-    setup: training.Setup
-    order: Sequence[int] | None = None
-
-
-def bench_of(scenario: Scenario, options: Options, progress: Progress | None = None) -> Bench:
-    """Return a scenario set up, with its default plan; errors as of `repro.run.run`."""
-    return Bench(repaired(scenario) if options.fixed else scenario, options, progress or (lambda _what, _done, _total: None))
+ReplayRow = dict[str, Any]
 
 
 def replay(
-    bench: Bench,
+    experiment: Experiment,
     *,
     groups: Collection[str] = GROUPS,
     limit: int | None = None,
     every: int = 500,
     done: Collection[str] = (),
-) -> Iterator[Row]:
+    progress: Progress = silent,
+) -> Iterator[ReplayRow]:
     """Yield one row for each case, as it is known.
 
     Args:
-        bench: the scenario.
+        experiment: the scenario.
         groups: which of `GROUPS`.
         limit: at most so many pin cases; None for all.
         every: of the pin cases that need not be executed, every so many-th is; 0 for none, 1 for all.
         done: names of cases to leave out, that an earlier replay has done.
+        progress: called with (what is being done, how many are done, how many there are).
     """
-    for case, stage in _cases(bench, groups):
+    for case, workload in cases_of(experiment, groups):
         if case.name not in done:
-            yield row_of(case, judged(case), _executed([case], stage, bench)[0])
-            bench.progress(case.group, 1, 1)
+            yield row_of(case, judged(case), executed([case], workload)[0])
+            progress(case.group, 1, 1)
     if "pins" in groups:
-        yield from _pins(bench, limit, every, done)
+        yield from _pins(experiment, limit, every, done, progress)
 
 
-def _cases(bench: Bench, groups: Collection[str]) -> Iterator[tuple[Case, Stage]]:
+def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[Case, Workload]]:
     """Yield every case but the pins, with what it is executed on."""
-    plan, own = bench.plans["default"], Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
+    plan, own = experiment.plans["default"], experiment.workload
     if "session" in groups:
         yield from ((case, own) for case in session_cases(plan))
-        accumulating = _other(bench, accumulate=True)
-        made = bench.planner.plan(accumulating.lowered.program)
+        accumulating = _other(experiment, accumulate=True)
+        made = experiment.planner.plan(accumulating.program)
         yield from ((case, accumulating) for case in session_cases(made) if "accumulators" in case.name)
     if "program" in groups:
-        yield from ((case, _turned(own, case)) for case in program_cases(plan))
-    if "shape" in groups and len(bench.program.streams) == 1:
-        yield from _shapes(bench)
+        yield from ((case, _with_program(own, case)) for case in program_cases(plan))
+    if "shape" in groups and len(own.program.streams) == 1:
+        yield from _shapes(experiment)
 
 
-def _other(bench: Bench, batch: Batch | None = None, *, accumulate: bool = False) -> Stage:
+def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bool = False) -> Workload:
     """Return the scenario's training on another batch, or with accumulators."""
-    seq, sequences = (bench.setup.config.seq, 1) if batch is None else batch
+    seq, sequences = (experiment.setup.config.seq, 1) if batch is None else batch
+    options = experiment.options
     setup = training.set_up(
-        bench.scenario.training,
-        layers=bench.options.layers,
+        experiment.scenario.training,
+        layers=options.layers,
         seq=seq,
         sequences=sequences,
-        seed=bench.options.seed,
-        base=bench.options.base,
+        seed=options.seed,
+        base=options.base,
         accumulate=accumulate,
     )
-    return Stage(lowered=lower(setup.graph, (setup.loss,), kernels=bench.scenario.kernels), setup=setup)
+    return workload_of(setup, experiment.scenario, options)
 
 
-def _shapes(bench: Bench) -> Iterator[tuple[Case, Stage]]:
-    seq = bench.setup.config.seq
-    plans = {(seq, 1): bench.plans["default"]}
+def _shapes(experiment: Experiment) -> Iterator[tuple[Case, Workload]]:
+    seq = experiment.setup.config.seq
+    plans = {(seq, 1): experiment.plans["default"]}
     for words, of in SHAPES.items():
         made_for, ran = of(seq)
         if ran[0] < 1:
             continue
         if made_for not in plans:
-            plans[made_for] = bench.planner.plan(_other(bench, made_for).lowered.program)
-        plan, other = plans[made_for], _other(bench, ran)
+            plans[made_for] = experiment.planner.plan(_other(experiment, made_for).program)
+        plan, other = plans[made_for], _other(experiment, ran)
         what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
-        runs = (Run.of(plan), Run.of(plan, program=other.lowered.program))
+        runs = (Run.of(plan), Run.of(plan, program=other.program))
         yield Case(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False), other
 
 
-def _turned(stage: Stage, case: Case) -> Stage:
-    """Return the kernels of a graph for a second program made of its own."""
-    lowered = stage.lowered
+def _with_program(workload: Workload, case: Case) -> Workload:
+    """Return the workload with the second program of a case, which has the kernels of the first in the order of the case."""
+    lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
     return replace(
-        stage,
+        workload,
         lowered=replace(
             lowered,
             program=case.program,
@@ -156,23 +144,21 @@ def _turned(stage: Stage, case: Case) -> Stage:
 # D ---------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _executed(cases: Sequence[Case], stage: Stage, bench: Bench) -> list[Row]:
-    """Run cases of one stage and one session beside one reference; the D of each."""
-    lowered, program = stage.lowered, stage.lowered.program
-    weights = stage.setup.parameters
+def executed(cases: Sequence[Case], workload: Workload) -> list[ReplayRow]:
+    """Run cases that share a workload and their host's runs, compared with one reference; return what D finds for each."""
+    lowered, program, weights = workload.lowered, workload.program, workload.parameters
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
     sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]
     hosts = [
-        HostRun(inputs=stage.setup.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip))
-        for run in cases[0].executed
+        HostRun(inputs=workload.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip)) for run in cases[0].executed
     ]
     try:
         courses = compare(
-            sides, reference=reference, runs=hosts, order=stage.order, threads=bench.options.threads, lockstep=len(hosts)
+            sides, reference=reference, runs=hosts, order=workload.order, threads=workload.threads, lockstep=len(hosts)
         )
     except EngineError as error:
         if len(cases) > 1:
-            return [row for case in cases for row in _executed([case], stage, bench)]
+            return [row for case in cases for row in executed([case], workload)]
         return [not_run("refused", str(error))]
     return [
         numbers_of(program, next(iter(course.origins or ()), None))
@@ -185,14 +171,16 @@ def _executed(cases: Sequence[Case], stage: Stage, bench: Bench) -> list[Row]:
 # pins ------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) -> Iterator[Row]:
+def _pins(
+    experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
+) -> Iterator[ReplayRow]:
     """Yield the pin cases; those to be executed wait until `AT_ONCE` are there, so that they share the reference."""
-    stage = Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
-    chosen = Chosen(bench.program, every)
+    workload, program = experiment.workload, experiment.workload.program
+    chosen = Chosen(program, every)
     waiting: list[tuple[Case, Static]] = []
-    total = int((~bench.program.buffers.persistent).sum())
-    for number, case in enumerate(islice(pin_cases(bench.program, bench.planner), limit)):
-        bench.progress("pins", number, total if limit is None else min(limit, total))
+    total = int((~program.buffers.persistent).sum())
+    for number, case in enumerate(islice(pin_cases(program, experiment.planner), limit)):
+        progress("pins", number, total if limit is None else min(limit, total))
         tells = chosen(case)
         if case.name in done:
             continue
@@ -202,16 +190,16 @@ def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) ->
         else:
             yield row_of(case, static, COVERED)
         if len(waiting) == AT_ONCE:
-            yield from _flushed(waiting, stage, bench)
+            yield from _flushed(waiting, workload)
             waiting = []
     if waiting:
-        yield from _flushed(waiting, stage, bench)
+        yield from _flushed(waiting, workload)
 
 
-def _flushed(waiting: Sequence[tuple[Case, Static]], stage: Stage, bench: Bench) -> Iterator[Row]:
-    numbers = _executed([case for case, _ in waiting], stage, bench)
+def _flushed(waiting: Sequence[tuple[Case, Static]], workload: Workload) -> Iterator[ReplayRow]:
+    numbers = executed([case for case, _ in waiting], workload)
     for (case, static), row in zip(waiting, numbers, strict=True):
         yield row_of(case, static, row)
 
 
-__all__ = ["SHAPES", "bench_of", "replay"]
+__all__ = ["SHAPES", "replay"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError, ModelError
 from engine.graph import Graph, Tensor
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_adapters, init_parameters, training_graph
-from repro.scenario import Scenario, Training
+from repro.scenario import Training
 
 Array = NDArray[Any]
 
@@ -26,31 +26,8 @@ MOST_POSITIONS: Final = 32_768
 
 MOST_SEQUENCES: Final = 1_000
 
-MOST_STEPS: Final = 10_000
-
 TRAINED_ON_SEED: Final = 1
 """Added to the seed of the weights, so that the sequence is drawn independently of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """How large a run is, and how long; None takes what the scenario states."""
-
-    layers: int | None = None
-    seq: int | None = None
-    steps: int | None = None
-    seed: int = 0
-    threads: int = 1
-
-    def steps_of(self, scenario: Scenario) -> int:
-        """Return how many steps are trained; raise ModelError for more than `MOST_STEPS`, and for too few to show what the scenario is about."""
-        steps = self.steps if self.steps is not None else scenario.training.steps
-        if steps > MOST_STEPS:
-            raise ModelError("steps", f"{steps}; at most {MOST_STEPS} are run")
-        if steps < scenario.least_steps:
-            least = scenario.least_steps
-            raise ModelError("steps", f"{steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
-        return steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,4 +135,4 @@ def _weights(config: LlamaConfig, training: Training, seed: int) -> dict[str, Ar
     return weights
 
 
-__all__ = ["Setup", "Sizes", "set_up"]
+__all__ = ["Setup", "set_up"]

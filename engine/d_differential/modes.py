@@ -48,6 +48,10 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, how many are done, how many there are)."""
 
 
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Report no progress."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
     """What executes a bound program."""
@@ -121,7 +125,7 @@ def compare(
     lockstep: int = 0,
     order: Sequence[int] | None = None,
     threads: int | None = 1,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> tuple[Course, ...]:
     """Train every side over `runs`, beside the reference and the truth, and return the course of each, in order.
 
@@ -138,7 +142,6 @@ def compare(
     Raises:
         EngineError: as `Runtime` does, or a plan that has to keep buffers apart does not.
     """
-    report = progress or (lambda _what, _done, _total: None)
     for side in (reference, truth):
         if side is not None:
             _require_apart(side)
@@ -154,11 +157,11 @@ def compare(
             scale = Scale(basis, exact)
             for record, machine in zip(records, machines, strict=True):
                 record.keep(number, *_taken(record.side, machine, host, scale, order))
-                report(record.side.name, number + 1, len(runs))
+                progress(record.side.name, number + 1, len(runs))
     for record in records:
         if lockstep and record.looked_into and record.side not in (reference, truth):
             record.origins = _origins((record.side, reference, truth), runs[: record.horizon(lockstep)], order, threads)
-            report(f"{record.side.name}: lockstep", 1, 1)
+            progress(f"{record.side.name}: lockstep", 1, 1)
     return tuple(record.course() for record in records)
 
 
@@ -253,4 +256,4 @@ def _require_apart(side: Side) -> None:
         )
 
 
-__all__ = ["EXECUTORS", "Course", "Executor", "Row", "Side", "compare"]
+__all__ = ["EXECUTORS", "Course", "Executor", "Progress", "Row", "Side", "compare", "silent"]

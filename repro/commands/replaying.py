@@ -12,8 +12,8 @@ from allocsim.cli.replay import Row, Rows
 from allocsim.errors import UnknownNameError
 from allocsim.programs.fingerprints import fingerprint_of
 from repro import scenarios
-from repro.bench import Options
-from repro.replay import bench_of
+from repro.options import EngineOptions
+from repro.pipeline import prepare
 from repro.replay import replay as replayed
 
 
@@ -26,9 +26,14 @@ def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> 
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
     with stepping(name) as progress:
         steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
-        options = Options(**(sizes | chosen | {"steps": steps}))
-        bench = bench_of(scenario, options, progress)
-        plan = bench.plans["default"]
-        kernels = dict(sorted(bench.lowered.variants.items()))
+        options = EngineOptions(**(sizes | chosen | {"steps": steps}))
+        experiment = prepare(scenario, options)
+        plan = experiment.plans["default"]
+        kernels = dict(sorted(experiment.workload.lowered.variants.items()))
         head = {"replay": 1, "planner": plan.source, "fingerprint": fingerprint_of(plan), "kernels": kernels, "sizes": sizes}
-        yield head, lambda groups, limit, every, done: replayed(bench, groups=groups, limit=limit, every=every, done=done)
+        yield (
+            head,
+            lambda groups, limit, every, done: replayed(
+                experiment, groups=groups, limit=limit, every=every, done=done, progress=progress
+            ),
+        )

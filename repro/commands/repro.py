@@ -18,9 +18,9 @@ import typer
 
 from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
-from repro.bench import Options
 from repro.commands.jobs import Job, run_all
 from repro.commands.modes import sections
+from repro.options import EngineOptions
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
@@ -97,7 +97,7 @@ def run_scenarios(
     jobs: list[Job] = []
     skipped: list[dict[str, Any]] = []
     if runtime is Runtime.ENGINE:
-        options = Options(
+        options = EngineOptions(
             layers=layers,
             seq=seq,
             steps=steps,
@@ -127,7 +127,7 @@ def run_scenarios(
     return run_all(jobs, skipped, out, as_json=as_json)
 
 
-def engine_job(scenario: Scenario, options: Options) -> Job:
+def engine_job(scenario: Scenario, options: EngineOptions) -> Job:
     """Return the run of a scenario on the engine."""
     return Job(
         name=scenario.name,

@@ -16,11 +16,12 @@ import typer
 
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
+from engine.d_differential.modes import Progress
 from engine.ggml.library import WHEELS, find
 from engine.ggml.probe import open_library
 from repro import ggml_faults, on_ggml
-from repro.bench import Progress
 from repro.commands.jobs import Job
+from repro.options import LibraryOptions
 from repro.scenario import GgmlFault, Scenario
 
 
@@ -98,17 +99,17 @@ def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)
         return Job(name=scenario.name, folder=folder, go=lambda _progress: run(), more=_numbers)
-    options = on_ggml.Options(
+    options = LibraryOptions(
         layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
     )
 
-    def go(progress: Progress) -> on_ggml.Result:
+    def go(progress: Progress) -> on_ggml.LibraryResult:
         return on_ggml.run(scenario, options, which, progress=progress)
 
     return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)
 
 
-def _numbers(result: ggml_faults.Result) -> list[Section]:
+def _numbers(result: ggml_faults.FaultResult) -> list[Section]:
     rows = [
         ("found", f"{result.found:.6g}"),
         ("wanted", f"{result.wanted:.6g}"),
@@ -117,7 +118,7 @@ def _numbers(result: ggml_faults.Result) -> list[Section]:
     return [("what the host read", ("", "number"), rows)]
 
 
-def _claims(result: on_ggml.Result) -> list[Section]:
+def _claims(result: on_ggml.LibraryResult) -> list[Section]:
     claims = [
         (claim.text, _yes(claim.found), "as expected" if claim.holds else f"expected {_yes(claim.expected)}")
         for claim in result.claims

@@ -5,36 +5,16 @@ Versions are compared as numbers. Steps of training count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Final
 
 from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
-from repro import training
-from repro.run import Gradient
+from repro.options import LibraryOptions
+from repro.results import TrainingSummary, agree, library_entry
 from repro.scenario import OnGgml, Scenario
 
 LEARNS_AFTER: Final = 10
 """Steps from which on it can be said whether a run learns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options(training.Sizes):
-    """How a scenario is run on a library."""
-
-    full: bool = False
-    """The width of SmolLM2-135M instead of `SMALL`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """One training run."""
-
-    arena_bytes: int
-    loss: tuple[float, ...]
-    gradients: tuple[Gradient, ...]
-    first_difference: int | None
-    """The first step whose loss or any gradient is not the reference's to the bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +43,18 @@ class Smoke:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class LibraryResult:
     """Everything a run on one library produced."""
 
     scenario: Scenario
     which: str
     version: str
-    options: Options
+    options: LibraryOptions
     evidence: Evidence
     verdict: Verdict
     partial: Verdict
     """Of the plan with only the backward nodes pinned."""
-    modes: Mapping[str, Mode]
+    modes: Mapping[str, TrainingSummary]
     claims: tuple[Claim, ...]
     smokes: tuple[Smoke, ...]
 
@@ -87,7 +67,7 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict and every claim are as they must be for this version."""
-        return self.verdict.causes == frozenset(self.expected) and all(claim.holds for claim in self.claims)
+        return agree(self.verdict, self.expected) and all(claim.holds for claim in self.claims)
 
     @property
     def title(self) -> str:
@@ -96,31 +76,17 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`."""
-        class_, fault = self.expected[0] if self.expected else (None, None)
-        return {
-            "scenario": self.scenario.name,
-            "runtime": "ggml",
-            "library": {"name": self.which, "version": self.version},
-            "matches": self.matches,
-            "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
-            "partial_pins": self.partial.as_json(),
-            "claims": [{"claim": c.text, "expected": c.expected, "found": c.found} for c in self.claims],
-            "smokes": [{"name": s.name, "agrees": s.agrees, "said": s.said} for s in self.smokes],
-            "modes": {
-                name: {
-                    "loss": [loss if isfinite(loss) else None for loss in mode.loss],
-                    "arena_bytes": mode.arena_bytes,
-                    "first_difference": mode.first_difference,
-                    "gradients": [
-                        {"step": g.step, "layer": g.layer, "tensor": g.tensor, "ratio": g.ratio, "cosine": g.cosine}
-                        for g in mode.gradients
-                    ],
-                }
-                for name, mode in self.modes.items()
-            },
-        }
+        return library_entry(
+            self.scenario.name,
+            (self.which, self.version),
+            self.verdict,
+            self.expected,
+            matches=self.matches,
+            partial_pins=self.partial.as_json(),
+            claims=[{"claim": c.text, "expected": c.expected, "found": c.found} for c in self.claims],
+            smokes=[{"name": s.name, "agrees": s.agrees, "said": s.said} for s in self.smokes],
+            modes={name: {**mode.as_json(), "first_difference": mode.first_difference} for name, mode in self.modes.items()},
+        )
 
 
 def before(version: str, other: str) -> bool:
@@ -129,7 +95,7 @@ def before(version: str, other: str) -> bool:
     return one < two
 
 
-def claims(known: OnGgml, version: str, modes: Mapping[str, Mode], partial: Verdict) -> tuple[Claim, ...]:
+def claims(known: OnGgml, version: str, modes: Mapping[str, TrainingSummary], partial: Verdict) -> tuple[Claim, ...]:
     """State what a library of this version must show, and whether it did."""
     sound, partly = not before(version, known.fixed), not before(version, known.partial_pins_fixed)
     equal = {name: mode.first_difference is None for name, mode in modes.items()}
