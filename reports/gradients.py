@@ -14,7 +14,7 @@ TRUE: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class GradientRow:
     """One gradient compared."""
 
     layer: int | None
@@ -31,7 +31,7 @@ class Row:
         return ratio_off or (self.cosine is not None and not abs(self.cosine - 1) <= TRUE)
 
 
-def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[Row, ...]:
+def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[GradientRow, ...]:
     """Return the rows of one step, in the order given; a layer's number is taken out of the tensor's name."""
     found = []
     for row in gradients:
@@ -40,7 +40,7 @@ def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[R
         layer = row.get("layer")
         number = layer if isinstance(layer, int) and not isinstance(layer, bool) else None
         found.append(
-            Row(
+            GradientRow(
                 layer=number,
                 tensor=tensor_name(str(row.get("tensor", "")), number),
                 ratio=row.get("ratio"),

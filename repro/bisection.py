@@ -30,7 +30,7 @@ from allocsim.verdict.evidence import Evidence
 from engine.d_differential.execution import median_seconds
 from engine.d_differential.modes import Progress, silent
 from engine.graph.lowering import Lowered
-from engine.r_replay import Divergence, Step, diverging
+from engine.r_replay import Divergence, KernelCall, diverging
 from repro.detectors import ask
 from repro.options import EngineOptions
 from repro.pipeline import prepare, train_three
@@ -49,7 +49,7 @@ class Smallest:
 
     document: Document
     divergence: Divergence
-    steps: Mapping[int, Step]
+    steps: Mapping[int, KernelCall]
     """The kernel of each op of the document's program."""
     complete: bool
     trials: int
@@ -106,7 +106,7 @@ def _seconds(workload: Workload, plan: Plan) -> float:
 def kernel_test(found: Smallest, *, title: str) -> str:
     """Return the source of a test file: the plan is legal, and the kernel diverges all the same."""
     steps = [
-        f"    {op}: Step(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
+        f"    {op}: KernelCall(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
         for op, step in sorted(found.steps.items())
     ]
     source = script(found.document, title=title, test="test_the_plan_is_legal")
@@ -124,7 +124,7 @@ def kernel_test(found: Smallest, *, title: str) -> str:
         "    assert found is not None",
         f"    assert (found.op, found.position) == ({found.divergence.op}, {found.divergence.position})",
     ]
-    return f"{head}import allocsim\nfrom engine.r_replay import Step, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+    return f"{head}import allocsim\nfrom engine.r_replay import KernelCall, diverging\n{body}\n\n{chr(10).join(lines)}\n"
 
 
 # reducing by executing -------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: flo
     if origin is None:
         return None
     kernels = {
-        step: Step(kind=op.kind, variant=lowered.variants[op.kind], params=lowered.tensors[step].params)
+        step: KernelCall(kind=op.kind, variant=lowered.variants[op.kind], params=lowered.tensors[step].params)
         for step, op in enumerate(lowered.program.ops)
         if lowered.kernels[step] is not None
     }
@@ -185,7 +185,7 @@ def _marked(program: Program, plan: Plan) -> Document:
     return Document(programs=(marked,), plans=(replace(plan, program=marked, problem=None),))
 
 
-def _steps(program: Program, kernels: Mapping[int, Step]) -> dict[int, Step]:
+def _steps(program: Program, kernels: Mapping[int, KernelCall]) -> dict[int, KernelCall]:
     at = {step: meta[AT] for step, meta in program.ops.meta.items()}
     return {op.step: kernels[at[op.step]] for op in program.ops if op.step in at and op.kind not in {HOST_WRITE, HOST_READ, VIEW}}
 

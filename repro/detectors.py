@@ -24,12 +24,12 @@ from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
 from engine.d_differential.modes import Progress, silent
-from engine.k_audit import Case, default_cases
+from engine.k_audit import AuditCase, default_cases
 from engine.k_audit.programs import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
 from repro.pipeline import Experiment
-from repro.waits import Waits, waits_that_cure
+from repro.waits import AddedWaits, waits_that_cure
 from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
@@ -80,7 +80,7 @@ def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) ->
         return sanitizer.incidents
 
 
-def _standing_cases(workload: Workload) -> Iterator[Case]:
+def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
     """Yield the audit's own sizes and dtypes for the kernels of the program.
 
     What is unsafe at one size may not show at another.
@@ -109,7 +109,7 @@ def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Pr
             return False
         return train(mended, said, horizon, name="cure", against=target, progress=progress).first_difference is None
 
-    def record(plan: Plan, waits: Waits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
+    def record(plan: Plan, waits: AddedWaits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
         return CureRecord(
             elements=(*(() if waits is None else waits.elements), *elements),
             nbytes=plan.peak_bytes - default.peak_bytes,
@@ -128,7 +128,7 @@ def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Pr
     return record(found.plan, waits, elements, found.trials, minimal=found.minimal), found.plan if waits is None else None
 
 
-def _waiting(workload: Workload, waits: Waits | None) -> Workload:
+def _waiting(workload: Workload, waits: AddedWaits | None) -> Workload:
     """Return the workload with a program that has these waits, run in an order they allow."""
     if waits is None:
         return workload

@@ -25,7 +25,7 @@ from allocsim.allocators import ALLOCATORS, PINS, Constraints, Pins, Planner, fi
 from allocsim.allocators.planner import Allocator
 from allocsim.errors import ModelError, PlannerError, UnknownNameError
 from allocsim.model import VIEW, Bools, Plan, Program
-from engine.d_differential.modes import EXECUTORS, Course, Progress, Side, compare, silent
+from engine.d_differential.modes import EXECUTORS, Progress, Side, SideRecord, compare, silent
 from engine.graph.lowering import Lowered
 from engine.graph.widening import in_float64, widened
 from repro.pipeline import Experiment
@@ -155,7 +155,9 @@ def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
     return tuple(side_of(experiment, name) for name in dict.fromkeys(names))
 
 
-def courses(experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent) -> tuple[Course, ...]:
+def courses(
+    experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
+) -> tuple[SideRecord, ...]:
     """Train these sides beside the reference, and beside the truth if a side is in float64; O(training steps * sides).
 
     A scenario on several streams is compared in the order in which it trains.
@@ -177,7 +179,7 @@ def courses(experiment: Experiment, sides: Sequence[Side], *, lockstep: int, pro
     )
 
 
-def record(course: Course, lowered: Lowered, loss: str) -> dict[str, Any]:
+def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
     """Return a course as an entry of `differential` in `repro run --json`; numbers that are not finite are null."""
     values = lowered.program.values
     rows = [
@@ -215,7 +217,7 @@ def record(course: Course, lowered: Lowered, loss: str) -> dict[str, Any]:
     }
 
 
-def _first(course: Course, lowered: Lowered) -> dict[str, Any] | None:
+def _first(course: SideRecord, lowered: Lowered) -> dict[str, Any] | None:
     """Return the first wrong tensor: where the side goes wrong by itself, or else the first result that differs.
 
     The truth has none: that the reference rounds is wrong nowhere.

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.ggml import layout, probe
-from engine.ggml.graph import Workspace
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.recipes import build as build_recipe
 from engine.ggml.recipes import fill, place
 from engine.ggml.rows import observe, walk, walk_nodes
@@ -43,7 +43,7 @@ def walk_what_is_no_graph(library):
 
 def walk_two_plans(library):
     """Plan a forward graph, then its backward graph with another allocator, and walk it without naming the buffers."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build(ws, TINY, kind="forward")
         ws.allocate(ws.planner(), model.graph)
         differentiate(model)
@@ -58,7 +58,7 @@ def mapped_files(library):
 
 def observed_and_walked(library, recipe):
     """Run a recipe through a scheduler; return its rows as seen while it ran, and as walked from its graph."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         built = build_recipe(ws, recipe)
         scheduler = place(ws, built, planner="sched")
         fill(ws, built)

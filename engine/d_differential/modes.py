@@ -13,7 +13,7 @@ error against it: how large rounding is here.
 
 Where a side goes wrong *by itself* is `engine.d_differential.origins`: in lockstep with the reference, what differs healed at once.
 
-Executors that cannot be watched (`Executor.observed`) are compared by what is left after each run: what the host reads, and what persists.
+Executors that cannot be watched (`SideExecutor.observed`) are compared by what is left after each run: what the host reads, and what persists.
 
 Conventions: training steps count from 1, ops from 0. `layer` and `stage` are the meta of the op. Errors are those of `engine.d_differential.distance`.
 
@@ -38,7 +38,7 @@ from allocsim.model import OWN, Plan
 from allocsim.verdict.evidence import Origin
 from engine.d_differential import HostRun, origins
 from engine.d_differential.rounding import Nature, worst
-from engine.d_differential.sides import Found, Kept, Row, Scale, Watch, remaining, row_of, run, shown
+from engine.d_differential.sides import ComparedResult, Kept, LayerRow, ResultComparer, Scale, remaining, row_of, run, shown
 from engine.graph.lowering import Lowered
 from engine.graph.widening import is_wide, widened
 from engine.runtime import Runtime
@@ -53,7 +53,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Executor:
+class SideExecutor:
     """What executes a bound program."""
 
     bind: Callable[..., Runtime]
@@ -62,9 +62,9 @@ class Executor:
     """Whether what an observer sees is what this executor does, op by op."""
 
 
-EXECUTORS: Final[Mapping[str, Executor]] = {
-    "calls": Executor(bind=Runtime),
-    "tape": Executor(bind=partial(Runtime, executor="tape"), observed=False),
+EXECUTORS: Final[Mapping[str, SideExecutor]] = {
+    "calls": SideExecutor(bind=Runtime),
+    "tape": SideExecutor(bind=partial(Runtime, executor="tape"), observed=False),
 }
 """By name, the default first."""
 
@@ -91,7 +91,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class SideRecord:
     """How one side went."""
 
     name: str
@@ -100,7 +100,7 @@ class Course:
     executor: str
     outputs: Mapping[str, tuple[Array, ...]]
     """What the host read after each run, by tensor."""
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRow, ...]
     """In order of step, then of first execution."""
     first_step: int | None
     """The first training step in which a bit differs."""
@@ -126,7 +126,7 @@ def compare(
     order: Sequence[int] | None = None,
     threads: int | None = 1,
     progress: Progress = silent,
-) -> tuple[Course, ...]:
+) -> tuple[SideRecord, ...]:
     """Train every side over `runs`, beside the reference and the truth, and return the course of each, in order.
 
     Args:
@@ -145,7 +145,7 @@ def compare(
     for side in (reference, truth):
         if side is not None:
             _require_apart(side)
-    records = [_Record(side) for side in sides]
+    records = [_SideNotes(side) for side in sides]
     with ExitStack() as stack:
         basis = Kept(stack.enter_context(reference.bound(threads)), order)
         exact = None if truth is None else Kept(stack.enter_context(truth.bound(threads)), order)
@@ -167,13 +167,13 @@ def compare(
 
 def _taken(
     side: Side, machine: Runtime | None, host: HostRun, scale: Scale, order: Sequence[int] | None
-) -> tuple[Mapping[str, Array], Sequence[Found]]:
+) -> tuple[Mapping[str, Array], Sequence[ComparedResult]]:
     """Run a side once; return what the host reads, and how every result compares."""
     if machine is None:  # the reference or the truth: it has run
         kept = scale.exact if scale.exact is not None and side.wide else scale.basis
         return kept.outputs, shown(kept, scale)
     host = _wide(host) if side.wide else host
-    watch = Watch(side.lowered, scale)
+    watch = ResultComparer(side.lowered, scale)
     if EXECUTORS[side.executor].observed:
         return run(machine, host, order, observer=watch), watch.found
     outputs = run(machine, host, order)
@@ -183,12 +183,12 @@ def _taken(
 
 
 @dataclass(slots=True)
-class _Record:
+class _SideNotes:
     """What is noted of one side while it runs."""
 
     side: Side
     outputs: list[dict[str, Array]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LayerRow] = field(default_factory=list)
     first: tuple[int, int] | None = None
     origins: tuple[Origin, ...] | None = None
 
@@ -201,10 +201,10 @@ class _Record:
         """How many runs to repeat in lockstep: until it shows."""
         return max(least, 0 if self.first is None else self.first[0])
 
-    def keep(self, number: int, outputs: Mapping[str, Array], found: Sequence[Found]) -> None:
+    def keep(self, number: int, outputs: Mapping[str, Array], found: Sequence[ComparedResult]) -> None:
         self.outputs.append(dict(outputs))
         ops = self.side.lowered.tensors
-        groups: dict[tuple[int | None, str], list[Found]] = {}
+        groups: dict[tuple[int | None, str], list[ComparedResult]] = {}
         for one in found:
             tensor = ops[one.op]
             groups.setdefault((tensor.layer, tensor.stage), []).append(one)
@@ -213,10 +213,10 @@ class _Record:
             op = next((one.op for one in found if one.gap is not None), None)
             self.first = None if op is None else (number + 1, op)
 
-    def course(self) -> Course:
+    def course(self) -> SideRecord:
         side = self.side
         watched = EXECUTORS[side.executor].observed
-        return Course(
+        return SideRecord(
             name=side.name,
             plan=side.plan,
             wide=side.wide,
@@ -256,4 +256,4 @@ def _require_apart(side: Side) -> None:
         )
 
 
-__all__ = ["EXECUTORS", "Course", "Executor", "Progress", "Row", "Side", "compare", "silent"]
+__all__ = ["EXECUTORS", "LayerRow", "Progress", "Side", "SideExecutor", "SideRecord", "compare", "silent"]

@@ -9,10 +9,10 @@ from allocsim.errors import EngineError
 from engine.front.given import Shape
 from engine.front.indexing import reshaped
 from engine.front.record import Node, apply, tracking
-from engine.front.value import Value
+from engine.front.value import EagerValue
 
 
-def meet(what: str, *values: Value) -> Shape:
+def meet(what: str, *values: EagerValue) -> Shape:
     """Return the shape they broadcast to."""
     try:
         return np.broadcast_shapes(*(x.shape for x in values))
@@ -21,7 +21,7 @@ def meet(what: str, *values: Value) -> Shape:
         raise EngineError(f"{what}({', '.join(str(x._node) for x in values)}): the shapes {shapes} do not broadcast") from None  # noqa: SLF001
 
 
-def broadcast(x: Value, shape: Shape) -> Node:
+def broadcast(x: EagerValue, shape: Shape) -> Node:
     """Return the node of `x` repeated into `shape`."""
     node, full = x._present(), shape or (1,)  # noqa: SLF001
     if node.shape == full:
@@ -38,7 +38,7 @@ def _fits(shape: Shape, wanted: Shape) -> bool:
         return False
 
 
-def product(a: Value, b: Value) -> tuple[Node, Shape]:
+def product(a: EagerValue, b: EagerValue) -> tuple[Node, Shape]:
     """Return a @ b by numpy's rules, as `mul_mat(b.T, a)`, and its shape."""
     left, right, track = a._present(), b._present(), tracking.get()  # noqa: SLF001 - of what values are made of
     if not a.ndim or not b.ndim:

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from engine.ggml.cases import Case, cases, draw
+from engine.ggml.cases import LibraryCase, cases, draw
 from engine.ggml.child import Child, ChildDiedError
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.graph import Context, LibraryWorkspace
 from engine.ggml.library import Library
 from engine.ggml.reach import Reach, reach, same_layout
 from engine.ggml.rows import Rows
@@ -44,7 +44,7 @@ GAP: Final = 256
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class LibraryAuditRow:
     """One kernel contract: an op, a source slot, what is declared and what was measured."""
 
     op: str
@@ -115,7 +115,7 @@ def audit(
         types = about["groups"][op]
         if not types:
             result.unaudited.append(op)
-        rows: dict[tuple[int, str], Row] = {}
+        rows: dict[tuple[int, str], LibraryAuditRow] = {}
         refused: set[str] = set()
         for group, layout in product(types, layouts):
             if group in refused:
@@ -127,7 +127,7 @@ def audit(
                 result.refused.append({"op": op, "types": group, "said": error.said})
                 continue
             for row in found:
-                _merge(rows.setdefault((row.source, layout), Row(op=op, source=row.source, layout=layout)), row)
+                _merge(rows.setdefault((row.source, layout), LibraryAuditRow(op=op, source=row.source, layout=layout)), row)
         for (source, layout), row in sorted(rows.items()):
             result.rows.append(row.public())
             if layout == "over" and row.unsafe and row.reach is not None and row.reach.rows is not None:
@@ -141,7 +141,7 @@ def groups(library: Library) -> dict[str, Any]:
     return {"version": library.version, "groups": table}
 
 
-def _merge(into: Row, row: Row) -> None:
+def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
     """Add one group's findings; the words of an unsafe case win over those of a safe one."""
     if (row.unsafe and not into.unsafe) or into.reach is None:
         into.smallest, into.reach = row.smallest, row.reach
@@ -150,16 +150,18 @@ def _merge(into: Row, row: Row) -> None:
     into.max_error = max(into.max_error, row.max_error)
 
 
-def measure(library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over") -> list[Row]:  # noqa: PLR0917 - what a task is given
+def measure(
+    library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over"
+) -> list[LibraryAuditRow]:  # noqa: PLR0917 - what a task is given
     """Task: run every case of one op and group of types apart and as a layout says for each source of the result's layout; return their rows."""
-    rows: dict[int, Row] = {}
+    rows: dict[int, LibraryAuditRow] = {}
     for case in (case for case in cases(library, op) if case.types == types):
         rng = np.random.default_rng(seed)
         arrays = [encode(draw(operand, rng), operand.dtype) for operand in case.operands]
         for count in threads:
             apart, victims = _run(library, case, arrays, None, count)
             for position, slot in victims:
-                row = rows.setdefault(slot, Row(op=op, source=slot, layout=layout))
+                row = rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout))
                 for lie in _lies(layout, position, arrays[position], [other for other, _ in victims]):
                     want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
                     over, _ = _run(library, case, arrays, lie, count)
@@ -211,10 +213,10 @@ def encode(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _run(
-    library: Library, case: Case, arrays: Sequence[NDArray[Any]], lie: _Lie | None, threads: int
+    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie | None, threads: int
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
     """Run one case with its result apart (None) or as `lie` says; return the result and the operands of equal layout."""
-    with Workspace(library, threads=threads) as ws:
+    with LibraryWorkspace(library, threads=threads) as ws:
         ctx = ws.context(tensors=16, graph_size=16)
         operands = _operands(ctx, case)
         result = case.build(ctx, operands)
@@ -246,7 +248,7 @@ def _run(
         return ws.get(result), same_layout(operands, result)
 
 
-def _prove(ws: Workspace, operand: int, result: int, shift: int) -> None:
+def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
     """Raise EngineError unless the result lies as asked for, and what is written into it shows in the operand."""
     library = ws.library
     distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
@@ -256,7 +258,7 @@ def _prove(ws: Workspace, operand: int, result: int, shift: int) -> None:
         raise EngineError(f"the alias did not happen: distance {distance} bytes, wanted {shift}")
 
 
-def _operands(ctx: Context, case: Case) -> list[int]:
+def _operands(ctx: Context, case: LibraryCase) -> list[int]:
     return [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
 
 
@@ -269,5 +271,5 @@ def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
     return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
 
 
-def _words(case: Case) -> str:
+def _words(case: LibraryCase) -> str:
     return f"{case.variant} of {' and '.join(f'{operand.dtype}{list(operand.ne)}' for operand in case.operands)}"

@@ -37,7 +37,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class LibraryCase:
     """One kernel call."""
 
     op: str
@@ -76,12 +76,12 @@ FILLS: Final[dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[
 """How elements are drawn; `reversed` are row numbers from last to first."""
 
 
-def cases(library: Library, op: str) -> list[Case]:
+def cases(library: Library, op: str) -> list[LibraryCase]:
     """Return the cases of one op that this library can build; empty where the table has none."""
     return list(CASES.get(op, _nothing)(library, op))
 
 
-def _nothing(library: Library, op: str) -> Iterator[Case]:  # noqa: ARG001 - the signature of the table
+def _nothing(library: Library, op: str) -> Iterator[LibraryCase]:  # noqa: ARG001 - the signature of the table
     return iter(())
 
 
@@ -96,17 +96,19 @@ def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
 
 def _one_operand(
     library: Library, op: str, *, builders: Sequence[tuple[Any, ...]], types: Sequence[str] = ("f32",), fill: str = "normal"
-) -> Iterator[Case]:
+) -> Iterator[LibraryCase]:
     """Element-wise and row-wise kernels of one operand; a builder is its name and the arguments after the operand."""
     for name, *arguments in builders:
         if not library.has(f"ggml_{name}"):
             continue
         for dtype in types:
             for ne in _shapes():
-                yield Case(op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, *arguments))
+                yield LibraryCase(
+                    op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, *arguments)
+                )
 
 
-def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[Case]:
+def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
     """Element-wise kernels of two operands: equal shapes, and the second broadcast over rows, over elements, over all."""
     for first, second in (
         ("f32", "f32"),
@@ -121,19 +123,21 @@ def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[Case]:
             smaller = {ne, ne[:1], (1, *ne[1:]), (1,)}
             for other in sorted(smaller):
                 operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
-                yield Case(op=op, variant=builder, operands=operands, build=_call(builder))
+                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder))
 
 
-def _pairs(_: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal") -> Iterator[Case]:
+def _pairs(
+    _: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal"
+) -> Iterator[LibraryCase]:
     """Backward kernels: a gradient and a tensor of its shape."""
     types = ("f32", "f16") if op == "SILU_BACK" else ("f32",)
     for dtype in types:
         for ne in _shapes():
             operands = (Operand(dtype=dtype, ne=ne), Operand(dtype=dtype, ne=ne, fill=second))
-            yield Case(op=op, variant=builder, operands=operands, build=_call(builder, *arguments))
+            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, *arguments))
 
 
-def _add_id(_: Library, op: str) -> Iterator[Case]:
+def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
     for n in ROWS:
         for experts, tokens in ((1, 1), (2, 1), (4, 1), (4, 3)):
             operands = (
@@ -141,29 +145,29 @@ def _add_id(_: Library, op: str) -> Iterator[Case]:
                 Operand(dtype="f32", ne=(n, experts)),
                 Operand(dtype="i32", ne=(experts, tokens), fill="reversed"),
             )
-            yield Case(op=op, variant="add_id", operands=operands, build=_call("add_id"))
+            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id"))
 
 
-def _add1(_: Library, op: str) -> Iterator[Case]:
+def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
     for first, second in (("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32")):
         for ne in _shapes():
             operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
-            yield Case(op=op, variant="add1", operands=operands, build=_call("add1"))
+            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1"))
 
 
-def _soft_max(library: Library, op: str) -> Iterator[Case]:
+def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
     for n in ROWS:
         for rows, heads in ((1, 1), (5, 1), (5, 3)):
             scores = Operand(dtype="f32", ne=(n, rows, heads))
-            yield Case(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max"))
+            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max"))
             for dtype in ("f32", "f16"):
                 masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
-                yield Case(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 0.5, 0.0))
+                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 0.5, 0.0))
             if library.has("ggml_soft_max_add_sinks"):
                 sinks = Operand(dtype="f32", ne=(heads,))
-                yield Case(op=op, variant="sinks", operands=(scores, sinks), build=_with_sinks)
+                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=_with_sinks)
                 mask = Operand(dtype="f32", ne=(n, rows))
-                yield Case(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=_with_sinks)
+                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=_with_sinks)
 
 
 def _with_sinks(ctx: Context, operands: Sequence[int]) -> int:
@@ -173,7 +177,7 @@ def _with_sinks(ctx: Context, operands: Sequence[int]) -> int:
     return made
 
 
-def _rope(_: Library, op: str) -> Iterator[Case]:
+def _rope(_: Library, op: str) -> Iterator[LibraryCase]:
     builder = "rope_ext" if op == "ROPE" else "rope_ext_back"
     for dtype in ("f32", "f16"):
         for n in EVEN_ROWS:
@@ -181,9 +185,9 @@ def _rope(_: Library, op: str) -> Iterator[Case]:
                 for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
                     plain = (Operand(dtype=dtype, ne=(n, heads, tokens)), Operand(dtype="i32", ne=(tokens,), fill="positions"))
                     tail = (turned, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
-                    yield Case(op=op, variant="positions", operands=plain, build=_call(builder, None, *tail))
+                    yield LibraryCase(op=op, variant="positions", operands=plain, build=_call(builder, None, *tail))
                     factors = Operand(dtype="f32", ne=(n,), fill="positive")
-                    yield Case(op=op, variant="factors", operands=(*plain, factors), build=_call(builder, *tail))
+                    yield LibraryCase(op=op, variant="factors", operands=(*plain, factors), build=_call(builder, *tail))
 
 
 FLOATS: Final = ("f32", "f16", "bf16")
@@ -195,7 +199,7 @@ UNARY: Final[tuple[tuple[Any, ...], ...]] = (
 )  # fmt: skip
 """Every unary function, as builder and arguments."""
 
-CASES: Final[dict[str, Callable[[Library, str], Iterator[Case]]]] = {
+CASES: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
     "FILL": partial(_one_operand, builders=[("fill", 2.5)], types=FLOATS),
     "SCALE": partial(_one_operand, builders=[("scale", 1.5), ("scale_bias", 1.5, 0.25)]),
     "DIAG_MASK_ZERO": partial(_one_operand, builders=[("diag_mask_zero", 1)]),

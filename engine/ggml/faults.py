@@ -1,7 +1,7 @@
 """Seven ways in which current ggml gives wrong numbers without a kernel being at fault, each on the real library.
 
 Contract: `FAULTS[name]` holds what happens, which class and party the verdict must find, and a task for a child process. A task returns
-a `Finding`: the number found, the number wanted (the same, done as it should have been), and the rows of the graphs that ran, with the
+a `FaultObservation`: the number found, the number wanted (the same, done as it should have been), and the rows of the graphs that ran, with the
 addresses they really had, so that the judge can find the fault again without ggml (`engine.ggml.finding`).
 
 Source: `engine.ggml.faults_small`, `engine.ggml.faults_training`.
@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.ggml.faults_small import late_output, none_view, output_on_view, stale_plan
 from engine.ggml.faults_training import forward_then_backward, opt_accumulates, shared_gradient
-from engine.ggml.finding import Finding, evidence, repaired
+from engine.ggml.finding import FaultObservation, evidence, repaired
 from engine.ggml.library import Library
 
 
@@ -26,7 +26,7 @@ class Fault:
     """At fault: plan or caller."""
     root_cause: str
     """Class of the catalogue, C01 to C15."""
-    task: Callable[[Library], Finding]
+    task: Callable[[Library], FaultObservation]
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -57,4 +57,4 @@ FAULTS: Final[dict[str, Fault]] = {
 }  # fmt: skip
 """The seven, by name."""
 
-__all__ = ["FAULTS", "Fault", "Finding", "evidence", "repaired"]
+__all__ = ["FAULTS", "Fault", "FaultObservation", "evidence", "repaired"]

@@ -1,6 +1,6 @@
 """Four faults of ggml's graph allocator, each in a graph of a few nodes of eight elements.
 
-Contract: every function is a task for a child process (`engine.ggml.child`) and returns a `Finding`: what the fault gives, what the right
+Contract: every function is a task for a child process (`engine.ggml.child`) and returns a `FaultObservation`: what the fault gives, what the right
 way gives, and the rows of both. `engine.ggml.faults` has the table.
 
 Source: reading and measuring ggml 0.13.1 to 0.26.0; llama.cpp issue 28448.
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.ggml.finding import PLANNED, RIGHT, RUN, Finding
-from engine.ggml.graph import Workspace
+from engine.ggml.finding import PLANNED, RIGHT, RUN, FaultObservation
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.layout import FLAGS, TENSOR
 from engine.ggml.library import Library
 from engine.ggml.rows import Rows, walk
@@ -31,7 +31,7 @@ def flag_alone(tensor: int, flag: int) -> None:
 class _Small:
     """A workspace with one context of eight-element tensors, one input x and a graph."""
 
-    def __init__(self, ws: Workspace) -> None:
+    def __init__(self, ws: LibraryWorkspace) -> None:
         self.ws, self.library = ws, ws.library
         self.ctx = ws.context(tensors=64, graph_size=64)
         self.x = self.ctx.tensor("f32", N, name="x", flag="input")
@@ -52,10 +52,10 @@ class _Small:
         return float(self.ws.get(tensor).ravel()[0])
 
 
-def stale_plan(library: Library) -> Finding:
+def stale_plan(library: Library) -> FaultObservation:
     """10 * n2 + n1, then 10 * n2 + n0 on the same allocator: n0's bytes went to n2 in the first plan, and still do."""
 
-    def rewired(ws: Workspace, *, last: str) -> tuple[_Small, int]:
+    def rewired(ws: LibraryWorkspace, *, last: str) -> tuple[_Small, int]:
         g = _Small(ws)
         n0 = g.op("cont", g.x, name="n0")
         n1 = g.op("add", n0, n0, name="n1")
@@ -64,7 +64,7 @@ def stale_plan(library: Library) -> Finding:
         g.expand(n1, n3)
         return g, n3
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         planner = ws.planner()
         first, _ = rewired(ws, last="n1")
         ws.allocate(planner, first.graph)
@@ -77,19 +77,19 @@ def stale_plan(library: Library) -> Finding:
         ws.allocate(ws.planner(), fresh.graph)
         fresh.compute(3.0)
         right = walk(library, fresh.graph)
-        return Finding(found=found, wanted=fresh.read(result), rows={PLANNED: first_rows, RUN: rows, RIGHT: right})
+        return FaultObservation(found=found, wanted=fresh.read(result), rows={PLANNED: first_rows, RUN: rows, RIGHT: right})
 
 
-def late_output(library: Library) -> Finding:
+def late_output(library: Library) -> FaultObservation:
     """`ggml_set_output` between reserve and alloc: the plan was made without it and is kept."""
 
-    def doubled(ws: Workspace) -> tuple[_Small, int]:
+    def doubled(ws: LibraryWorkspace) -> tuple[_Small, int]:
         g = _Small(ws)
         a = g.op("scale", g.x, 2.0, name="a")
         g.expand(g.op("scale", a, 15.0, name="b"))
         return g, a
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         g, a = doubled(ws)
         planner = ws.planner()
         library.ggml_gallocr_reserve(planner, g.graph)
@@ -102,13 +102,13 @@ def late_output(library: Library) -> Finding:
         ws.allocate(ws.planner(), told.graph)
         told.compute(1.0)
         right = walk(library, told.graph)
-        return Finding(found=found, wanted=told.read(a), rows={RUN: rows, RIGHT: right}, untold=("a",))
+        return FaultObservation(found=found, wanted=told.read(a), rows={RUN: rows, RIGHT: right}, untold=("a",))
 
 
-def none_view(library: Library) -> Finding:
+def none_view(library: Library) -> FaultObservation:
     """The last reader of an op-NONE view gives back a count that nobody took: the root is freed under another view."""
 
-    def viewed(ws: Workspace, *, counted: bool) -> tuple[_Small, int]:
+    def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[_Small, int]:
         g = _Small(ws)
         root = g.op("cont", g.x, name="root")
         view = g.op("view_1d", root, N, 0, name="view")
@@ -119,7 +119,7 @@ def none_view(library: Library) -> Finding:
         g.expand(view, early, other, late)
         return g, late
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         g, late = viewed(ws, counted=False)
         ws.allocate(ws.planner(), g.graph)
         g.compute(3.0)
@@ -127,13 +127,13 @@ def none_view(library: Library) -> Finding:
         right, late = viewed(ws, counted=True)
         ws.allocate(ws.planner(), right.graph)
         right.compute(3.0)
-        return Finding(found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)})
+        return FaultObservation(found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)})
 
 
-def output_on_view(library: Library) -> Finding:
+def output_on_view(library: Library) -> FaultObservation:
     """OUTPUT on a view alone protects nothing: the root is freed. `by_setter` says what `ggml_set_output(view)` gives."""
 
-    def viewed(ws: Workspace, flag: Callable[[_Small, int, int], Any]) -> tuple[float, Rows]:
+    def viewed(ws: LibraryWorkspace, flag: Callable[[_Small, int, int], Any]) -> tuple[float, Rows]:
         g = _Small(ws)
         a = g.op("scale", g.x, 2.0, name="a")
         view = g.op("view_1d", a, N, 0, name="view")
@@ -145,8 +145,8 @@ def output_on_view(library: Library) -> Finding:
         g.compute(3.0)
         return g.read(view), walk(library, g.graph)
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         found, rows = viewed(ws, lambda _, __, view: flag_alone(view, FLAGS["output"]))
         by_setter, _ = viewed(ws, lambda g, _, view: g.ws.pin([view]))
         wanted, right = viewed(ws, lambda g, a, view: g.ws.pin([a, view]))
-        return Finding(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, detail={"by_setter": by_setter})
+        return FaultObservation(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, detail={"by_setter": by_setter})

@@ -11,18 +11,18 @@ from typing import Final
 import numpy as np
 
 from engine.ggml.faults_small import N, flag_alone
-from engine.ggml.finding import RIGHT, RUN, Finding
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.finding import RIGHT, RUN, FaultObservation
+from engine.ggml.graph import Context, LibraryWorkspace
 from engine.ggml.layout import FLAGS, graph_record, pointers, records
 from engine.ggml.library import Library
 from engine.ggml.rows import Rows, compute_buffers, observe, walk, walk_nodes
 from engine.ggml.transformer import TINY, build, differentiate, feed, initial, upload
 
 
-def shared_gradient(library: Library) -> Finding:
+def shared_gradient(library: Library) -> FaultObservation:
     """The gradient of a bias is the upstream gradient's own tensor, which the next op of the chain takes in place."""
 
-    def biased(ws: Workspace, *, pinned: bool) -> tuple[float, Rows]:
+    def biased(ws: LibraryWorkspace, *, pinned: bool) -> tuple[float, Rows]:
         rng = np.random.default_rng(7)
         static, ctx = ws.context(tensors=8), ws.context(tensors=256, graph_size=128, gradients=True)
         weight = static.tensor("f32", N, N, name="weight", flag="param")
@@ -50,10 +50,10 @@ def shared_gradient(library: Library) -> Finding:
             flag_alone(gradient, FLAGS["output"])  # what the host reads, for the document; the plan is made
         return found, walk(library, graph)
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         found, rows = biased(ws, pinned=False)
         wanted, right = biased(ws, pinned=True)
-        return Finding(
+        return FaultObservation(
             found=found,
             wanted=wanted,
             rows={RUN: rows, RIGHT: right},
@@ -62,11 +62,11 @@ def shared_gradient(library: Library) -> Finding:
         )
 
 
-def opt_accumulates(library: Library) -> Finding:
+def opt_accumulates(library: Library) -> FaultObservation:
     """`ggml-opt`, graphs built anew for every step, period 1: gradients add up from step to step. Found and wanted are of step 3."""
 
     def gradients(*, zeroed: bool) -> tuple[list[float], Rows]:
-        with Workspace(library) as ws:
+        with LibraryWorkspace(library) as ws:
             static = ws.context(tensors=8)
             weight = static.tensor("f32", N, 3, name="weight", flag="param")
             ws.apart(static)
@@ -85,7 +85,7 @@ def opt_accumulates(library: Library) -> Finding:
 
     norms, rows = gradients(zeroed=False)
     right, right_rows = gradients(zeroed=True)
-    return Finding(
+    return FaultObservation(
         found=norms[-1], wanted=right[-1], rows={RUN: rows, RIGHT: right_rows}, owed=(ACCUMULATOR,), runs=STEPS,
         detail={"gradient_norms": norms},
     )  # fmt: skip
@@ -97,7 +97,7 @@ CROSS_ENTROPY: Final = 2
 """`GGML_OPT_LOSS_TYPE_CROSS_ENTROPY`."""
 
 
-def _opt_step(ws: Workspace, scheduler: int, opt: int, weight: int, *, zeroed: bool) -> tuple[float, Rows]:
+def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, zeroed: bool) -> tuple[float, Rows]:
     """Build, allocate and run one step on the same data and (but for 1e-30) the same weights; return the norm of the gradient.
 
     The graph of ggml-opt is private; the scheduler tells which nodes it runs.
@@ -121,10 +121,10 @@ def _opt_step(ws: Workspace, scheduler: int, opt: int, weight: int, *, zeroed: b
     return float(np.linalg.norm(ws.get(gradient))), walk_nodes(library, nodes)
 
 
-def forward_then_backward(library: Library) -> Finding:
+def forward_then_backward(library: Library) -> FaultObservation:
     """A forward graph planned alone, then its backward graph planned over the same tensors. Numbers are gradient norms."""
 
-    def norm(ws: Workspace, *, twice: bool) -> tuple[float, Rows, int]:
+    def norm(ws: LibraryWorkspace, *, twice: bool) -> tuple[float, Rows, int]:
         arrays = initial(TINY, 0)
         model = build(ws, TINY, kind="forward")
         if twice:
@@ -140,7 +140,7 @@ def forward_then_backward(library: Library) -> Finding:
         gradients = [ws.get(tensor).ravel() for tensor in model.gradients.values()]
         return float(np.linalg.norm(np.concatenate(gradients))), rows, model.forward_nodes
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         found, rows, forward_nodes = norm(ws, twice=True)
         wanted, right, _ = norm(ws, twice=False)
-        return Finding(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, planned_nodes=forward_nodes)
+        return FaultObservation(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, planned_nodes=forward_nodes)

@@ -1,6 +1,6 @@
 """What running a fault of ggml gives: two numbers, the graphs that ran, and from those what a verdict needs.
 
-Contract: a `Finding` is plain data out of a child process. `evidence` makes the session that ran, with what its planner was told, so that
+Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session that ran, with what its planner was told, so that
 the judge can find the fault again from addresses alone; `repaired` makes the document of the right way of doing the same.
 
 What happened beside the graph is said by the task that ran it, never guessed: which tensors the host reads although the planner was not
@@ -25,7 +25,7 @@ RUN, RIGHT, PLANNED = "run", "right", "planned"
 
 
 @dataclass(slots=True, kw_only=True)
-class Finding:
+class FaultObservation:
     """What one fault looks like."""
 
     found: float
@@ -49,7 +49,7 @@ class Finding:
         return not abs(self.found - self.wanted) <= 1e-3 * abs(self.wanted)
 
 
-def evidence(finding: Finding) -> Document:
+def evidence(finding: FaultObservation) -> Document:
     """Return the session that ran, with what its planner was told. Raises EngineError where no graph was walked."""
     rows = _rows(finding, RUN)
     if PLANNED in finding.rows:
@@ -65,7 +65,7 @@ def evidence(finding: Finding) -> Document:
     return Document.of(_told(plan, rows, finding.untold))
 
 
-def repaired(finding: Finding) -> Document:
+def repaired(finding: FaultObservation) -> Document:
     """Return the document of the same, done right. Raises EngineError where the task has none."""
     rows = _rows(finding, RIGHT)
     return _session(rows, finding.owed, finding.runs, writes=finding.runs) if finding.owed else document(rows)
@@ -94,7 +94,7 @@ def first_ops(program: Program, count: int) -> Program:
     return replace(program, name=f"{program.name}, first {count} ops", ops=kept)
 
 
-def _rows(finding: Finding, name: str) -> Rows:
+def _rows(finding: FaultObservation, name: str) -> Rows:
     if name not in finding.rows:
         raise EngineError(f"the finding has no graph called {name!r}; it has {', '.join(finding.rows) or 'none'}")
     return finding.rows[name]

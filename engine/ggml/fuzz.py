@@ -1,6 +1,6 @@
 """Random graphs through the real planner and scheduler: plans judged by S, numbers by D, each graph in a process that may crash.
 
-Contract: `fuzz(child, seeds)` yields a `Finding` for every seed whose graph crashes, whose plan S does not find clean, or whose outputs
+Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan S does not find clean, or whose outputs
 differ between a plan (`gallocr`, `sched`, every node pinned) and memory of its own for each tensor. The same seed gives the same
 finding. `minimise` shrinks a finding's recipe while it keeps its kind; `keep` writes recipe, rows and words as files to start from again.
 
@@ -20,9 +20,9 @@ from allocsim.errors import OutputError
 from engine.ggml.capture import document
 from engine.ggml.child import Child, ChildDiedError
 from engine.ggml.generate import generate
-from engine.ggml.graph import Workspace
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.library import Library
-from engine.ggml.recipes import Recipe, run
+from engine.ggml.recipes import GraphRecipe, run
 from engine.ggml.rows import Rows
 from engine.ggml.shrink import shrink
 from engine.ggml.tasks import plan_rows
@@ -40,7 +40,7 @@ WAYS: Final[dict[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FuzzedFault:
     """One seed that is not as it should be."""
 
     seed: int
@@ -48,12 +48,12 @@ class Finding:
     """`crash`, `unsound` or `differs`."""
     words: str
     """What ggml said, which violations, or which outputs differ under which plans."""
-    recipe: Recipe
+    recipe: GraphRecipe
     rows: Rows | None = None
     """The planned graph, where it could be planned."""
 
 
-def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[Finding]:
+def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[FuzzedFault]:
     """Yield a finding for every seed that has one; `options` are those of `generate`."""
     for seed in seeds:
         found = judge(child, generate(seed, **options))
@@ -61,7 +61,7 @@ def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[Finding
             yield replace(found, seed=seed)
 
 
-def judge(child: Child, recipe: Recipe) -> Finding | None:
+def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
     """Plan and run one recipe in every way; return the first thing that is wrong, None if nothing is."""
     rows: Rows | None = None
     try:
@@ -69,23 +69,23 @@ def judge(child: Child, recipe: Recipe) -> Finding | None:
         report = check(document(rows))
         if not report.clean:
             kinds = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
-            return Finding(seed=recipe.seed, kind=UNSOUND, words=kinds, recipe=recipe, rows=rows)
+            return FuzzedFault(seed=recipe.seed, kind=UNSOUND, words=kinds, recipe=recipe, rows=rows)
         different = child.call(compare, recipe)
     except ChildDiedError as died:
-        return Finding(seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows)
+        return FuzzedFault(seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows)
     if not different:
         return None
     words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in different.items())
-    return Finding(seed=recipe.seed, kind=DIFFERS, words=words, recipe=recipe, rows=rows)
+    return FuzzedFault(seed=recipe.seed, kind=DIFFERS, words=words, recipe=recipe, rows=rows)
 
 
-def compare(library: Library, recipe: Recipe) -> dict[str, list[int]]:
+def compare(library: Library, recipe: GraphRecipe) -> dict[str, list[int]]:
     """Task: the outputs whose bytes differ from a run with memory of its own for each tensor, by way of planning."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         apart = run(ws, recipe, mode="apart")
     different = {}
     for way, (mode, planner) in WAYS.items():
-        with Workspace(library) as ws:
+        with LibraryWorkspace(library) as ws:
             found = run(ws, recipe, mode=mode, planner=planner)
         outputs = [index for index in apart if found[index].tobytes() != apart[index].tobytes()]
         if outputs:
@@ -93,10 +93,10 @@ def compare(library: Library, recipe: Recipe) -> dict[str, list[int]]:
     return different
 
 
-def minimise(child: Child, finding: Finding) -> Finding:
+def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
     """Return the finding with the smallest recipe that still has a finding of its kind."""
 
-    def fails(recipe: Recipe) -> bool:
+    def fails(recipe: GraphRecipe) -> bool:
         found = judge(child, recipe)
         return found is not None and found.kind == finding.kind and (finding.kind != CRASH or found.words == finding.words)
 
@@ -105,7 +105,7 @@ def minimise(child: Child, finding: Finding) -> Finding:
     return replace(found, seed=finding.seed) if found is not None else finding
 
 
-def keep(finding: Finding, folder: Path) -> Path:
+def keep(finding: FuzzedFault, folder: Path) -> Path:
     """Write a finding to `folder/seed-<n>.json`, whole or not at all; its `leafs` and `nodes` make it a ggml dump that can be checked."""
     path = folder / f"seed-{finding.seed}.json"
     rows = finding.rows or {"meta": {}, "leafs": [], "nodes": []}
@@ -121,6 +121,6 @@ def keep(finding: Finding, folder: Path) -> Path:
     return path
 
 
-def load(path: Path) -> Recipe:
+def load(path: Path) -> GraphRecipe:
     """Return the recipe of a kept finding; raise EngineError where the file holds none."""
-    return Recipe.decode(json.loads(path.read_text()).get("meta", {}).get("finding", {}).get("recipe", {}))
+    return GraphRecipe.decode(json.loads(path.read_text()).get("meta", {}).get("finding", {}).get("recipe", {}))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from engine.ggml.recipes import Recipe, Step, leaf, step
+from engine.ggml.recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
 """Elements in a row; most are no multiple of a vector register, most rows no multiple of the alignment."""
@@ -47,12 +47,12 @@ class Generator:
     def __init__(self, seed: int, nodes: int, *, none_views: bool, sound: bool) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self.seed, self.nodes, self.none_views, self.sound = seed, nodes, none_views, sound
-        self.steps: list[Step] = []
+        self.steps: list[RecipeStep] = []
         self.made: list[Made] = []
         self.readers: dict[int, int] = {}
 
     def add(
-        self, made: Step, ne: tuple[int, int], *, contiguous: bool = True, root: int | None = None, writable: bool = True
+        self, made: RecipeStep, ne: tuple[int, int], *, contiguous: bool = True, root: int | None = None, writable: bool = True
     ) -> Made:
         """Append a step; `root` is the step whose memory it lies in, its own by default."""
         index = len(self.steps)
@@ -93,7 +93,7 @@ class Generator:
         """Draw a shape."""
         return self.rng.choice(LENGTHS), self.rng.choice(ROW_COUNTS)
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> GraphRecipe:
         """Grow to the number of nodes and return the recipe."""
         for _ in range(self.rng.randint(1, 3)):
             self.leaf(self.shape())
@@ -109,13 +109,13 @@ class Generator:
             made.sources[0] for made in self.steps if made.make == "view_tensor"
         ]  # nothing else makes ggml visit them first
         expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
-        recipe = Recipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
+        recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
         chosen = {index for index in inside if self.rng.random() < 0.15}
         return replace(recipe, outputs=tuple(sorted({*chosen, expand[-1]})))
 
 
-def reachable(recipe: Recipe) -> list[int]:
+def reachable(recipe: GraphRecipe) -> list[int]:
     """Return the steps that are part of the graph: those expanded and all they read, ascending."""
     seen: set[int] = set()
     todo = list(recipe.expand)
@@ -282,7 +282,7 @@ MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
 """What a step may be, and how often."""
 
 
-def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> Recipe:
+def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
     """Return the recipe of that seed, of `nodes` builder calls (default: 2 to 40, drawn).
 
     With `sound`, what the host writes before the run is safe until its last reader. Without, some parameters lie in the compute buffer

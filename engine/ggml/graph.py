@@ -2,9 +2,9 @@
 
 Contract
 --------
-* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its `Workspace`, which frees everything it made, in
+* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its `LibraryWorkspace`, which frees everything it made, in
   reverse order. Nothing here keeps a Python copy of what ggml knows.
-* Shapes given to `Workspace.tensor` and the op builders are ggml's `ne` (fastest dimension first); numpy arrays are the reverse.
+* Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension first); numpy arrays are the reverse.
 * Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is `engine.ggml.declarations`.
 * ggml asserts abort the process: run what may assert in `engine.ggml.child`.
 
@@ -34,7 +34,7 @@ WEIGHTS_USAGE: Final = 1
 STATUS_SUCCESS: Final = 0
 
 
-class Workspace:
+class LibraryWorkspace:
     """Contexts, buffers, planners and one CPU backend of one library, freed together. Use as a context manager."""
 
     def __init__(self, library: Library, *, threads: int = 1) -> None:
@@ -156,7 +156,7 @@ class Workspace:
 class Context:
     """A ggml context: the arena of tensor and graph structs; their data lies elsewhere."""
 
-    def __init__(self, workspace: Workspace, pointer: int) -> None:
+    def __init__(self, workspace: LibraryWorkspace, pointer: int) -> None:
         self.workspace = workspace
         self.pointer = pointer
         self._library = workspace.library

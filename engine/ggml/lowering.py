@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.model import Role
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.graph import Context, LibraryWorkspace
 from engine.ggml.library import Library
 from engine.ggml.train import descend, plan
-from engine.ggml.transformer import Model, differentiate, feed, upload
+from engine.ggml.transformer import LibraryTransformer, differentiate, feed, upload
 from engine.graph import Tensor
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -34,7 +34,7 @@ HYPER: Final = "L-1.hp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ForwardTensor:
     """One tensor of the forward graph."""
 
     name: str
@@ -53,7 +53,7 @@ class Row:
         return self.shape[::-1] or (1,)
 
 
-Forward = tuple[Row, ...]
+Forward = tuple[ForwardTensor, ...]
 
 
 def forward(loss: Tensor) -> Forward:
@@ -70,7 +70,7 @@ def forward(loss: Tensor) -> Forward:
             stack.append((tensor, True))
             stack.extend((source, False) for source in reversed(tensor.sources) if source not in order)
     return tuple(
-        Row(
+        ForwardTensor(
             name=tensor.name,
             kind=tensor.kind,
             dtype=tensor.dtype,
@@ -84,7 +84,7 @@ def forward(loss: Tensor) -> Forward:
     )
 
 
-def build(ws: Workspace, rows: Forward, *, kind: str = "train") -> Model:
+def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> LibraryTransformer:
     """Build the graph of one step, unplanned; `kind` is one of `transformer.KINDS`."""
     size = 8 * len(rows) + 64
     static, ctx = ws.context(tensors=len(rows) + 2), ws.context(tensors=2 * size, graph_size=size, gradients=True)
@@ -114,7 +114,7 @@ def build(ws: Workspace, rows: Forward, *, kind: str = "train") -> Model:
     graph = ctx.graph(size=size, gradients=True)
     ws.library.ggml_build_forward_expand(graph, loss)
     count = ws.library.ggml_graph_n_nodes(graph)
-    model = Model(
+    model = LibraryTransformer(
         workspace=ws, shape=None, graph=graph, forward_nodes=count, loss=loss, weights=weights, adapters=adapters, inputs=inputs,
         contexts=(static, ctx),
     )  # fmt: skip
@@ -132,18 +132,18 @@ def train_forward(
     Gradients come from a graph of their own without optimizer steps, in which no gradient has a reader.
     """
     arrays = {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build(ws, rows)
         plan(model, mode, planner=planner)
         upload(model, arrays)
         feed(model, arrays)
         model.run()
         gradients = {name: ws.get(tensor) for name, tensor in model.gradients.items()}
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         return descend(build(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner=planner) | {"gradients": gradients}
 
 
-def _op(ctx: Context, row: Row, sources: list[int]) -> int:
+def _op(ctx: Context, row: ForwardTensor, sources: list[int]) -> int:
     lower = LOWERINGS.get(row.kind or "")
     if lower is None:
         raise EngineError(f"{row.name!r}: {row.kind!r} has no forward op in ggml that this bridge lowers to")
@@ -152,31 +152,31 @@ def _op(ctx: Context, row: Row, sources: list[int]) -> int:
     return tensor
 
 
-def _plain(builder: str, *params: str) -> Callable[[Context, Row, Sequence[int]], int]:
+def _plain(builder: str, *params: str) -> Callable[[Context, ForwardTensor, Sequence[int]], int]:
     """A builder that takes the sources and then these parameters, as numbers."""
     return lambda ctx, row, sources: ctx.op(builder, *sources, *(float(row.params[name]) for name in params))
 
 
-def _soft_max(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _soft_max(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     mask = sources[1] if len(sources) > 1 else None
     return ctx.op("soft_max_ext", sources[0], mask, float(row.params["scale"]), 0.0)
 
 
-def _rope(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _rope(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     mode = {"normal": 0, "neox": 2}[row.params["mode"]]
     x, positions = sources
     return ctx.op("rope_ext", x, positions, None, row.params["dims"], mode, 0, float(row.params["base"]), 1.0, 0.0, 1.0, 0.0, 0.0)
 
 
-def _reshape(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _reshape(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     return ctx.op(f"reshape_{len(row.ne)}d", sources[0], *row.ne)
 
 
-def _cont(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _cont(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     return ctx.op(f"cont_{len(row.ne)}d", sources[0], *row.ne) if len(row.ne) == 2 else ctx.op("cont", sources[0])
 
 
-def _permute(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _permute(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     """The engine says where each axis comes from, first dimension first; ggml where each goes, last dimension first."""
     axes = row.params["axes"]
     rank = len(axes)
@@ -186,7 +186,7 @@ def _permute(ctx: Context, row: Row, sources: Sequence[int]) -> int:
     return ctx.op("permute", sources[0], *places)
 
 
-def _view(ctx: Context, row: Row, sources: Sequence[int]) -> int:
+def _view(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     *outer, inner = row.params["strides"]
     if inner != 1:
         raise EngineError(f"{row.name!r}: its last dimension has stride {inner}; a ggml view has 1 there")
@@ -194,7 +194,7 @@ def _view(ctx: Context, row: Row, sources: Sequence[int]) -> int:
     return ctx.op(f"view_{len(row.ne)}d", sources[0], *row.ne, *strides, 4 * int(row.params["offset"]))
 
 
-LOWERINGS: Final[dict[str, Callable[[Context, Row, Sequence[int]], int]]] = {
+LOWERINGS: Final[dict[str, Callable[[Context, ForwardTensor, Sequence[int]], int]]] = {
     "get_rows": _plain("get_rows"),
     "add": _plain("add"),
     "sub": _plain("sub"),

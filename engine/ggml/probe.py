@@ -22,7 +22,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.ggml.child import Child, ChildDiedError
-from engine.ggml.graph import Workspace
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.layout import FLAGS, OBJECT_NBYTES, TENSOR, graph_record, pointers, records
 from engine.ggml.library import Library, find, load
 
@@ -76,7 +76,7 @@ def probe(library: Library) -> dict[str, Any]:
     expected = TENSOR.itemsize + OBJECT_NBYTES
     _same("bytes of a tensor and its object", library.ggml_tensor_overhead(), expected)
     library.types  # noqa: B018 - raises where a type number has another name
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         _tensors(ws)
         _graph(ws)
         _plan(ws)
@@ -88,7 +88,7 @@ def _same(what: str, found: Any, expected: Any) -> None:
         raise EngineError(f"{what}: found {found!r}, expected {expected!r}")
 
 
-def _tensors(ws: Workspace) -> None:
+def _tensors(ws: LibraryWorkspace) -> None:
     """Every field of ggml_tensor against public functions and known values."""
     library, ctx = ws.library, ws.context(tensors=64)
     a = ctx.tensor("f32", 3, 5, 7, 2, name="probe a")
@@ -129,7 +129,7 @@ def _tensors(ws: Workspace) -> None:
         _same(f"flag {flag}", int(records([tensor])[0]["flags"]), FLAGS[flag])
 
 
-def _graph(ws: Workspace) -> None:
+def _graph(ws: LibraryWorkspace) -> None:
     """The private leaf list against the known order and against ggml_graph_dump_dot; nodes against their accessors."""
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)
     x, y, z = (ctx.tensor("f32", 4, name=name) for name in ("leaf x", "leaf y", "leaf z"))
@@ -164,7 +164,7 @@ def dumped_leafs(library: Library, graph: int) -> list[int]:
     ]
 
 
-def _plan(ws: Workspace) -> None:
+def _plan(ws: LibraryWorkspace) -> None:
     """One plan with known offsets and known results.
 
     The leafs come first, in the order in which the graph meets them: y (80 bytes, 96 when rounded up), then x. `scaled` may not take x,

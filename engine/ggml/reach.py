@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.ggml.cases import Case
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.cases import LibraryCase
+from engine.ggml.graph import Context, LibraryWorkspace
 from engine.ggml.layout import records
 from engine.ggml.library import Library
 from engine.ggml.rows import Rows, walk
@@ -47,7 +47,7 @@ class Reach:
     """The smallest graph as it was planned; where there is none, the smallest that was tried."""
 
 
-def reach(library: Library, case: Case, victim: int, *, every: bool = False) -> Reach:
+def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:
     """Ask whether the result of a case is ever laid over the operand at position `victim`; with `every`, try all ways."""
     hits: list[tuple[str, str, Rows]] = []
     first: Rows | None = None
@@ -83,15 +83,15 @@ def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
     ]
 
 
-def rivals_of(library: Library, case: Case, victim: int) -> list[int]:
+def rivals_of(library: Library, case: LibraryCase, victim: int) -> list[int]:
     """Return the positions before `victim` that the allocator would take first."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         ctx = ws.context(tensors=16)
         operands = [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
         return [position for position, _ in same_layout(operands, case.build(ctx, operands)) if position < victim]
 
 
-def _ways(library: Library, case: Case, victim: int) -> Iterator[tuple[str, str]]:
+def _ways(library: Library, case: LibraryCase, victim: int) -> Iterator[tuple[str, str]]:
     """Victim and reason of the rivals, fewest nodes first."""
     rivals = rivals_of(library, case, victim)
     reasons = RIVALS if rivals else {"": 0}
@@ -100,10 +100,10 @@ def _ways(library: Library, case: Case, victim: int) -> Iterator[tuple[str, str]
         yield kind, reason
 
 
-def _plan(library: Library, case: Case, victim: int, kind: str, reason: str) -> tuple[bool, str, Rows]:
+def _plan(library: Library, case: LibraryCase, victim: int, kind: str, reason: str) -> tuple[bool, str, Rows]:
     """Build and plan one graph; return whether the alias was chosen, the graph in words, and its rows."""
     rivals = rivals_of(library, case, victim)
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         ctx, static = ws.context(tensors=64, graph_size=32), ws.context(tensors=16)
         operands = []
         for position, operand in enumerate(case.operands):
@@ -135,6 +135,6 @@ def _viewed(ctx: Context, made: int, ne: tuple[int, ...], name: str) -> int:
     return ctx.op(f"reshape_{len(ne)}d", made, *ne, name=name)
 
 
-def _words(case: Case, roles: Mapping[int, str], nodes: int) -> str:
+def _words(case: LibraryCase, roles: Mapping[int, str], nodes: int) -> str:
     inside = ", ".join(f"{operand.dtype}{list(operand.ne)} {roles.get(n, LEAF)}" for n, operand in enumerate(case.operands))
     return f"{nodes} node{'s'[: nodes != 1]}: {case.op}({inside})"

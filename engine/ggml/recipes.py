@@ -1,6 +1,6 @@
 """A ggml graph as plain data: what to build, in which order, so that it can be kept, replayed, shrunk and built in any library.
 
-Contract: a `Recipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a builder call whose arguments are numbers or
+Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a builder call whose arguments are numbers or
 `%k`, the tensor of step k. `expand` are the steps handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by
 `ggml_set_output` before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and their step.
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.graph import Context, LibraryWorkspace
 
 TENSOR: Final = "tensor"
 GRAPH_SIZE: Final = 2048
@@ -31,7 +31,7 @@ PLANNERS: Final = ("gallocr", "sched")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RecipeStep:
     """The making of one tensor."""
 
     make: str
@@ -52,10 +52,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class GraphRecipe:
     """A graph to build."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RecipeStep, ...]
     expand: tuple[int, ...]
     outputs: tuple[int, ...] = ()
     seed: int = 0
@@ -66,37 +66,37 @@ class Recipe:
         return asdict(self)
 
     @classmethod
-    def decode(cls, data: dict[str, Any]) -> "Recipe":
+    def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
         """Return the recipe that `encode` gave; raise EngineError where it is none."""
         try:
-            steps = tuple(Step(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
+            steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
             rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
             return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]))
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"not a recipe: {error}") from None
 
 
-def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> Step:
+def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> RecipeStep:
     """A leaf of that type and dimensions."""
-    return Step(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows)
+    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows)
 
 
-def step(make: str, *arguments: Any) -> Step:
+def step(make: str, *arguments: Any) -> RecipeStep:
     """A builder call; tensors are `%k`."""
-    return Step(make=make, arguments=arguments)
+    return RecipeStep(make=make, arguments=arguments)
 
 
 @dataclass(slots=True, kw_only=True)
 class Built:
     """A recipe in a workspace."""
 
-    recipe: Recipe
+    recipe: GraphRecipe
     tensors: list[int]
     graph: int
     context: Context
 
 
-def build(ws: Workspace, recipe: Recipe) -> Built:
+def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
     """Build the graph, unplanned; static leafs get their memory here."""
     ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=GRAPH_SIZE)
     static = ws.context(tensors=len(recipe.steps) + 1)
@@ -118,7 +118,7 @@ def build(ws: Workspace, recipe: Recipe) -> Built:
     return Built(recipe=recipe, tensors=tensors, graph=graph, context=ctx)
 
 
-def place(ws: Workspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
+def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
     """Plan and bind the graph as `mode` says; return the scheduler, 0 where there is none."""
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
@@ -135,14 +135,14 @@ def place(ws: Workspace, built: Built, *, mode: str = "default", planner: str = 
     return 0
 
 
-def fill(ws: Workspace, built: Built) -> None:
+def fill(ws: LibraryWorkspace, built: Built) -> None:
     """Write every leaf that has memory: the same elements for the same seed and step, whatever the plan."""
     for index, made in enumerate(built.recipe.steps):
         if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
             ws.put(built.tensors[index], elements(made, built.recipe.seed, index))
 
 
-def elements(made: Step, seed: int, index: int) -> NDArray[Any]:
+def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
     """Return the elements of a leaf."""
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
@@ -152,7 +152,13 @@ def elements(made: Step, seed: int, index: int) -> NDArray[Any]:
 
 
 def run(
-    ws: Workspace, recipe: Recipe, *, mode: str = "default", planner: str = "gallocr", read: Sequence[int] = (), runs: int = 1
+    ws: LibraryWorkspace,
+    recipe: GraphRecipe,
+    *,
+    mode: str = "default",
+    planner: str = "gallocr",
+    read: Sequence[int] = (),
+    runs: int = 1,
 ) -> dict[int, NDArray[Any]]:
     """Build, plan, fill and compute `runs` times; return the elements of the steps in `read` (default: the outputs)."""
     built = build(ws, recipe)

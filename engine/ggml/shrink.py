@@ -10,10 +10,10 @@ What this module does not see: why it fails.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine.ggml.recipes import TENSOR, Recipe, Step
+from engine.ggml.recipes import TENSOR, GraphRecipe, RecipeStep
 
 
-def shrink(recipe: Recipe, fails: Callable[[Recipe], bool]) -> Recipe:
+def shrink(recipe: GraphRecipe, fails: Callable[[GraphRecipe], bool]) -> GraphRecipe:
     """Return a smallest failing recipe reachable from `recipe`, by the moves above."""
     while True:
         for candidate in _smaller(recipe):
@@ -24,7 +24,7 @@ def shrink(recipe: Recipe, fails: Callable[[Recipe], bool]) -> Recipe:
             return recipe
 
 
-def _smaller(recipe: Recipe) -> Iterator[Recipe]:
+def _smaller(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
     for victim in reversed(range(len(recipe.steps))):
         for source in dict.fromkeys(recipe.steps[victim].sources):
             bypassed = _bypass(recipe, victim, source)
@@ -43,7 +43,7 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
             yield replace(recipe, steps=(*recipe.steps[:index], plain, *recipe.steps[index + 1 :]))
 
 
-def _bypass(recipe: Recipe, victim: int, source: int) -> Recipe | None:
+def _bypass(recipe: GraphRecipe, victim: int, source: int) -> GraphRecipe | None:
     """Let every reader of `victim` read `source` instead, and drop `victim`."""
     if recipe.steps[victim].make == TENSOR or recipe.steps[source].rows or recipe.steps[source].arguments[0] == "i32":
         return None
@@ -58,7 +58,7 @@ def _bypass(recipe: Recipe, victim: int, source: int) -> Recipe | None:
     return _drop(moved, victim)
 
 
-def _drop(recipe: Recipe, victim: int) -> Recipe | None:
+def _drop(recipe: GraphRecipe, victim: int) -> GraphRecipe | None:
     """Remove a step and all that names it; None if nothing or a mere leaf would be expanded."""
     gone = {victim}
     for index, made in enumerate(recipe.steps):
@@ -75,6 +75,6 @@ def _drop(recipe: Recipe, victim: int) -> Recipe | None:
     )
 
 
-def _renamed(made: Step, rename: Callable[[int], int]) -> Step:
+def _renamed(made: RecipeStep, rename: Callable[[int], int]) -> RecipeStep:
     arguments = tuple(f"%{rename(int(a[1:]))}" if isinstance(a, str) and a.startswith("%") else a for a in made.arguments)
     return replace(made, arguments=arguments)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import UnknownNameError
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.graph import Context, LibraryWorkspace
 from engine.ggml.library import Library
 from engine.ggml.rows import Rows, walk
 
@@ -113,7 +113,7 @@ def unsafe_aliases(rows: Rows) -> int:
 
 def _train(library: Library, name: str, steps: int, *, apart: bool) -> tuple[list[float], Rows]:
     rng = np.random.default_rng(1)
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         static, ctx = ws.context(tensors=16), ws.context(tensors=512, graph_size=256, gradients=True)
         weights = {
             "w": static.tensor("f32", WIDTH, WIDTH, name="w"),

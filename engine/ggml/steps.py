@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.d_differential import relative_error
-from engine.ggml.graph import ELEMENTS, Workspace
+from engine.ggml.graph import ELEMENTS, LibraryWorkspace
 from engine.ggml.layout import records
 from engine.ggml.library import Library
 from engine.ggml.lowering import HYPER, Arrays, Forward, build
 from engine.ggml.rows import Rows, walk
 from engine.ggml.train import plan
-from engine.ggml.transformer import Model, feed, upload
+from engine.ggml.transformer import LibraryTransformer, feed, upload
 
 KIND: Final = "train+sgd"
 UNEXECUTED: Final = ("NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
@@ -69,7 +69,7 @@ def train_steps(
 ) -> Steps:  # fmt: skip
     """Task: train for `steps` steps; `deny` are pairs kept apart by pinning the source (`pinned_donors`)."""
     arrays = _arrays(parameters, inputs, rate)
-    with Workspace(library, threads=threads) as ws:
+    with LibraryWorkspace(library, threads=threads) as ws:
         model = build(ws, rows, kind=KIND)
         ws.pin(pinned_donors(model, deny))
         size = plan(model, mode)
@@ -91,7 +91,7 @@ def origins(
 ) -> list[Departure]:
     """Task: run `mode` against memory of its own for each tensor in lockstep; return where it departs, in order of execution."""
     arrays = _arrays(parameters, inputs, rate)
-    with Workspace(library, threads=threads) as planned, Workspace(library, threads=threads) as reference:
+    with LibraryWorkspace(library, threads=threads) as planned, LibraryWorkspace(library, threads=threads) as reference:
         sides = []
         for ws, how in ((planned, mode), (reference, "apart")):
             model = build(ws, rows, kind=KIND)
@@ -107,7 +107,7 @@ def origins(
         return found
 
 
-def pinned_donors(model: Model, deny: Iterable[Unsafe]) -> list[int]:
+def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int]:
     """Return the tensors in the denied source slots; a pinned tensor is never taken in place."""
     library, wanted = model.workspace.library, frozenset(deny)
     nodes = model.nodes() if wanted else []
@@ -125,7 +125,7 @@ def pinned_donors(model: Model, deny: Iterable[Unsafe]) -> list[int]:
 class _Side:
     """One of the two graphs: a graph of one node for each node, and its elements as arrays over ggml's memory."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LibraryTransformer) -> None:
         ws = model.workspace
         self.model, self.ws = model, ws
         self.nodes = model.nodes()
@@ -186,7 +186,7 @@ def _arrays(parameters: Arrays, inputs: Arrays, rate: float) -> dict[str, NDArra
     return {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
 
 
-def _require_survival(model: Model, rows: Rows) -> None:
+def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
     """Raise EngineError where a later node writes into the bytes of a gradient: what the host would read is not the gradient."""
     nodes: list[Mapping[str, Any]] = rows["nodes"]
     index = {tensor: number for number, tensor in enumerate(model.nodes())}

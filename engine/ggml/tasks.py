@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from engine.ggml.graph import Workspace
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.library import Library
-from engine.ggml.recipes import Recipe, build, place, run
+from engine.ggml.recipes import GraphRecipe, build, place, run
 from engine.ggml.rows import Rows, walk
 from engine.ggml.train import MODES
 from engine.ggml.transformer import Shape, pins
@@ -24,15 +24,17 @@ def versions(library: Library) -> dict[str, Any]:
     return {"version": library.version, "in_place": sorted(library.in_place_ops)}
 
 
-def elements(library: Library, recipe: Recipe, *, mode: str = "default", planner: str = "gallocr") -> dict[int, NDArray[Any]]:
+def elements(
+    library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr"
+) -> dict[int, NDArray[Any]]:
     """Return the elements of a recipe's outputs after one run."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         return run(ws, recipe, mode=mode, planner=planner)
 
 
-def plan_rows(library: Library, recipe: Recipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
+def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
     """Return the rows of a planned recipe."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         built = build(ws, recipe)
         place(ws, built, mode=mode, planner=planner)
         return walk(library, built.graph, meta={"name": recipe.name, "recipe": recipe.encode(), "mode": mode})
@@ -42,7 +44,7 @@ def transformer_rows(
     library: Library, shape: Shape, *, kind: str = "train", mode: str = "default", some: tuple[int, ...] = ()
 ) -> Rows:
     """Return the rows of a planned transformer step; `some` are further nodes to flag as OUTPUT."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build_transformer(ws, shape, kind=kind)
         nodes = model.nodes()
         ws.pin([*pins(model, MODES[mode]), *(nodes[index] for index in some if index < len(nodes))])

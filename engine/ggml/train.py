@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import UnknownNameError
-from engine.ggml.graph import Workspace
+from engine.ggml.graph import LibraryWorkspace
 from engine.ggml.library import Library
-from engine.ggml.transformer import Model, Shape, build, feed, initial, pins, upload
+from engine.ggml.transformer import LibraryTransformer, Shape, build, feed, initial, pins, upload
 
 MODES: Final[dict[str, str]] = {
     "default": "none",
@@ -31,7 +31,7 @@ MODES: Final[dict[str, str]] = {
 PLANNERS: Final = ("gallocr", "sched")
 
 
-def plan(model: Model, mode: str, *, planner: str = "gallocr") -> int:
+def plan(model: LibraryTransformer, mode: str, *, planner: str = "gallocr") -> int:
     """Flag what `mode` says, plan and bind the graph; return the bytes of the compute buffer."""
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
@@ -56,11 +56,11 @@ def train(
     """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
     arrays = initial(shape, seed)
     arrays["L-1.hp"] = np.array([rate, 0], dtype=np.float32)
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
 
 
-def descend(model: Model, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
+def descend(model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
     """Plan a graph with optimizer steps and run it; return nodes, forward_nodes, buffer_size and the loss before each step."""
     size = plan(model, mode, planner=planner)
     upload(model, arrays)
@@ -77,7 +77,7 @@ def gradients(
 ) -> dict[str, NDArray[np.float32]]:
     """Return the gradient of every adapter at the initial weights, name -> array."""
     arrays = initial(shape, seed)
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build(ws, shape, kind="train")
         plan(model, mode, planner=planner)
         upload(model, arrays)

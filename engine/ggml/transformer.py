@@ -1,6 +1,6 @@
 """A transformer with low-rank adapters, built and trained with ggml's own ops: the graph of issue 1501.
 
-Contract: `build` makes the graph of one training step in a `Workspace`: weights and adapters in memory of their own, inputs in the
+Contract: `build` makes the graph of one training step in a `LibraryWorkspace`: weights and adapters in memory of their own, inputs in the
 compute buffer, the backward graph by `ggml_build_backward_expand`, optionally one `ggml_opt_step_sgd` for each adapter. A layer is
 RMS norm with gain, grouped-query attention with rotary positions and adapters on q and v, RMS norm with gain, gated MLP; embedding and
 output share one matrix. Nothing is planned here; `pins` names what to flag as OUTPUT before a plan is made.
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import UnknownNameError
-from engine.ggml.graph import Context, Workspace
+from engine.ggml.graph import Context, LibraryWorkspace
 
 ROPE_BASE: Final = 10_000.0
 NORM_EPSILON: Final = 1e-5
@@ -53,10 +53,10 @@ KINDS: Final = ("forward", "train", "train+sgd")
 
 
 @dataclass(slots=True, kw_only=True)
-class Model:
+class LibraryTransformer:
     """A built graph and the tensors a caller needs by name."""
 
-    workspace: Workspace
+    workspace: LibraryWorkspace
     shape: Shape | None
     """None for a graph that was not built from a shape (`engine.ggml.lowering`)."""
     graph: int
@@ -86,7 +86,7 @@ class Model:
         return self.workspace.nodes(self.graph)
 
 
-def build(ws: Workspace, shape: Shape, *, kind: str = "train") -> Model:
+def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> LibraryTransformer:
     """Build the graph of one step, unplanned; `kind` is one of `KINDS`."""
     if kind not in KINDS:
         raise UnknownNameError("kind of graph", kind, KINDS)
@@ -110,7 +110,7 @@ def build(ws: Workspace, shape: Shape, *, kind: str = "train") -> Model:
         compute.flag(loss, flag)
     graph = compute.graph(size=size, gradients=True)
     library.ggml_build_forward_expand(graph, loss)
-    model = Model(
+    model = LibraryTransformer(
         workspace=ws, shape=shape, graph=graph, forward_nodes=library.ggml_graph_n_nodes(graph), loss=loss,
         weights=weights, adapters=adapters, inputs=inputs, contexts=(static, compute),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def build(ws: Workspace, shape: Shape, *, kind: str = "train") -> Model:
     return model
 
 
-def differentiate(model: Model, *, steps: bool = False) -> None:
+def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
     """Extend a forward graph made with room for gradients by its backward graph, and by optimizer steps if asked."""
     ws, compute, graph = model.workspace, model.contexts[1], model.graph
     ws.pin(model.adapters.values())
@@ -131,7 +131,7 @@ def differentiate(model: Model, *, steps: bool = False) -> None:
             ws.library.ggml_build_forward_expand(graph, step)
 
 
-def pins(model: Model, which: str) -> list[int]:
+def pins(model: LibraryTransformer, which: str) -> list[int]:
     """Return the tensors to flag as OUTPUT: `none`, `all` nodes, only `backward` nodes, or the parameters' `gradients`."""
     nodes = model.nodes()
     table = {
@@ -164,14 +164,14 @@ def initial(shape: Shape, seed: int) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def upload(model: Model, arrays: dict[str, NDArray[Any]]) -> None:
+def upload(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
     """Write weights and adapters once; inputs are for every step (`feed`)."""
     for name, tensor in {**model.weights, **model.adapters}.items():
         if name in arrays:
             model.workspace.put(tensor, arrays[name])
 
 
-def feed(model: Model, arrays: dict[str, NDArray[Any]]) -> None:
+def feed(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the inputs and reset the gradients: what the host owes the plan before every compute."""
     if model.gradients:
         model.workspace.library.ggml_graph_reset(model.graph)

@@ -26,8 +26,8 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 """dtypes that numpy has, by their names in a document."""
 
 
-class Laid(Protocol):
-    """Anything laid out: a tensor of a graph, a value of a program, a `Layout`."""
+class HasLayout(Protocol):
+    """Anything laid out: a tensor of a graph, a value of a program, a `AuditLayout`."""
 
     @property
     def dtype(self) -> str: ...  # noqa: D102 - the fields of Layout
@@ -38,7 +38,7 @@ class Laid(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class AuditLayout:
     """dtype, shape and byte strides of an operand or result."""
 
     dtype: str
@@ -55,22 +55,22 @@ class Layout:
         """Lowest and highest byte against element 0, half-open."""
         return layout.hull(self.shape, self.strides, 0, self.itemsize)
 
-    def alike(self, other: "Layout") -> bool:
+    def alike(self, other: "AuditLayout") -> bool:
         """Return whether both have one dtype and one layout, as a contract wants it."""
         keys = [(spec.shape, spec.strides, spec.itemsize) for spec in (self, other)]
         return self.dtype == other.dtype and layout.same_layout(*keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AuditCase:
     """One kernel call to audit, as plain data."""
 
     kind: str
     variant: str | None = None
     """None: every variant of the kind."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    operands: tuple[Layout, ...]
-    results: tuple[Layout, ...]
+    operands: tuple[AuditLayout, ...]
+    results: tuple[AuditLayout, ...]
 
     @property
     def elements(self) -> int:
@@ -79,7 +79,7 @@ class Case:
 
 
 class AuditOp(Protocol):
-    """An op of a lowered program: what `audit_ops` needs to know of it. A `Case` is one."""
+    """An op of a lowered program: what `audit_ops` needs to know of it. A `AuditCase` is one."""
 
     @property
     def kind(self) -> str: ...  # noqa: D102 - the fields of Case
@@ -88,23 +88,23 @@ class AuditOp(Protocol):
     @property
     def params(self) -> Mapping[str, Any]: ...  # noqa: D102
     @property
-    def operands(self) -> tuple[Laid, ...]: ...  # noqa: D102
+    def operands(self) -> tuple[HasLayout, ...]: ...  # noqa: D102
     @property
-    def results(self) -> tuple[Laid, ...]: ...  # noqa: D102
+    def results(self) -> tuple[HasLayout, ...]: ...  # noqa: D102
 
 
-def contiguous(dtype: str, shape: tuple[int, ...]) -> Layout:
+def contiguous(dtype: str, shape: tuple[int, ...]) -> AuditLayout:
     """Return a dense row-major layout."""
-    return Layout(dtype=dtype, shape=shape, strides=layout.contiguous_strides(shape, DTYPES[dtype].itemsize))
+    return AuditLayout(dtype=dtype, shape=shape, strides=layout.contiguous_strides(shape, DTYPES[dtype].itemsize))
 
 
-def default_cases(kernels: Table = KERNELS) -> tuple[Case, ...]:
+def default_cases(kernels: Table = KERNELS) -> tuple[AuditCase, ...]:
     """Return the standing cases of a table's kinds: rows of 1 to 576 elements and a long one, both dtypes, every form of broadcast."""
     for kind in kernels:
         if kind not in CASES:
             raise UnknownNameError("set of audit cases for kernel", kind, CASES)
     return tuple(
-        Case(
+        AuditCase(
             kind=kind,
             params=shapes.params,
             operands=tuple(contiguous("i32" if i in shapes.indices else dtype, s) for i, s in enumerate(shapes.operands)),
@@ -116,18 +116,18 @@ def default_cases(kernels: Table = KERNELS) -> tuple[Case, ...]:
     )
 
 
-def as_case(op: AuditOp) -> Case:
+def as_case(op: AuditOp) -> AuditCase:
     """Return an op of a program as a case."""
-    return Case(
+    return AuditCase(
         kind=op.kind,
         variant=op.variant,
         params=op.params,
-        operands=tuple(Layout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.operands),
-        results=tuple(Layout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.results),
+        operands=tuple(AuditLayout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.operands),
+        results=tuple(AuditLayout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.results),
     )
 
 
-def known_variant(case: Case, kernels: Table) -> str:
+def known_variant(case: AuditCase, kernels: Table) -> str:
     """Return the variant a case means; raise UnknownNameError where the table has none."""
     if case.kind not in kernels:
         raise UnknownNameError("kernel", case.kind, kernels)
@@ -137,12 +137,12 @@ def known_variant(case: Case, kernels: Table) -> str:
     return variant
 
 
-def identity(case: Case) -> tuple[object, ...]:
+def identity(case: AuditCase) -> tuple[object, ...]:
     """Return what two equal calls have in common."""
     return case.kind, case.variant, repr(sorted(case.params.items())), case.operands, case.results
 
 
-def cut(case: Case, kernels: Table, max_elements: int) -> Case:
+def cut(case: AuditCase, kernels: Table, max_elements: int) -> AuditCase:
     """Return the case with fewer leading rows if its result is larger than `max_elements` and the kernel binds to the cut."""
     lead = case.results[0].shape[:1]
     if case.elements <= max_elements or not lead or lead[0] < 2:
@@ -164,11 +164,11 @@ def cut(case: Case, kernels: Table, max_elements: int) -> Case:
     return short
 
 
-def _leading(spec: Layout, lead: tuple[int, ...], count: int) -> Layout:
+def _leading(spec: AuditLayout, lead: tuple[int, ...], count: int) -> AuditLayout:
     return replace(spec, shape=(count, *spec.shape[1:])) if spec.shape[:1] == lead else spec
 
 
-def _some(spec: Layout) -> Any:
+def _some(spec: AuditLayout) -> Any:
     low, high = spec.hull
     if low == high:
         return np.empty(spec.shape, DTYPES[spec.dtype])

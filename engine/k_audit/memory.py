@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.k_audit.arrangements import Arrangement, sizes
-from engine.k_audit.cases import DTYPES, Case
+from engine.k_audit.cases import DTYPES, AuditCase
 from engine.kernels import Kernel
 from engine.runtime.memory import BLOCK_ALIGNMENT, block
 
 Array = NDArray[Any]
-Draw = Callable[[Case, int, np.random.Generator, str], Array]
+Draw = Callable[[AuditCase, int, np.random.Generator, str], Array]
 LINE: Final = BLOCK_ALIGNMENT
 SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
@@ -95,7 +95,7 @@ def redden(result: Array, which: int) -> None:
         result.fill((101, 121)[which])
 
 
-def draw(case: Case, position: int, rng: np.random.Generator, how: str) -> Array:
+def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> Array:
     """Return values for one operand: indices below the rows they index, else numbers as `how` says."""
     spec = case.operands[position]
     dtype = DTYPES[spec.dtype]

@@ -17,11 +17,11 @@ from allocsim.model import Value
 from allocsim.verdict.evidence import KernelRow
 from allocsim.verdict.facts import read_twice
 from engine.graph.lowering import Lowered
-from engine.k_audit import Case, Layout, Row, Table, audit_ops
+from engine.k_audit import AuditCase, AuditLayout, AuditRow, Table, audit_ops
 from engine.kernels import KERNELS
 
 
-def measured(lowered: Lowered, *, kernels: Table = KERNELS, more: Iterable[Case] = ()) -> tuple[KernelRow, ...]:
+def measured(lowered: Lowered, *, kernels: Table = KERNELS, more: Iterable[AuditCase] = ()) -> tuple[KernelRow, ...]:
     """Measure the kernels of a program, and in place on `more` cases of them; errors as of `audit_ops`."""
     calls = list(_calls(lowered))
     twice = [case for step, case in calls if read_twice(lowered.program, step)]
@@ -30,14 +30,14 @@ def measured(lowered: Lowered, *, kernels: Table = KERNELS, more: Iterable[Case]
     return tuple(_evidence(row) for row in (*over, *again) if row.measured != "not applicable")
 
 
-def _calls(lowered: Lowered) -> Iterator[tuple[int, Case]]:
+def _calls(lowered: Lowered) -> Iterator[tuple[int, AuditCase]]:
     """Yield the step and the call of each op that a kernel does."""
     values = lowered.program.values
     for op, kernel, tensor in zip(lowered.program.ops, lowered.kernels, lowered.tensors, strict=True):
         if kernel is not None and op.results:
             yield (
                 op.step,
-                Case(
+                AuditCase(
                     kind=op.kind,
                     variant=lowered.variants[op.kind],
                     params=tensor.params,
@@ -47,11 +47,11 @@ def _calls(lowered: Lowered) -> Iterator[tuple[int, Case]]:
             )
 
 
-def _layout(value: Value) -> Layout:
-    return Layout(dtype=value.dtype, shape=value.shape, strides=value.strides)
+def _layout(value: Value) -> AuditLayout:
+    return AuditLayout(dtype=value.dtype, shape=value.shape, strides=value.strides)
 
 
-def _evidence(row: Row) -> KernelRow:
+def _evidence(row: AuditRow) -> KernelRow:
     return KernelRow(
         kind=row.kind,
         operand=row.operand,

@@ -15,7 +15,7 @@ from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.model import HOST_READ, HOST_WRITE, Plan, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 from engine.k_audit.arrangements import likes
-from engine.k_audit.cases import Case, Layout
+from engine.k_audit.cases import AuditCase, AuditLayout
 
 PLANNER = "ggml"
 
@@ -29,7 +29,7 @@ class Contract(Protocol):
     def overlap(self) -> str: ...  # noqa: D102
 
 
-def believers(case: Case, kernel: Contract, operand: int, result: int, layout: str) -> tuple[str, ...]:
+def believers(case: AuditCase, kernel: Contract, operand: int, result: int, layout: str) -> tuple[str, ...]:
     """Return the planners that offer the pair of buffers, by name."""
     if layout not in {"over", "duplicate over"} or not case.operands[operand].alike(case.results[result]):
         return ()
@@ -41,25 +41,25 @@ def believers(case: Case, kernel: Contract, operand: int, result: int, layout: s
     return tuple(name for name, row in ALLOCATORS.items() if answers[row.belief])
 
 
-def reachable(case: Case, kernel: Contract, operand: int, result: int) -> bool:
+def reachable(case: AuditCase, kernel: Contract, operand: int, result: int) -> bool:
     """Return whether the planner chooses the alias."""
     plan, operands, results = alias_plan(case, kernel, operand)
     donor, recipient = operands[operand], results[result]
     return bool(plan.placed[donor]) and int(plan.offset[donor]) == int(plan.offset[recipient])
 
 
-def alias_plan(case: Case, kernel: Contract, operand: int) -> tuple[Plan, list[int], list[int]]:
+def alias_plan(case: AuditCase, kernel: Contract, operand: int) -> tuple[Plan, list[int], list[int]]:
     """Return the plan of that program, and the buffers of operands and results."""
     program, operands, results = _program(case, kernel, ())
     plan = find(PLANNER).plan(program, Constraints.of(program, own=_rivals(case, operand, operands)))
     return plan, operands, results
 
 
-def _program(case: Case, kernel: Contract, same: Collection[int]) -> tuple[Program, list[int], list[int]]:
+def _program(case: AuditCase, kernel: Contract, same: Collection[int]) -> tuple[Program, list[int], list[int]]:
     """Build the program; the operands `same` are one value."""
     builder = ProgramBuilder(case.kind)
 
-    def add(name: str, spec: Layout, role: Role) -> tuple[int, int]:
+    def add(name: str, spec: AuditLayout, role: Role) -> tuple[int, int]:
         low, high = spec.hull
         buffer = builder.buffer(name, high - low, role=role)
         return buffer, builder.value(name, buffer, spec.dtype, spec.shape, strides=spec.strides, offset=-low)
@@ -82,5 +82,5 @@ def _program(case: Case, kernel: Contract, same: Collection[int]) -> tuple[Progr
     return builder.build(), [buffer for buffer, _ in operands], [buffer for buffer, _ in results]
 
 
-def _rivals(case: Case, operand: int, buffers: list[int]) -> list[int]:
+def _rivals(case: AuditCase, operand: int, buffers: list[int]) -> list[int]:
     return [buffers[n] for n in range(operand) if case.operands[n].alike(case.operands[operand])]

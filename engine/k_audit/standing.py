@@ -19,7 +19,7 @@ LONG: Final = 16411
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class CallShapes:
     """One call: shapes of the operands and of the result."""
 
     operands: tuple[Shape, ...]
@@ -31,26 +31,26 @@ class Shapes:
     """Of the result, where it is not that of the operands."""
 
 
-def _each(make: Callable[[int, int], Iterable[Shapes]]) -> Callable[[], tuple[Shapes, ...]]:
+def _each(make: Callable[[int, int], Iterable[CallShapes]]) -> Callable[[], tuple[CallShapes, ...]]:
     return lambda: tuple(shapes for n in SIZES for r in COUNTS for shapes in make(r, n))
 
 
-def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str | None = None, **params: Any) -> Shapes:
-    return Shapes(operands=operands, result=to, params=params, indices=frozenset(indices), dtype=gives)
+def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str | None = None, **params: Any) -> CallShapes:
+    return CallShapes(operands=operands, result=to, params=params, indices=frozenset(indices), dtype=gives)
 
 
-def _rows(count: int, **params: Any) -> Callable[[], tuple[Shapes, ...]]:
+def _rows(count: int, **params: Any) -> Callable[[], tuple[CallShapes, ...]]:
     """`count` operands of the result's shape."""
     each = _each(lambda r, n: [_call(*[(r, n)] * count, to=(r, n), **params)])
     return lambda: (*each(), _call(*[(1, LONG)] * count, to=(1, LONG), **params))
 
 
-def _broadcasts(r: int, n: int) -> list[Shapes]:
+def _broadcasts(r: int, n: int) -> list[CallShapes]:
     second: list[Shape] = [(2, r, n), (r, n), (n,), (1, n), (2, 1, n), (2, r, 1)]
     return [_call((2, r, n), b, to=(2, r, n)) for b in second] + [_call((6, n), (2, n), to=(6, n))]
 
 
-def _soft_max(r: int, n: int) -> list[Shapes]:
+def _soft_max(r: int, n: int) -> list[CallShapes]:
     return [
         _call((r, n), to=(r, n), scale=0.3),
         _call((r, n), (r, n), to=(r, n), scale=0.3),
@@ -58,7 +58,7 @@ def _soft_max(r: int, n: int) -> list[Shapes]:
     ]
 
 
-def _rope(r: int, n: int) -> list[Shapes]:
+def _rope(r: int, n: int) -> list[CallShapes]:
     heads, pos = (r, 2, 2 * n), (r,)
     partial = (r, 2, 2 * n + 3)
     return [
@@ -77,16 +77,16 @@ def _images(r: int, n: int) -> list[Shape]:
     return [(r, 2, 3, n), (1, 1, 1, n)]
 
 
-def _columns(r: int, n: int) -> list[Shapes]:
+def _columns(r: int, n: int) -> list[CallShapes]:
     """A column of pixels, each a window of its own: equal in layout to its columns where n is 1."""
     return [_call((r, 1, n, 1), to=(r, n, 1, 1), dilation=(1, 1), **_ONE)]
 
 
-def _columns_back(r: int, n: int) -> list[Shapes]:
+def _columns_back(r: int, n: int) -> list[CallShapes]:
     return [_call((r, n, 1, 1), to=(r, 1, n, 1), shape=(r, 1, n, 1), dilation=(1, 1), **_ONE)]
 
 
-CASES: Final[Mapping[str, Callable[[], tuple[Shapes, ...]]]] = {
+CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "get_rows": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,))]),
     "get_rows_back": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,), rows=r)]),
     "rms_norm": _rows(1, eps=1e-5),

@@ -39,7 +39,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import AllocsimError, EngineError, UnknownNameError
-from engine.k_audit.cases import DTYPES, Case, Table, contiguous
+from engine.k_audit.cases import DTYPES, AuditCase, Table, contiguous
 from engine.k_audit.memory import Array, Draw
 from engine.k_audit.standing import LONG, SIZES
 from engine.kernels import Kernel
@@ -50,16 +50,16 @@ FIRST: Final = ("f32", "f64"), ("i32",), ("u8",), ("bool",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class KernelTables:
     """What there is to audit."""
 
     kernels: Table
-    cases: tuple[Case, ...] | None
+    cases: tuple[AuditCase, ...] | None
     """None: the standing cases of the engine."""
     draws: Mapping[str, Draw] = field(default_factory=dict)
 
 
-def load(target: str) -> Tables:
+def load(target: str) -> KernelTables:
     """Import `package.module:KERNELS`; raise EngineError or UnknownNameError, in one line, where there is no such table."""
     module_name, colon, name = target.partition(":")
     if not colon or not re.fullmatch(r"[\w.]+", module_name):
@@ -79,18 +79,18 @@ def load(target: str) -> Tables:
     return tables(getattr(module, name), target, getattr(module, "CASES", None))
 
 
-def tables(table: Any, target: str, cases: Sequence[Case] | None = None) -> Tables:
+def tables(table: Any, target: str, cases: Sequence[AuditCase] | None = None) -> KernelTables:
     """Return a table as kernels and cases; errors as `load`."""
     if not isinstance(table, Mapping) or not table:
         raise EngineError(f"{target}: is no table of kernels: a mapping of name to function, or to a row")
     if all(isinstance(row, Mapping) and row and all(isinstance(k, Kernel) for k in row.values()) for row in table.values()):
-        return Tables(kernels=table, cases=None if cases is None else tuple(cases))
+        return KernelTables(kernels=table, cases=None if cases is None else tuple(cases))
     kernels, made, draws = {}, [], {}
     for name, row in table.items():
         try:
             subject = _Subject.of(row)
             made += [
-                Case(kind=str(name), operands=arrays[: subject.operands], results=arrays[subject.operands :])
+                AuditCase(kind=str(name), operands=arrays[: subject.operands], results=arrays[subject.operands :])
                 for arrays in subject.calls()
             ]
         except (EngineError, TypeError, ValueError) as error:
@@ -98,7 +98,7 @@ def tables(table: Any, target: str, cases: Sequence[Case] | None = None) -> Tabl
         kernels[str(name)] = {"": subject.kernel()}
         if subject.draw is not None:
             draws[str(name)] = _drawing(subject.draw, f"{target}: {name}")
-    return Tables(kernels=kernels, cases=tuple(made), draws=draws)
+    return KernelTables(kernels=kernels, cases=tuple(made), draws=draws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,7 @@ def _takes(call: Any, name: str, count: int) -> bool:
 
 
 def _drawing(function: Callable[..., Any], what: str) -> Draw:
-    def draws(case: Case, position: int, rng: np.random.Generator, _: str) -> Array:
+    def draws(case: AuditCase, position: int, rng: np.random.Generator, _: str) -> Array:
         spec = case.operands[position]
         try:
             return np.broadcast_to(np.asarray(function(spec.shape, spec.dtype, position, rng), DTYPES[spec.dtype]), spec.shape)

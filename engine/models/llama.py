@@ -131,7 +131,7 @@ SMOLLM2_135M: Final = LlamaConfig(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Training:
+class TrainingStep:
     """A training step as a graph, and its landmarks."""
 
     config: LlamaConfig
@@ -153,7 +153,7 @@ def training_graph(
     seed_before_labels: bool = False,
     checkpoints: bool = False,
     classes: bool = False,
-) -> Training:
+) -> TrainingStep:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
     With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
@@ -184,7 +184,7 @@ def training_graph(
             with graph.scope("new", layer=parameter.layer, stage="update"):
                 updates[parameter.name] = graph.op("opt_step_sgd", parameter, gradient, hyper, name=parameter.name)
             graph.expand(updates[parameter.name])
-    return Training(
+    return TrainingStep(
         config=config,
         graph=graph,
         loss=loss,

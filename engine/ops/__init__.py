@@ -21,7 +21,7 @@ from engine.ops import (
     reduce,
     windows,
 )
-from engine.ops.rule import REQUIRED, Layout, Rule
+from engine.ops.rule import REQUIRED, ResultLayout, Rule
 
 OPS: Final[dict[str, Rule]] = {
     rule.kind: rule
@@ -67,4 +67,4 @@ NON_DIFFERENTIABLE: Final = frozenset(
 )
 """Kinds without any derivative, listed so that silence is never a rule (a test compares the list with the table)."""
 
-__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "Layout", "Rule"]
+__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "ResultLayout", "Rule"]

@@ -12,32 +12,32 @@ from typing import Any
 from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
 
 ROPE_MODES = ("normal", "neox")
 
 
-def _get_rows(sources: Sources, params: dict[str, Any]) -> Layout:
+def _get_rows(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     table, ids = sources
     indices(ids)
     if len(table.shape) != 2:
         raise EngineError(f"{table} must be a matrix")
-    return Layout(shape=(ids.shape[0], table.shape[1]), dtype=floating(table))
+    return ResultLayout(shape=(ids.shape[0], table.shape[1]), dtype=floating(table))
 
 
-def _get_rows_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _get_rows_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     dy, ids = sources
     if len(dy.shape) != 2:
         raise EngineError(f"{dy} must be a matrix")
     indices(ids, dy.shape[0])
     (rows,) = checked_shape((params["rows"],), "rows")
     params["rows"] = rows
-    return Layout(shape=(rows, dy.shape[1]), dtype=floating(dy))
+    return ResultLayout(shape=(rows, dy.shape[1]), dtype=floating(dy))
 
 
-def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
+def _rope(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     x, pos = sources
     if len(x.shape) != 3:
         raise EngineError(f"{x} must have the axes position, head and element")
@@ -48,15 +48,15 @@ def _rope(sources: Sources, params: dict[str, Any]) -> Layout:
         raise EngineError(f"dims {dims} is not an even number between 2 and the head size {x.shape[-1]}")
     if params["mode"] not in ROPE_MODES:
         raise EngineError(f"mode {params['mode']!r} is none of {', '.join(ROPE_MODES)}")
-    return Layout(shape=x.shape, dtype=floating(x))
+    return ResultLayout(shape=x.shape, dtype=floating(x))
 
 
-def _soft_max(sources: Sources, params: dict[str, Any]) -> Layout:
+def _soft_max(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["scale"] = real("scale", params["scale"])
     x = sources[0]
     if len(sources) > 1 and not (repeats_into(sources[1].shape, x.shape) and sources[1].shape[-1] == x.shape[-1]):
         raise EngineError(f"{sources[1]} does not repeat into {x}, row by row")
-    return Layout(shape=x.shape, dtype=floating(*sources))
+    return ResultLayout(shape=x.shape, dtype=floating(*sources))
 
 
 def _get_rows_back_dy(node: Tensor, grad: Tensor) -> Tensor:

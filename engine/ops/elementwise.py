@@ -7,36 +7,36 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import checked_shape, floating, like, repeats_into, same_shape
 
 
-def broadcast(sources: Sources, params: dict[str, Any]) -> Layout:
+def broadcast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     """Shape rule of (a, b): shaped like a, b repeating into it."""
     del params
     a, b = sources
     if not repeats_into(b.shape, a.shape):
         raise EngineError(f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on")
-    return Layout(shape=a.shape, dtype=floating(a, b))
+    return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
-def _repeat(sources: Sources, params: dict[str, Any]) -> Layout:
+def _repeat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["shape"] = checked_shape(params["shape"])
     if not repeats_into(sources[0].shape, params["shape"]):
         raise EngineError(f"{sources[0]} does not repeat into {params['shape']}")
-    return Layout(shape=params["shape"], dtype=floating(*sources))
+    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _repeat_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _repeat_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["shape"] = checked_shape(params["shape"])
     if not repeats_into(params["shape"], sources[0].shape):
         raise EngineError(f"{params['shape']} does not repeat into {sources[0]}")
-    return Layout(shape=params["shape"], dtype=floating(*sources))
+    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _scalar(sources: Sources, params: dict[str, Any]) -> Layout:
+def _scalar(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
-    return Layout(shape=(1,), dtype=floating(*sources))
+    return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
 def unbroadcast(grad: Tensor, source: Tensor) -> Tensor:
@@ -103,11 +103,11 @@ def _repeat_back_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("repeat", grad, shape=node.sources[0].shape)
 
 
-def _accumulate(sources: Sources, params: dict[str, Any]) -> Layout:
+def _accumulate(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     acc, grad = sources
     same_shape(acc, grad)
-    return Layout(shape=acc.shape, dtype=floating(acc, grad))
+    return ResultLayout(shape=acc.shape, dtype=floating(acc, grad))
 
 
 RULES = (

@@ -23,7 +23,7 @@ from typing import Any
 from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast, unbroadcast
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Derivative, Layout, Rule, Sources, Tensor
+from engine.ops.rule import REQUIRED, Derivative, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import floating, like, same_shape
 
 
@@ -160,11 +160,11 @@ def _extremum_b(sign: float) -> Derivative:
     return rule
 
 
-def _where(sources: Sources, params: dict[str, Any]) -> Layout:
+def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     for other in sources[1:]:
         same_shape(sources[0], other)
-    return Layout(shape=sources[0].shape, dtype=floating(*sources))
+    return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
 
 
 def _where_a(node: Tensor, grad: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def _where_b(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("where", node.sources[0], _zeros(grad), grad)
 
 
-def _bounds(sources: Sources, params: dict[str, Any]) -> Layout:
+def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     layout = like("low", "high")(sources, params)
     if not params["low"] <= params["high"]:
         raise EngineError(f"low {params['low']} is not below high {params['high']}")

@@ -19,11 +19,11 @@ from allocsim.errors import EngineError
 from engine.ops.layout import contiguous
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import batch_divides, elements, floating, real
 
 
-def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["scale"], params["causal"] = real("scale", params["scale"]), bool(params["causal"])
     q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
@@ -36,15 +36,15 @@ def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
             raise EngineError(f"mask {mask} must have shape {wanted}")
     if params["causal"] and (not masks or q.shape[-2] > k.shape[-2]):
         raise EngineError(f"causal attention of {q} and {k}: it needs a mask, and at least as many keys as queries")
-    return Layout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
+    return ResultLayout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
 
 
-def _attention_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     grad, *rest = sources
     layout = _attention(tuple(rest), params)
     if grad.shape != layout.shape:
         raise EngineError(f"{grad} must have shape {layout.shape}")
-    return Layout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
+    return ResultLayout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
 
 
 def _packed(node: Tensor, grad: Tensor) -> Tensor:

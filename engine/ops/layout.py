@@ -10,22 +10,22 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import hull
-from engine.ops.rule import REQUIRED, Layout, Rule, Shape, Sources, Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Shape, Sources, Tensor
 from engine.ops.shapes import checked_shape, counts, elements, floating, per_axis, whole
 
 
-def _reshape(sources: Sources, params: dict[str, Any]) -> Layout:
+def _reshape(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     params["shape"] = checked_shape(params["shape"])
     if elements(params["shape"]) != elements(x.shape):
         raise EngineError(f"{x} has {elements(x.shape)} elements, {params['shape']} has {elements(params['shape'])}")
     if x.contiguous:
-        return Layout(shape=params["shape"], dtype=x.dtype)
+        return ResultLayout(shape=params["shape"], dtype=x.dtype)
     if not _regrouped(x.shape, params["shape"]):
         raise EngineError(f"{x} is not contiguous; take cont of it first")
     steps = iter([stride for n, stride in zip(x.shape, x.strides, strict=True) if n != 1])
     strides = tuple(x.itemsize if n == 1 else next(steps) for n in params["shape"])
-    return Layout(shape=params["shape"], strides=strides, dtype=x.dtype)
+    return ResultLayout(shape=params["shape"], strides=strides, dtype=x.dtype)
 
 
 def _regrouped(shape: Shape, other: Shape) -> bool:
@@ -33,24 +33,24 @@ def _regrouped(shape: Shape, other: Shape) -> bool:
     return [n for n in shape if n != 1] == [n for n in other if n != 1]
 
 
-def _permute(sources: Sources, params: dict[str, Any]) -> Layout:
+def _permute(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     axes = params["axes"] = counts("axes", params["axes"])
     if sorted(axes) != list(range(len(x.shape))):
         raise EngineError(f"axes {axes} are no permutation of the {len(x.shape)} axes of {x}")
-    return Layout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
+    return ResultLayout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
 
 
-def _transpose(sources: Sources, params: dict[str, Any]) -> Layout:
+def _transpose(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     (x,) = sources
     if len(x.shape) < 2:
         raise EngineError(f"{x} has no two axes to exchange")
     (*batch, n, m), (*steps, s, t) = x.shape, x.strides
-    return Layout(shape=(*batch, m, n), strides=(*steps, t, s), dtype=x.dtype)
+    return ResultLayout(shape=(*batch, m, n), strides=(*steps, t, s), dtype=x.dtype)
 
 
-def _view(sources: Sources, params: dict[str, Any]) -> Layout:
+def _view(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
     steps = params["strides"] = counts("strides", params["strides"])
@@ -63,24 +63,24 @@ def _view(sources: Sources, params: dict[str, Any]) -> Layout:
     low, high = hull(shape, strides, start + offset, x.itemsize)
     if high > low and (low < 0 or high > room):
         raise EngineError(f"bytes [{low}, {high}) lie outside the {room} bytes that {x} lies in")
-    return Layout(shape=shape, strides=strides, offset=offset, dtype=x.dtype)
+    return ResultLayout(shape=shape, strides=strides, offset=offset, dtype=x.dtype)
 
 
-def _cont(sources: Sources, params: dict[str, Any]) -> Layout:
+def _cont(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     shape = x.shape if params["shape"] is None else checked_shape(params["shape"])
     if elements(shape) != elements(x.shape):
         raise EngineError(f"{x} has {elements(x.shape)} elements, {shape} has {elements(shape)}")
     params["shape"] = shape
-    return Layout(shape=shape, dtype=x.dtype)
+    return ResultLayout(shape=shape, dtype=x.dtype)
 
 
-def _cpy(sources: Sources, params: dict[str, Any]) -> Layout:
+def _cpy(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     src, dst = sources
     if elements(src.shape) != elements(dst.shape) or src.dtype != dst.dtype:
         raise EngineError(f"{src} and {dst} must agree in dtype and number of elements")
-    return Layout(shape=dst.shape, dtype=dst.dtype)
+    return ResultLayout(shape=dst.shape, dtype=dst.dtype)
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def _cont_x(node: Tensor, grad: Tensor) -> Tensor:
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
 
-def _view_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _view_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (dy,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
     steps = params["strides"] = per_axis(dy, "strides", params["strides"])
@@ -121,7 +121,7 @@ def _view_back(sources: Sources, params: dict[str, Any]) -> Layout:
     low, high = hull(dy.shape, steps, offset, 1)
     if high > low and (low < 0 or high > elements(shape)):
         raise EngineError(f"elements [{low}, {high}) lie outside the {elements(shape)} of {shape}")
-    return Layout(shape=shape, dtype=floating(dy))
+    return ResultLayout(shape=shape, dtype=floating(dy))
 
 
 def _view_x(node: Tensor, grad: Tensor) -> Tensor:

@@ -10,26 +10,26 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import Layout, Rule, Sources, Tensor
+from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import elements, floating, indices, same_shape
 
 
-def _loss(sources: Sources, params: dict[str, Any]) -> Layout:
+def _loss(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     logits, labels = sources
     same_shape(logits, labels)
     if len(logits.shape) != 2:
         raise EngineError(f"{logits} must be a matrix of rows of logits")
-    return Layout(shape=(1,), dtype=floating(logits, labels))
+    return ResultLayout(shape=(1,), dtype=floating(logits, labels))
 
 
-def _loss_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _loss_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     grad, *pair = sources
     if grad.shape != (1,):
         raise EngineError(f"{grad} must have shape (1,)")
     dtype = floating(grad, *pair)
     _loss((pair[0], pair[1]), params)
-    return Layout(shape=pair[0].shape, dtype=dtype)
+    return ResultLayout(shape=pair[0].shape, dtype=dtype)
 
 
 def _loss_logits(node: Tensor, grad: Tensor) -> Tensor:
@@ -50,21 +50,21 @@ def _loss_back_parts(node: Tensor, grad: Tensor, logits: Tensor, labels: Tensor)
     return op("mul", apart, op("scale", grad, s=1.0 / max(logits.shape[0], 1)))
 
 
-def _classes(sources: Sources, params: dict[str, Any]) -> Layout:
+def _classes(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     logits, classes = sources
     if len(logits.shape) != 2:
         raise EngineError(f"{logits} must be a matrix of rows of logits")
     indices(classes, logits.shape[0])
-    return Layout(shape=(1,), dtype=floating(logits))
+    return ResultLayout(shape=(1,), dtype=floating(logits))
 
 
-def _classes_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _classes_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     grad, logits, classes = sources
     if grad.shape != (1,):
         raise EngineError(f"{grad} must have shape (1,)")
     _classes((logits, classes), params)
-    return Layout(shape=logits.shape, dtype=floating(grad, logits))
+    return ResultLayout(shape=logits.shape, dtype=floating(grad, logits))
 
 
 def _classes_logits(node: Tensor, grad: Tensor) -> Tensor:
@@ -79,11 +79,11 @@ def _classes_back_parts(node: Tensor, grad: Tensor, logits: Tensor, classes: Ten
     return op("mul", op("sub", op("soft_max", logits), hot), op("scale", grad, s=1.0 / max(rows, 1)))
 
 
-def _squared(sources: Sources, params: dict[str, Any]) -> Layout:
+def _squared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     prediction, target = sources
     same_shape(prediction, target)
-    return Layout(shape=(1,), dtype=floating(prediction, target))
+    return ResultLayout(shape=(1,), dtype=floating(prediction, target))
 
 
 def _squared_prediction(node: Tensor, grad: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch 
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, Tensor
+from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import batch_divides, floating
 
 
@@ -24,26 +24,26 @@ def _check(sources: Sources, inner: int) -> None:
         raise EngineError(f"the batch dimensions of {a} do not divide those of {b}")
 
 
-def _mul_mat(sources: Sources, params: dict[str, Any]) -> Layout:
+def _mul_mat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     _check(sources, -1)
     a, b = sources
-    return Layout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
+    return ResultLayout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
 
 
-def _out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+def _out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     _check(sources, -2)
     a, b = sources
-    return Layout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
+    return ResultLayout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
 
 
-def _add_out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+def _add_out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     acc, *product = sources
     layout = _out_prod(tuple(product), params)
     if layout.shape != acc.shape or len(acc.shape) != 2:
         raise EngineError(f"{acc} is not the matrix that the product of {product[0]} and {product[1]} adds to")
-    return Layout(shape=acc.shape, dtype=floating(*sources))
+    return ResultLayout(shape=acc.shape, dtype=floating(*sources))
 
 
 def _mul_mat_a(node: Tensor, grad: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The vocabulary of the op table: `Rule` describes one kind of op, `Tensor` is what an op makes or reads.
 
-A *shape rule* maps the sources and parameters of a call to the `Layout` of its result or raises `EngineError`; it never sees
+A *shape rule* maps the sources and parameters of a call to the `ResultLayout` of its result or raises `EngineError`; it never sees
 data. A *derivative* builds, out of ordinary ops, the gradient of one argument from the gradient of the result; it records those
 ops through `Tensor.graph`.
 
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 Params = Mapping[str, Any]
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """What a derivative may ask of the graph it adds to; `engine.graph.Graph` is one."""
 
     name: str
@@ -54,7 +54,7 @@ class Recorder(Protocol):
 class Tensor:
     """A value of the graph; compared by identity."""
 
-    graph: "Recorder"
+    graph: "GraphRecorder"
     index: int
     """Order of creation."""
     name: str
@@ -138,7 +138,7 @@ Derivative = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ResultLayout:
     """Where the elements of a result lie."""
 
     shape: Shape
@@ -156,7 +156,7 @@ class Rule:
     kind: str
     arguments: tuple[str, ...]
     """Names of the arguments by position."""
-    shape: Callable[[Sources, dict[str, Any]], Layout]
+    shape: Callable[[Sources, dict[str, Any]], ResultLayout]
     params: Params = field(default_factory=dict)
     """Parameters and their defaults; `REQUIRED` where the caller must say."""
     optional: int = 0

@@ -12,7 +12,7 @@ from operator import index
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Shape, Sources, Tensor
+from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
 
 FLOATS = ("f32", "f64")
 """What is computed in."""
@@ -119,14 +119,14 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
     return dims
 
 
-def like(*reals: str) -> Callable[[Sources, dict[str, Any]], Layout]:
+def like(*reals: str) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
     """Return the shape rule: contiguous, shaped like the sources, which have one floating dtype and shape; `reals` names numbers."""
 
-    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
+    def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
         params.update({name: real(name, params[name]) for name in reals})
         for other in sources:
             same_shape(sources[0], other)
-        return Layout(shape=sources[0].shape, dtype=floating(*sources))
+        return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
 
     return rule
 

@@ -12,7 +12,7 @@ from allocsim.errors import EngineError
 from engine.training.dataset import Order
 from engine.training.finite import Nonfinite
 from engine.training.optimizers import Hyper
-from engine.training.results import Result
+from engine.training.results import EpochResult
 from engine.training.trainer import Graphs
 
 
@@ -67,12 +67,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Epoch:
     """What one epoch came to."""
 
-    training: Result
-    validation: Result
+    training: EpochResult
+    validation: EpochResult
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Course:
+class TrainingState:
     """Where training is: changed step by step, saved whole."""
 
     generator: np.random.Generator
@@ -80,7 +80,7 @@ class Course:
     epoch: int = 0
     batch: int = 0
     """Physical batches of this epoch that are done."""
-    result: Result = field(default_factory=Result)
+    result: EpochResult = field(default_factory=EpochResult)
     """Of this epoch's training so far."""
     history: list[Epoch] = field(default_factory=list)
 

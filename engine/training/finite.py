@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.training.trainer import Outcome
+from engine.training.trainer import BatchOutcome
 
 Array = NDArray[Any]
 Nonfinite = Literal["stop", "warn", "ignore"]
@@ -49,7 +49,7 @@ class Lookout:
         self._say = say
         self._said = False
 
-    def batch(self, place: str, outcome: Outcome, batch: Mapping[str, Array], rows: Array, *, training: bool) -> None:
+    def batch(self, place: str, outcome: BatchOutcome, batch: Mapping[str, Array], rows: Array, *, training: bool) -> None:
         """Look at what one physical batch came to; `rows` are the datapoints it was taken from."""
         made = outcome.made
         if self._nonfinite == "ignore" or (isfinite(outcome.loss) and not any(finding.what == "nan" for finding in made)):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class EpochResult:
     """Losses and hits collected so far; immutable, `plus` returns the next."""
 
     losses: tuple[float, ...] = ()

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from reports.figures.style import FAINT, GREY, INK, PALETTE, blank, canvas, heading, styled
-from reports.gradients import Row, rows_at, telling_step
+from reports.gradients import GradientRow, rows_at, telling_step
 from reports.words import count, figures, short
 
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X")
@@ -54,7 +54,7 @@ def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = No
     return figure
 
 
-def _places(rows: Sequence[Row]) -> dict[int | None, int]:
+def _places(rows: Sequence[GradientRow]) -> dict[int | None, int]:
     """Return where on the axis each layer stands: layers by number, then what is in none."""
     numbers = sorted({row.layer for row in rows if row.layer is not None})
     places: dict[int | None, int] = {number: number - numbers[0] if numbers[-1] - numbers[0] < 4 * len(numbers) else index
@@ -69,7 +69,7 @@ def _look(index: int) -> tuple[str, str]:
 
 
 def _points(
-    rows: Sequence[Row], tensors: Sequence[str], places: Mapping[int | None, int], what: str
+    rows: Sequence[GradientRow], tensors: Sequence[str], places: Mapping[int | None, int], what: str
 ) -> Iterable[tuple[int, Any, Any]]:
     """Yield (tensor index, x, y) as float64 arrays by layer, NaN for a gap; tensors stand side by side within a layer."""
     for index, tensor in enumerate(tensors):
@@ -80,7 +80,7 @@ def _points(
         yield index, x, y
 
 
-def _ratios(axes: Axes, rows: Sequence[Row], tensors: Sequence[str], places: Mapping[int | None, int]) -> None:
+def _ratios(axes: Axes, rows: Sequence[GradientRow], tensors: Sequence[str], places: Mapping[int | None, int]) -> None:
     proper = [row.ratio for row in rows if row.ratio is not None and isfinite(row.ratio) and row.ratio > 0]
     low, high = min([*proper, 1.0]), max([*proper, 1.0])
     room = max((high / low) ** 0.08, 2.1)
@@ -105,7 +105,7 @@ def _ratios(axes: Axes, rows: Sequence[Row], tensors: Sequence[str], places: Map
     axes.set_ylabel("|g| / |g reference|  (log)")
 
 
-def _cosines(axes: Axes, rows: Sequence[Row], tensors: Sequence[str], places: Mapping[int | None, int]) -> None:
+def _cosines(axes: Axes, rows: Sequence[GradientRow], tensors: Sequence[str], places: Mapping[int | None, int]) -> None:
     axes.axhline(1, color=INK, linewidth=1.0, zorder=1)
     axes.axhline(0, color=FAINT, linewidth=0.7, zorder=1)
     lowest = min([row.cosine for row in rows if row.cosine is not None and isfinite(row.cosine)] or [0.0])
@@ -126,7 +126,7 @@ def _layers(axes: Axes, places: Mapping[int | None, int]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(round(x), "") if abs(x - round(x)) < 1e-6 else ""))
 
 
-def _heading(rows: Sequence[Row], step: int | None) -> tuple[str, list[str]]:
+def _heading(rows: Sequence[GradientRow], step: int | None) -> tuple[str, list[str]]:
     wrong = [row for row in rows if row.wrong]
     gaps = sum(row.ratio is None and row.cosine is None for row in rows)
     details = [f"{count(len(rows), 'gradient')} compared at step {step}; right is 1 in both panels"]

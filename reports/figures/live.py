@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from allocsim.model import Document
-from reports.figures.scene import Curve, Scene, scene, scenes
+from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.figures.style import (
     BLUE,
     INK,
@@ -83,9 +83,9 @@ def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
     return tuple(kept.values())
 
 
-def _areas(axes: Axes, lives: Sequence[Curve]) -> int:
+def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
     """Draw each different curve of live bytes once, the first as an area; return how many there are."""
-    drawn: list[Curve] = []
+    drawn: list[LiveCurve] = []
     for index, curve in enumerate(lives):
         if not curve.peak or any(np.array_equal(c.edges, curve.edges) and np.array_equal(c.height, curve.height) for c in drawn):
             continue
@@ -102,12 +102,12 @@ def _areas(axes: Axes, lives: Sequence[Curve]) -> int:
     return len(drawn)
 
 
-def _stairs(axes: Axes, curve: Curve, **look: Any) -> None:
+def _stairs(axes: Axes, curve: LiveCurve, **look: Any) -> None:
     raster = len(curve.edges) > 3 * RASTER_ABOVE
     axes.step(curve.edges, np.append(curve.height, curve.height[-1:]), where="post", rasterized=raster, **look)
 
 
-def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequence[Curve], *, top: int, steps: int) -> None:
+def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequence[LiveCurve], *, top: int, steps: int) -> None:
     """Draw the sizes and the bound, each said at the right end of its line."""
     highest = max(lives, key=lambda curve: curve.peak)
     bound = highest.peak
@@ -128,7 +128,7 @@ def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequ
 
 
 def _heading(
-    shown: Sequence[Scene], sizes: Sequence[int], lives: Sequence[Curve], areas: int, total: int
+    shown: Sequence[Scene], sizes: Sequence[int], lives: Sequence[LiveCurve], areas: int, total: int
 ) -> tuple[str, list[str]]:
     planned = [(size, scene_, live) for size, scene_, live in zip(sizes, shown, lives, strict=True) if size]
     first = shown[0]

@@ -25,7 +25,7 @@ from allocsim.model.layout import Int64s
 from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
 from reports.figures.crowd import DEPTH, Window, paint, topmost
 from reports.figures.families import Families, families
-from reports.figures.scene import Curve, Scene, scene
+from reports.figures.scene import LiveCurve, Scene, scene
 from reports.figures.style import (
     GREY,
     INK,
@@ -255,7 +255,7 @@ def _labelled(drawn: Sequence[Conflict]) -> list[Conflict]:
     return list(by_victim.values())[:LABELLED]
 
 
-def _lines(axes: Axes, top: int, live: Curve) -> None:
+def _lines(axes: Axes, top: int, live: LiveCurve) -> None:
     """Draw the plan's peak and the bound, told apart by their dashes; where they are one, one line says so."""
     same = live.peak == top
     axes.axhline(top, color=INK, linewidth=1.1, zorder=4, label=f"peak {nbytes(top)}" + (" = bound" if same else ""))

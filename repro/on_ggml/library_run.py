@@ -42,7 +42,7 @@ from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import training
 from repro.detectors import LOCKSTEP_RUNS
 from repro.on_ggml.result import LibraryResult, Smoke, claims
-from repro.on_ggml.tasks import Recipe, origins_task, train_task
+from repro.on_ggml.tasks import TrainingRecipe, origins_task, train_task
 from repro.options import LibraryOptions
 from repro.results import GradientRatio, TrainingSummary
 from repro.scenario import OnGgml, Scenario
@@ -127,7 +127,7 @@ class LibraryExperiment:
     """The process that holds the library."""
     version: str
     steps: int
-    recipe: Recipe
+    recipe: TrainingRecipe
     layer_of: Mapping[str, int | None]
     """Parameter -> layer."""
 
@@ -135,7 +135,7 @@ class LibraryExperiment:
 def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> LibraryExperiment:
     """Return a scenario set up on the library of `child`; ModelError for sizes that make no model."""
     stated = scenario.training
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         training=stated,
         base=SMOLLM2_135M if options.full else SMALL,
         layers=options.layers if options.layers is not None else stated.layers,

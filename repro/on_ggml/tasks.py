@@ -13,7 +13,7 @@ from repro.scenario import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class TrainingRecipe:
     """What a child needs to make graph, weights and inputs for itself."""
 
     training: Training
@@ -23,17 +23,17 @@ class Recipe:
     seed: int
 
 
-def train_task(library: Library, recipe: Recipe, mode: str, **options: Any) -> Steps:
+def train_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> Steps:
     """Task: `engine.ggml.steps.train_steps` of a recipe."""
     setup = _set_up(recipe)
     return on_library.train_steps(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 
 
-def origins_task(library: Library, recipe: Recipe, mode: str, **options: Any) -> list[Departure]:
+def origins_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> list[Departure]:
     """Task: `engine.ggml.steps.origins` of a recipe."""
     setup = _set_up(recipe)
     return on_library.origins(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 
 
-def _set_up(recipe: Recipe) -> training.Setup:
+def _set_up(recipe: TrainingRecipe) -> training.Setup:
     return training.set_up(recipe.training, layers=recipe.layers, seq=recipe.seq, seed=recipe.seed, base=recipe.base)

@@ -6,11 +6,11 @@ from ggml_tasks import mapped_files
 
 from allocsim.errors import EngineError
 from engine.ggml.child import OPENMP, Child, ChildDiedError, link_openmp
-from engine.ggml.recipes import Recipe, leaf, run, step
+from engine.ggml.recipes import GraphRecipe, leaf, run, step
 from engine.ggml.tasks import elements, versions
 
-ILLEGAL = Recipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
-LEGAL = Recipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
+ILLEGAL = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
+LEGAL = GraphRecipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
 
 
 def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
@@ -24,7 +24,7 @@ def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
 
 def test_a_python_error_in_a_task_names_itself():
     with pytest.raises(EngineError, match=r"IndexError in the child \(recipes\.py"):
-        live("after").call(elements, Recipe(steps=(step("sqr", "%7"),), expand=(0,)))
+        live("after").call(elements, GraphRecipe(steps=(step("sqr", "%7"),), expand=(0,)))
 
 
 def test_a_task_that_outlives_its_time_is_ended():

@@ -7,13 +7,13 @@ from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
 from engine.ggml import fuzz
 from engine.ggml.generate import generate, reachable
-from engine.ggml.recipes import Recipe, leaf, step
+from engine.ggml.recipes import GraphRecipe, leaf, step
 from engine.ggml.shrink import shrink
 
-OUTPUT_ON_A_VIEW = Recipe(
+OUTPUT_ON_A_VIEW = GraphRecipe(
     steps=(leaf("f32", 4), step("sqr", "%0"), step("reshape_2d", "%1", 2, 2), step("scale", "%2", 0.5)), expand=(3,), outputs=(2,)
 )
-TWO_PASS = Recipe(steps=(leaf("f32", 8), leaf("f32", 8), step("rms_norm_back", "%0", "%1", 1e-4)), expand=(2,), outputs=(2,))
+TWO_PASS = GraphRecipe(steps=(leaf("f32", 8), leaf("f32", 8), step("rms_norm_back", "%0", "%1", 1e-4)), expand=(2,), outputs=(2,))
 
 
 def test_a_seed_gives_one_recipe():
@@ -29,18 +29,18 @@ def test_outputs_are_part_of_the_graph():
 
 def test_recipes_survive_encoding():
     for seed in range(20):
-        assert Recipe.decode(generate(seed).encode()) == generate(seed)
+        assert GraphRecipe.decode(generate(seed).encode()) == generate(seed)
 
 
 def test_what_is_no_recipe_is_refused():
     with pytest.raises(EngineError, match="not a recipe"):
-        Recipe.decode({"steps": [{"make": "sqr"}]})
+        GraphRecipe.decode({"steps": [{"make": "sqr"}]})
 
 
 def test_shrinking_keeps_only_what_fails():
     steps = (leaf("f32", 4), step("sqr", "%0"), step("neg", "%1"), step("silu", "%2"), step("neg", "%3"))
 
-    small = shrink(Recipe(steps=steps, expand=(4,)), lambda recipe: any(made.make == "silu" for made in recipe.steps))
+    small = shrink(GraphRecipe(steps=steps, expand=(4,)), lambda recipe: any(made.make == "silu" for made in recipe.steps))
 
     assert [made.make for made in small.steps] == ["tensor", "silu"]
 
@@ -79,4 +79,4 @@ def test_a_view_whose_unit_dimension_has_another_stride_is_still_the_same_bytes(
         step("add_inplace", "%2", "%1"),
     )
 
-    assert fuzz.judge(live("after"), Recipe(steps=steps, expand=(3,), outputs=(3,))) is None
+    assert fuzz.judge(live("after"), GraphRecipe(steps=steps, expand=(3,), outputs=(3,))) is None

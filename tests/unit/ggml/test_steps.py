@@ -9,10 +9,10 @@ from ggml_live import BOTH, live
 from engine.ggml.steps import KIND, Departure
 from repro import training
 from repro.on_ggml import SMALL
-from repro.on_ggml.tasks import Recipe, origins_task, train_task
+from repro.on_ggml.tasks import TrainingRecipe, origins_task, train_task
 from repro.scenarios.ggml_1501 import TRAINING
 
-RECIPE = Recipe(training=TRAINING, base=SMALL, layers=2, seq=8, seed=0)
+RECIPE = TrainingRecipe(training=TRAINING, base=SMALL, layers=2, seq=8, seed=0)
 OPTIONS = {"rate": TRAINING.rate}
 
 
