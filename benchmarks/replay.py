@@ -22,7 +22,7 @@ from allocsim.r_replay import GROUPS, failed  # noqa: E402 - after the path abov
 from repro import scenarios  # noqa: E402 - as above
 from repro.options import EngineOptions  # noqa: E402 - as above
 from repro.pipeline import prepare  # noqa: E402 - as above
-from repro.replay import replay  # noqa: E402 - as above
+from repro.r_replay import replay  # noqa: E402 - as above
 
 
 def main() -> None:

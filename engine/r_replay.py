@@ -25,7 +25,7 @@ from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan
 from engine.d_differential import relative_error, same_bits
 from engine.kernels import kernel
-from engine.runtime.memory import NUMPY_DTYPES, block
+from engine.runtime.plan_memory import NUMPY_DTYPES, block
 
 Array = NDArray[Any]
 LIMIT = 1 << 32

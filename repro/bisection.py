@@ -28,7 +28,7 @@ from allocsim.reduction.shrink import SHRINKS
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential.execution import median_seconds
-from engine.d_differential.modes import Progress, silent
+from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import Lowered
 from engine.r_replay import Divergence, KernelCall, diverging
 from repro.detectors import ask

@@ -23,9 +23,9 @@ from allocsim.programs.streams import preferring, said_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
-from engine.d_differential.modes import Progress, silent
+from engine.d_differential.side_comparison import Progress, silent
 from engine.k_audit import AuditCase, default_cases
-from engine.k_audit.programs import measured
+from engine.k_audit.program_audit import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
 from repro.pipeline import Experiment

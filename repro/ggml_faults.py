@@ -13,10 +13,10 @@ from typing import Any
 
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
+from engine.ggml.access.library import Library
+from engine.ggml.access.probe import open_library
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.library import Library
-from engine.ggml.probe import open_library
-from repro.results import agree, library_entry
+from repro.run_records import agree, library_entry
 from repro.scenario import GgmlFault
 
 

@@ -23,12 +23,12 @@ from allocsim.allocators.planner import Allocator
 from allocsim.errors import PlannerError
 from allocsim.model import Plan
 from allocsim.programs.streams import preferring, said_of
-from engine.d_differential.modes import Progress, silent
 from engine.d_differential.orders import spread
+from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import lower
+from repro.lora_setup import Setup, set_up
 from repro.options import EngineOptions
 from repro.scenario import Scenario, repaired
-from repro.training import Setup, set_up
 from repro.workload import Trained, Workload, train
 
 MODES: Final = ("default", "pinned", "reference")

@@ -13,12 +13,12 @@ from typing import Any
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential import compare
-from engine.d_differential.modes import Progress, silent
-from repro import modes
+from engine.d_differential.side_comparison import Progress, silent
+from repro import mode_words
 from repro.detectors import LOCKSTEP_RUNS, ask
 from repro.options import EngineOptions
 from repro.pipeline import MODES, prepare, train_three
-from repro.results import GradientRatio, TrainingSummary, agree, by_name, run_entry
+from repro.run_records import GradientRatio, TrainingSummary, agree, by_name, run_entry
 from repro.scenario import Scenario
 from repro.workload import Trained, Workload
 
@@ -33,7 +33,7 @@ class EngineResult:
     verdict: Verdict
     modes: Mapping[str, TrainingSummary]
     differential: tuple[dict[str, Any], ...] = ()
-    """The further modes asked for, each with its rows by layer and step (`repro.modes.record`)."""
+    """The further modes asked for, each with its rows by layer and step (`repro.mode_words.record`)."""
 
     @property
     def title(self) -> str:
@@ -60,10 +60,10 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
     """Run a scenario and return its evidence and verdict; errors as of `repro.pipeline.prepare`."""
     experiment = prepare(scenario, options)
     workload = experiment.workload
-    sides = modes.sides_of(experiment, options.modes)
+    sides = mode_words.sides_of(experiment, options.modes)
     trained = train_three(experiment, progress)
     evidence = ask(experiment, trained["default"], progress).evidence
-    compared = modes.courses(experiment, sides, lockstep=LOCKSTEP_RUNS, progress=progress) if sides else ()
+    compared = mode_words.courses(experiment, sides, lockstep=LOCKSTEP_RUNS, progress=progress) if sides else ()
     return EngineResult(
         scenario=experiment.scenario,
         options=options,
@@ -72,7 +72,7 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
         modes={
             name: summary(workload, trained[name], against=trained["reference"], default=trained["default"]) for name in MODES
         },
-        differential=tuple(modes.record(course, workload.lowered, workload.loss) for course in compared),
+        differential=tuple(mode_words.record(course, workload.lowered, workload.loss) for course in compared),
     )
 
 

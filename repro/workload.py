@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from allocsim.model import Document, Plan, Program, Run
 from engine.d_differential import HostRun, same_bits, tap
-from engine.d_differential.modes import Progress, silent
 from engine.d_differential.orders import run_in
+from engine.d_differential.side_comparison import Progress, silent
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
 from engine.runtime import Runtime

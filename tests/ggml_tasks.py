@@ -5,20 +5,20 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.ggml import layout, probe
-from engine.ggml.graph import LibraryWorkspace
-from engine.ggml.recipes import build as build_recipe
-from engine.ggml.recipes import fill, place
-from engine.ggml.rows import observe, walk, walk_nodes
-from engine.ggml.transformer import TINY, build, differentiate
+from engine.ggml.access import probe, structs
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
+from engine.ggml.fuzzing.graph_recipes import build as build_recipe
+from engine.ggml.fuzzing.graph_recipes import fill, place
+from engine.ggml.training.transformer import TINY, build, differentiate
 
 
 def probe_with_field_moved(library, field, by):
     """Probe with one field of ggml_tensor believed `by` bytes further on."""
-    fields = layout.TENSOR.fields
+    fields = structs.TENSOR.fields
     names = list(fields)
     offsets = [fields[name][1] + (by if name == field else 0) for name in names]
-    layout.TENSOR = np.dtype(
+    structs.TENSOR = np.dtype(
         {"names": names, "formats": [fields[name][0] for name in names], "offsets": offsets, "itemsize": 336 + by}
     )
     return probe.probe(library)
@@ -26,10 +26,10 @@ def probe_with_field_moved(library, field, by):
 
 def probe_with_graph_field_moved(library, field, by):
     """Probe with one field of ggml_cgraph believed `by` bytes further on."""
-    fields = layout.GRAPH.fields
+    fields = structs.GRAPH.fields
     names = list(fields)
     offsets = [fields[name][1] + (by if name == field else 0) for name in names]
-    layout.GRAPH = np.dtype(
+    structs.GRAPH = np.dtype(
         {"names": names, "formats": [fields[name][0] for name in names], "offsets": offsets, "itemsize": 48 + by}
     )
     return probe.probe(library)

@@ -6,7 +6,7 @@ A graph is built in the library with ggml's own ops, planned by its own allocato
 
 Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.rows`) and judged (`allocsim.checks`).
+What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged (`allocsim.checks`).
 """
 
 from enum import StrEnum
@@ -78,16 +78,17 @@ def ggml(
 
 
 def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedGraph, mode: CapturedMode) -> tuple[Document, str]:
-    from engine.ggml import fuzz, tasks  # noqa: PLC0415 - needs no library for --help
-    from engine.ggml.capture import document  # noqa: PLC0415
-    from engine.ggml.probe import open_library  # noqa: PLC0415
-    from engine.ggml.transformer import TINY  # noqa: PLC0415
+    from engine.ggml import child_tasks  # noqa: PLC0415 - needs no library for --help
+    from engine.ggml.access.probe import open_library  # noqa: PLC0415
+    from engine.ggml.capture.graph_document import document  # noqa: PLC0415
+    from engine.ggml.fuzzing import graph_fuzzing  # noqa: PLC0415 - needs no library for --help
+    from engine.ggml.training.transformer import TINY  # noqa: PLC0415
 
     with open_library(library) as child:
         if recipe is None:
-            rows = child.call(tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
+            rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
         elif mode in (CapturedMode.DEFAULT, CapturedMode.PINNED):
-            rows = child.call(tasks.plan_rows, fuzz.load(recipe), mode=mode.value)
+            rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")
     return document(rows), rows["meta"]["name"]

@@ -10,7 +10,7 @@ After a run the memory of a plan without reuse holds every value, but for those 
 made. So a side is compared where it stands, each result at its step, and no plan is changed for it. Gaps between reference and truth are measured
 once for each value that is asked about.
 
-What this module does not see: modes and how they are chosen (`engine.d_differential.modes`), and why something differs.
+What this module does not see: modes and how they are chosen (`engine.d_differential.side_comparison`), and why something differs.
 """
 
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
-from engine.front.meeting import broadcast, meet
+from engine.front.broadcasting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import composites

@@ -28,7 +28,7 @@ from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
 from engine.kernels.moving import window
 from engine.ops import OPS, REQUIRED, ResultLayout, Rule
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from engine.ops.rule import Sources

@@ -34,9 +34,9 @@ from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
 from engine.front import indexing
-from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
-from engine.front.meeting import broadcast, meet, product
 from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
 from engine.front.value import EagerValue, no_grad

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.given import Shape
+from engine.front.arguments import Shape
 from engine.front.record import Node, alias, constant, tracking
 from engine.kernels.binding import Array
 

@@ -24,8 +24,9 @@ What this package does not see: plans and programs. A kernel whose alias behavio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from engine.k_audit.arranged_memory import Draw, draw
 from engine.k_audit.arrangements import LAYOUTS
-from engine.k_audit.cases import (
+from engine.k_audit.audit_cases import (
     AuditCase,
     AuditLayout,
     AuditOp,
@@ -39,7 +40,6 @@ from engine.k_audit.cases import (
     known_variant,
 )
 from engine.k_audit.measuring import AuditRow, Measured, measure
-from engine.k_audit.memory import Draw, draw
 from engine.kernels import KERNELS
 
 __all__ = [

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from engine.k_audit.cases import AuditCase, AuditLayout
+from engine.k_audit.audit_cases import AuditCase, AuditLayout
 
 VECTOR: Final = 32
 """Bytes of a vector register."""

@@ -23,10 +23,10 @@ from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
 from engine.k_audit import cells, grouped
-from engine.k_audit.cases import default_cases
+from engine.k_audit.arranged_memory import draw
+from engine.k_audit.audit_cases import default_cases
+from engine.k_audit.kernel_tables import load
 from engine.k_audit.measuring import AuditRow, Measured, measure, unmeasured
-from engine.k_audit.memory import draw
-from engine.k_audit.tables import load
 
 SECONDS: Final = 60.0
 """A cell may take, unless told otherwise."""

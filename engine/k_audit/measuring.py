@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from allocsim.errors import EngineError
+from engine.k_audit.arranged_memory import Array, Draw, alone, canary, draw, lay, redden, tell
 from engine.k_audit.arrangements import LAYOUTS, READING, Arrangement, apart, likes
-from engine.k_audit.cases import AuditCase
-from engine.k_audit.memory import Array, Draw, alone, canary, draw, lay, redden, tell
+from engine.k_audit.audit_cases import AuditCase
 from engine.kernels import Kernel
 from engine.kernels.binding import Pairs
 

@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
-from engine.autodiff.checkpoint import crossing
+from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
 from engine.models.labels import one_hot
-from engine.models.model import Model, Shapes
-from engine.runtime.memory import together
+from engine.models.trainable import Model, Shapes
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
-from engine.runtime.memory import together
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config

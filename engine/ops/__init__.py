@@ -10,7 +10,6 @@ from engine.ops import (
     elementwise,
     functions,
     fused,
-    layout,
     loss,
     matmul,
     moving,
@@ -19,6 +18,7 @@ from engine.ops import (
     optim,
     precision,
     reduce,
+    views,
     windows,
 )
 from engine.ops.rule import REQUIRED, ResultLayout, Rule
@@ -30,7 +30,7 @@ OPS: Final[dict[str, Rule]] = {
         functions,
         norm,
         matmul,
-        layout,
+        views,
         moving,
         reduce,
         windows,

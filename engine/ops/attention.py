@@ -10,10 +10,10 @@
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
 from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
+from engine.ops.views import contiguous
 
 ROPE_MODES = ("normal", "neox")
 

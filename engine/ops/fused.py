@@ -16,11 +16,11 @@ its part. The three are computed together, since they share the weights.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import batch_divides, elements, floating, real
+from engine.ops.views import contiguous
 
 
 def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:

@@ -17,9 +17,9 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
-from engine.ops.layout import contiguous
 from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import FLOATS, axis_of, checked_shape, floating, per_axis, real, same_shape, whole
+from engine.ops.views import contiguous
 
 
 def _slice(sources: Sources, params: dict[str, Any]) -> ResultLayout:

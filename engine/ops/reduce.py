@@ -11,9 +11,9 @@
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
 from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
 from engine.ops.shapes import axes_of, axis_of, elements, floating, same_shape
+from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
 

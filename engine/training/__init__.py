@@ -17,15 +17,15 @@ The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, run
 | `config.py` | `allocsim train CONFIG.toml` |
 """
 
-from engine.models.model import Model
-from engine.training.course import Epoch, Settings, Split, TrainingState
+from engine.models.trainable import Model
 from engine.training.dataset import Dataset
-from engine.training.finite import NotFiniteError
+from engine.training.epoch_results import EpochResult
 from engine.training.loop import BatchProgress, Fitted, epoch, fit
 from engine.training.losses import LOSSES
+from engine.training.nonfinite_policy import NotFiniteError
 from engine.training.optimizers import OPTIMIZERS
-from engine.training.results import EpochResult
 from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear
+from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import GRAPHS, BatchOutcome, Trainer
 
 __all__ = [

@@ -23,10 +23,10 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
-from engine.models.model import Model
-from engine.training.course import Epoch, Settings, TrainingState
+from engine.models.trainable import Model
 from engine.training.dataset import Dataset
-from engine.training.results import EpochResult
+from engine.training.epoch_results import EpochResult
+from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"

@@ -31,11 +31,11 @@ from typing import Any, Final
 import msgspec
 
 from allocsim.errors import EngineError
-from engine.models.model import Model
+from engine.models.trainable import Model
 from engine.training import data as sources
-from engine.training.course import Settings
 from engine.training.dataset import Dataset
 from engine.training.schedules import SCHEDULES, Schedule
+from engine.training.settings import Settings
 
 
 class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):

@@ -8,7 +8,7 @@ validate, and what is left over rests. Before each epoch the training part is sh
 All that decides the course of training (position, order, generator, weights, moments) is in `TrainingState` and `Trainer` and can be saved after
 any optimizer step (`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never stopped.
 
-Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.finite`): no checkpoint is made of them.
+Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.nonfinite_policy`): no checkpoint is made of them.
 
 What this module does not see: graphs, plans, terminals.
 """
@@ -21,13 +21,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.models.model import Model
+from engine.models.trainable import Model
 from engine.training import checkpoint
-from engine.training.course import Epoch, Settings, Split, TrainingState
 from engine.training.dataset import LABELS, Dataset
-from engine.training.finite import Lookout, warn
-from engine.training.results import EpochResult
+from engine.training.epoch_results import EpochResult
+from engine.training.nonfinite_policy import Lookout, warn
 from engine.training.schedules import Position, Schedule
+from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import Trainer
 
 Array = NDArray[Any]

@@ -33,10 +33,10 @@ from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
-from engine.models.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 from engine.runtime import EXECUTORS, Runtime
-from engine.runtime.memory import NUMPY_DTYPES, Allocate, block
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
+from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
 from engine.training.dataset import LABELS
 from engine.training.losses import LOSSES, Loss
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer

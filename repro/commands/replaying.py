@@ -1,6 +1,6 @@
 """`allocsim replay NAME`: a scenario is run, and every case of its plan judged and executed beside the reference.
 
-What this module does not see: how scenarios are replayed (`repro.replay`) and rows printed (`allocsim.cli.replay`).
+What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed (`allocsim.cli.replay`).
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from allocsim.programs.fingerprints import fingerprint_of
 from repro import scenarios
 from repro.options import EngineOptions
 from repro.pipeline import prepare
-from repro.replay import replay as replayed
+from repro.r_replay import replay as replayed
 
 
 @contextmanager

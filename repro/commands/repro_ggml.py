@@ -16,9 +16,9 @@ import typer
 
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
-from engine.d_differential.modes import Progress
-from engine.ggml.library import WHEELS, find
-from engine.ggml.probe import open_library
+from engine.d_differential.side_comparison import Progress
+from engine.ggml.access.library import WHEELS, find
+from engine.ggml.access.probe import open_library
 from repro import ggml_faults, on_ggml
 from repro.commands.jobs import Job
 from repro.options import LibraryOptions

@@ -1,6 +1,6 @@
 """Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
 
-The engine's forward graph is lowered to ggml's ops (`engine.ggml.lowering`) and trained four ways, which differ in the plan alone:
+The engine's forward graph is lowered to ggml's ops (`engine.ggml.training.forward_lowering`) and trained four ways, which differ in the plan alone:
 
 * `default`: ggml's graph allocator, told only what the host reads;
 * `pinned`: every node flagged as OUTPUT;
@@ -29,26 +29,26 @@ from allocsim.model import Document, Run
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
 from engine.d_differential import compare, same_bits
-from engine.d_differential.modes import Progress, silent
-from engine.ggml.audit import audit
-from engine.ggml.capture import document, ops_of_nodes, position_of_slot
-from engine.ggml.child import Child, ChildDiedError
-from engine.ggml.library import Library
-from engine.ggml.probe import open_library
-from engine.ggml.rows import Rows
-from engine.ggml.smokes import SMOKES, smoke
-from engine.ggml.steps import Departure, Steps, Unsafe
+from engine.d_differential.side_comparison import Progress, silent
+from engine.ggml.access.child import Child, ChildDiedError
+from engine.ggml.access.library import Library
+from engine.ggml.access.probe import open_library
+from engine.ggml.capture.graph_document import document, ops_of_nodes, position_of_slot
+from engine.ggml.capture.graph_rows import Rows
+from engine.ggml.faults.smokes import SMOKES, smoke
+from engine.ggml.k_audit.library_audit import audit
+from engine.ggml.training.training_steps import Departure, Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
-from repro import training
+from repro import lora_setup
 from repro.detectors import LOCKSTEP_RUNS
-from repro.on_ggml.result import LibraryResult, Smoke, claims
-from repro.on_ggml.tasks import TrainingRecipe, origins_task, train_task
+from repro.on_ggml.library_result import LibraryResult, Smoke, claims
+from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task
 from repro.options import LibraryOptions
-from repro.results import GradientRatio, TrainingSummary
+from repro.run_records import GradientRatio, TrainingSummary
 from repro.scenario import OnGgml, Scenario
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
-"""Mode -> what `engine.ggml.train.MODES` calls it."""
+"""Mode -> what `engine.ggml.training.plan_modes.MODES` calls it."""
 
 SMALL: Final = LlamaConfig(layers=30, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=96, seq=64, rope_theta=1e5, rank=4)
 """The default width: every node of the full model, a thousandth of its work."""
@@ -142,7 +142,7 @@ def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> Librar
         seq=options.seq if options.seq is not None else stated.seq,
         seed=options.seed,
     )
-    parameters = training.set_up(stated, layers=recipe.layers, seq=recipe.seq, base=SMALL).gradients
+    parameters = lora_setup.set_up(stated, layers=recipe.layers, seq=recipe.seq, base=SMALL).gradients
     return LibraryExperiment(
         scenario=scenario,
         options=options,

@@ -11,13 +11,13 @@ from ggml_live import BOTH, live
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.ggml.capture import document
-from engine.ggml.child import ChildDiedError
-from engine.ggml.generate import generate
-from engine.ggml.recipes import GraphRecipe, leaf, step
-from engine.ggml.shrink import shrink
-from engine.ggml.tasks import plan_rows, transformer_rows
-from engine.ggml.transformer import KINDS, TINY, Shape
+from engine.ggml.access.child import ChildDiedError
+from engine.ggml.capture.graph_document import document
+from engine.ggml.child_tasks import plan_rows, transformer_rows
+from engine.ggml.fuzzing.graph_generator import generate
+from engine.ggml.fuzzing.graph_recipes import GraphRecipe, leaf, step
+from engine.ggml.fuzzing.recipe_shrinking import shrink
+from engine.ggml.training.transformer import KINDS, TINY, Shape
 
 MODES = ("default", "pinned", "backward", "gradients")
 

@@ -9,7 +9,7 @@ import allocsim
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import COMMANDS
 from engine.d_differential.rounding import FACTOR
-from repro.modes import WORDS
+from repro.mode_words import WORDS
 
 SOURCES = Path(allocsim.__file__).parent
 TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()

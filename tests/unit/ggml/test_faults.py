@@ -7,9 +7,9 @@ from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
-from engine.ggml.capture import document
+from engine.ggml.capture.graph_document import document
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.finding import FaultObservation, first_ops
+from engine.ggml.faults.observation import FaultObservation, first_ops
 from repro import scenarios
 
 FOUND_BY_THE_JUDGE = {

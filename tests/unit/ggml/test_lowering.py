@@ -6,12 +6,12 @@ from ggml_live import BOTH, live
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.ggml.graph import LibraryWorkspace
-from engine.ggml.lowering import build, forward, train_forward
-from engine.ggml.probe import checked
-from engine.ggml.rows import walk
-from engine.ggml.tasks import transformer_rows
-from engine.ggml.transformer import TINY
+from engine.ggml.access.probe import checked
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_rows import walk
+from engine.ggml.child_tasks import transformer_rows
+from engine.ggml.training.forward_lowering import build, forward, train_forward
+from engine.ggml.training.transformer import TINY
 from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph

@@ -4,10 +4,10 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.checks import check
-from engine.ggml.audit import audit
-from engine.ggml.capture import document
-from engine.ggml.cases import LibraryCase, Operand
-from engine.ggml.reach import RIVALS, VICTIMS, reach
+from engine.ggml.capture.graph_document import document
+from engine.ggml.k_audit.allocator_reach import RIVALS, VICTIMS, reach
+from engine.ggml.k_audit.library_audit import audit
+from engine.ggml.k_audit.library_cases import LibraryCase, Operand
 
 PAIR = (Operand(dtype="f32", ne=(7, 3)), Operand(dtype="f32", ne=(7, 3)))
 

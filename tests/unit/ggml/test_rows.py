@@ -12,13 +12,13 @@ from ggml_tasks import observed_and_walked, walk_two_plans, walk_what_is_no_grap
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import ROOTS_KEPT
-from engine.ggml.capture import adopt, capture, document, ops_of_nodes, position_of_slot
+from engine.ggml.access.probe import checked
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes, position_of_slot
+from engine.ggml.child_tasks import plan_rows, transformer_rows
 from engine.ggml.faults import forward_then_backward
-from engine.ggml.graph import LibraryWorkspace
-from engine.ggml.probe import checked
-from engine.ggml.recipes import GraphRecipe, build, leaf, place, step
-from engine.ggml.tasks import plan_rows, transformer_rows
-from engine.ggml.transformer import TINY, Shape
+from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, leaf, place, step
+from engine.ggml.training.transformer import TINY, Shape
 
 DATA = Path(__file__).parents[2] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}
@@ -93,7 +93,7 @@ def test_a_graph_of_this_very_process_is_captured(which):
 
 def test_a_python_program_with_a_binding_loaded_adopts_its_library():
     live("after")
-    script = "import xllamacpp; from engine.ggml.capture import adopt; print(adopt().version)"
+    script = "import xllamacpp; from engine.ggml.capture.graph_document import adopt; print(adopt().version)"
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 

@@ -11,15 +11,15 @@ import pytest
 from allocsim import cure
 from allocsim.allocators import Constraints, find, pin_nodes
 from allocsim.errors import AllocsimError, PlannerError
-from engine.d_differential.modes import EXECUTORS
+from engine.d_differential.side_comparison import EXECUTORS
 from engine.models.llama import LlamaConfig
-from reports.differential import COLUMNS, as_csv, layers_at, over_steps, telling_step
-from reports.figures.modes import mode_errors
+from reports.figures.mode_errors import mode_errors
 from reports.figures.style import render
 from reports.folder import encoded
+from reports.mode_rows import COLUMNS, as_csv, layers_at, over_steps, telling_step
 from repro import scenarios
-from repro.commands.modes import sections
-from repro.modes import courses, record, side_of, sides_of
+from repro.commands.mode_tables import sections
+from repro.mode_words import courses, record, side_of, sides_of
 from repro.options import EngineOptions
 from repro.pipeline import prepare
 

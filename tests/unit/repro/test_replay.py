@@ -15,7 +15,7 @@ from engine.models.llama import LlamaConfig
 from repro import scenarios
 from repro.options import EngineOptions
 from repro.pipeline import prepare
-from repro.replay import cases_of, executed, replay
+from repro.r_replay import cases_of, executed, replay
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.k_audit import LAYOUTS, AuditCase, AuditLayout, AuditRow, audit_ops, default_cases, measuring, memory
+from engine.k_audit import LAYOUTS, AuditCase, AuditLayout, AuditRow, arranged_memory, audit_ops, default_cases, measuring
 from engine.k_audit import audit as measured
-from engine.k_audit.standing import CASES
+from engine.k_audit.standing_cases import CASES
 from engine.kernels import KERNELS, Kernel
 
 
@@ -124,10 +124,10 @@ def test_whole_numbers_drawn_never_are_what_a_result_is_filled_with_before():
     """Else a canary over the last of them is not caught: an operand of 16411 draws holds every number drawn."""
     (row,) = (r for r in audit(kernels={"count_equal": KERNELS["count_equal"]}, layouts=("partial",)) if r.operand == 0)
     assert row.cases > 0
-    drawn = memory.draw(row.sample, 0, np.random.default_rng(0), "distinct")
+    drawn = arranged_memory.draw(row.sample, 0, np.random.default_rng(0), "distinct")
     for which in range(2):
         result = np.empty(1, drawn.dtype)
-        memory.redden(result, which)
+        arranged_memory.redden(result, which)
         assert result[0] not in drawn
         assert not 0 <= result[0] < 100
 
@@ -179,8 +179,8 @@ def test_equal_operands_would_hide_what_independent_ones_show():
 
 def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
     """`safe` may only be said of memory that was really shared."""
-    real = memory.as_strided
-    monkeypatch.setattr(memory, "as_strided", lambda *args: real(*args).copy())
+    real = arranged_memory.as_strided
+    monkeypatch.setattr(arranged_memory, "as_strided", lambda *args: real(*args).copy())
     case = AuditCase(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
     with pytest.raises(EngineError, match="did not happen"):
         audit_ops([case])
@@ -200,7 +200,7 @@ def test_the_canary_is_found_out_in_every_layout(layout, shape):
     """A kernel that clears its result before it reads is unsafe wherever the result lies on an operand."""
     case = AuditCase(kind="bird", operands=(dense("f32", *shape),) * 2, results=(dense("f32", *shape),))
     for operand in (0, 1):
-        table = {"bird": {"": dataclasses.replace(memory.canary(operand), in_place=((0, 0), (1, 0)))}}
+        table = {"bird": {"": dataclasses.replace(arranged_memory.canary(operand), in_place=((0, 0), (1, 0)))}}
         row = only(measured(kernels=table, cases=[case], layouts=(layout,)), operand=operand)
         assert (row.measured, row.unsafe) == ("unsafe", row.runs)
         assert row.broken is (layout in {"over", "duplicate over"})
