@@ -23,7 +23,7 @@ def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
 
 
 def test_a_python_error_in_a_task_names_itself():
-    with pytest.raises(EngineError, match=r"IndexError in the child \(recipes\.py"):
+    with pytest.raises(EngineError, match=r"IndexError in the child \(graph_recipes\.py"):
         live("after").call(elements, GraphRecipe(steps=(step("sqr", "%7"),), expand=(0,)))
 
 

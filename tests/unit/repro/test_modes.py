@@ -13,7 +13,7 @@ from allocsim.allocators import Constraints, find, pin_nodes
 from allocsim.errors import AllocsimError, PlannerError
 from engine.d_differential.side_comparison import EXECUTORS
 from engine.models.llama import LlamaConfig
-from reports.figures.mode_errors import mode_errors
+from reports.figures.modes_figure import mode_errors
 from reports.figures.style import render
 from reports.folder import encoded
 from reports.mode_rows import COLUMNS, as_csv, layers_at, over_steps, telling_step
