@@ -32,7 +32,7 @@ from allocsim.p_sanitizer.memory import Block, Pool
 from allocsim.p_sanitizer.monitor import Monitor
 from engine.graph.lowering import Lowered
 from engine.runtime import Runtime
-from engine.runtime.memory import arena_sizes
+from engine.runtime.plan_memory import arena_sizes
 
 Array = NDArray[Any]
 

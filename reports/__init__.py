@@ -59,7 +59,7 @@ def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: s
 
 def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
     """Draw the rows of a kernel audit (those of `allocsim audit --json`) into a file, as `plot` does and with its errors."""
-    _write(path, lambda: import_module("reports.figures.audit").audit_matrix(rows, of))
+    _write(path, lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of))
 
 
 def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:

@@ -27,8 +27,8 @@ import numpy as np
 from allocsim.checks import check
 from allocsim.errors import OutputError
 from allocsim.model import Document
-from reports.differential import as_csv
 from reports.figures import FIGURES, RECORD_FIGURES
+from reports.mode_rows import as_csv
 from reports.page import page
 
 OURS: Final = frozenset({"report.json", "report.md", "figures", "modes.csv"})

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
-from reports.gradients import rows_at, telling_step
-from reports.words import figures, nbytes, short
+from reports.gradient_rows import rows_at, telling_step
+from reports.number_format import figures, nbytes, short
 
 DETECTORS: Final = {
     "S": "static check of the plan",

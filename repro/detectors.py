@@ -1,6 +1,6 @@
 """Every detector asked about the default plan of a scenario, and the search for its cure.
 
-    asked = ask(bench, bench.train("default", against=bench.train("reference")))
+    asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
 S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure by delta
@@ -10,7 +10,6 @@ What this module does not see: what the evidence means (`allocsim.verdict`).
 """
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,12 +23,14 @@ from allocsim.programs.streams import preferring, said_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
-from engine.k_audit import Case, default_cases
-from engine.k_audit.programs import measured
+from engine.d_differential.side_comparison import Progress, silent
+from engine.k_audit import AuditCase, default_cases
+from engine.k_audit.program_audit import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
-from repro.bench import Bench, Trained
-from repro.waits import Waits, waits_that_cure
+from repro.pipeline import Experiment
+from repro.waits import AddedWaits, waits_that_cure
+from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
 """Runs P watches: the first, and one more that names the op where the first left several suspects."""
@@ -38,7 +39,7 @@ LOCKSTEP_RUNS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DetectorAnswers:
     """What the detectors said."""
 
     evidence: Evidence
@@ -46,68 +47,73 @@ class Asked:
     """The plan that the smallest cure of the belief gives; None where there is no such cure."""
 
 
-def ask(bench: Bench, default: Trained) -> Asked:
-    """Ask every detector about the default plan, which has been trained by."""
-    bench.progress("kernels", 0, 1)
-    audit = measured(bench.lowered, more=_standing_cases(bench))
-    bench.progress("kernels", 1, 1)
-    horizon = min(bench.steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
-    with bench.runtime(default.plan) as planned, bench.runtime(bench.plans["reference"]) as reference:
-        found = origins(planned, reference, bench.host(horizon), order=bench.order)
-    bench.progress("lockstep", 1, 1)
+def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -> DetectorAnswers:
+    """Ask every detector about the default plan, by which `default` was trained."""
+    workload, steps, reference = experiment.workload, experiment.steps, experiment.plans["reference"]
+    progress("kernels", 0, 1)
+    audit = measured(workload.lowered, more=_standing_cases(workload))
+    progress("kernels", 1, 1)
+    horizon = min(steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
+    with bind(workload, default.plan) as planned, bind(workload, reference) as apart:
+        found = origins(planned, apart, host_runs(workload, horizon), order=workload.order)
+    progress("lockstep", 1, 1)
     evidence = Evidence(
-        document=bench.session(default.plan, bench.steps),
+        document=session(workload, default.plan, steps),
         audit=audit,
         origins=found,
-        sanitizer=_sanitized(bench, default.plan),
+        sanitizer=_sanitized(workload, default.plan, min(steps, SANITIZED_RUNS), progress),
         diverges=default.first_difference is not None,
     )
     if judge(evidence).sound:
-        return Asked(evidence=evidence)
-    record, cured = _cure(bench, evidence, horizon)
-    return Asked(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
+        return DetectorAnswers(evidence=evidence)
+    record, cured = _cure(experiment, evidence, horizon, progress)
+    return DetectorAnswers(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
 
 
-def _sanitized(bench: Bench, plan: Plan) -> tuple[Incident, ...]:
+def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) -> tuple[Incident, ...]:
     """Run the first steps in guarded memory, as the default run did them."""
-    hosts = bench.host(min(bench.steps, SANITIZED_RUNS))
-    with Sanitizer(bench.lowered, plan, parameters=bench.setup.parameters, threads=bench.options.threads) as sanitizer:
-        for number, host in enumerate(hosts):
+    with Sanitizer(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads) as sanitizer:
+        for number, host in enumerate(host_runs(workload, runs)):
             sanitizer.run(host.inputs, skip=host.skip)
-            bench.progress("sanitized", number + 1, len(hosts))
+            progress("sanitized", number + 1, runs)
         sanitizer.finish()
         return sanitizer.incidents
 
 
-def _standing_cases(bench: Bench) -> Iterator[Case]:
-    """The audit's own sizes and dtypes for the kernels of the program: what is unsafe at one size may not show at another."""
-    used = {kind: KERNELS[kind] for kind in bench.lowered.variants}
-    return (replace(case, variant=bench.lowered.variants[case.kind]) for case in default_cases(used))
+def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
+    """Yield the audit's own sizes and dtypes for the kernels of the program.
+
+    What is unsafe at one size may not show at another.
+    """
+    variants = workload.lowered.variants
+    used = {kind: KERNELS[kind] for kind in variants}
+    return (replace(case, variant=variants[case.kind]) for case in default_cases(used))
 
 
-def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | None, Plan | None]:
+def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress) -> tuple[CureRecord | None, Plan | None]:
     """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where only the belief changes.
 
     Each plan tried has the waits that its own reuse takes, none where it takes none. So a set is 1-minimal if its other changes are: without one of
     these a plan is wrong with all the waits it could have, and without a wait some race is back.
     """
-    default = bench.plans["default"]
+    workload, plans = experiment.workload, experiment.plans
+    default = plans["default"]
     if default.problem is None:
         return None, None
-    target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
+    target = train(workload, plans["reference"], horizon, name="cure: reference", progress=progress)
 
     def right(plan: Plan) -> bool:
-        mended = _waiting(bench, waits_that_cure(plan))
+        mended = _waiting(workload, waits_that_cure(plan))
         said = said_of(mended.program, plan)
-        if not check(mended.session(said, horizon), limit=1).clean:
+        if not check(session(mended, said, horizon), limit=1).clean:
             return False
-        return mended.train_plan(said, horizon, "cure", against=target).first_difference is None
+        return train(mended, said, horizon, name="cure", against=target, progress=progress).first_difference is None
 
-    def record(plan: Plan, waits: Waits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
+    def record(plan: Plan, waits: AddedWaits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
         return CureRecord(
             elements=(*(() if waits is None else waits.elements), *elements),
             nbytes=plan.peak_bytes - default.peak_bytes,
-            pin_all_bytes=bench.plans["pinned"].peak_bytes - default.peak_bytes,
+            pin_all_bytes=plans["pinned"].peak_bytes - default.peak_bytes,
             minimal=minimal,
             trials=trials + (0 if waits is None else waits.trials),
         )
@@ -115,21 +121,19 @@ def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | 
     if (waits := waits_that_cure(default)) and right(default):
         return record(default, waits, (), 0, minimal=True), None
     suspected, others = suspects(evidence)
-    found = cure.find(default.problem, bench.planner.place, suspects=suspected, others=others, right=right)
+    found = cure.find(default.problem, experiment.planner.place, suspects=suspected, others=others, right=right)
     if found is None:
         return None, None
-    elements, waits = tuple(element.describe(bench.program) for element in found.elements), waits_that_cure(found.plan)
+    elements, waits = tuple(element.describe(workload.program) for element in found.elements), waits_that_cure(found.plan)
     return record(found.plan, waits, elements, found.trials, minimal=found.minimal), found.plan if waits is None else None
 
 
-def _waiting(bench: Bench, waits: Waits | None) -> Bench:
-    """Return the bench with a program that has these waits, run in an order they allow."""
+def _waiting(workload: Workload, waits: AddedWaits | None) -> Workload:
+    """Return the workload with a program that has these waits, run in an order they allow."""
     if waits is None:
-        return bench
-    waiting = copy(bench)
-    waiting.lowered, waiting.program = replace(bench.lowered, program=waits.program), waits.program
-    waiting.order = preferring(waits.program, len(waits.program.streams) - 1)
-    return waiting
+        return workload
+    order = preferring(waits.program, len(waits.program.streams) - 1)
+    return replace(workload, lowered=replace(workload.lowered, program=waits.program), order=order)
 
 
 def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:
@@ -152,4 +156,4 @@ def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]
     return list(suspects), [element for element in used if element not in suspects]
 
 
-__all__ = ["LOCKSTEP_RUNS", "Asked", "ask", "suspects"]
+__all__ = ["LOCKSTEP_RUNS", "DetectorAnswers", "ask", "suspects"]

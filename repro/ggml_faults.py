@@ -13,14 +13,15 @@ from typing import Any
 
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
+from engine.ggml.access.library import Library
+from engine.ggml.access.probe import open_library
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.library import Library
-from engine.ggml.probe import open_library
+from repro.run_records import agree, library_entry
 from repro.scenario import GgmlFault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class FaultResult:
     """What a fault looked like on one library."""
 
     scenario: GgmlFault
@@ -51,31 +52,28 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict is the expected one and the numbers show the fault, or its absence."""
-        return self.verdict.causes == frozenset(self.expected) and bool(self.evidence.diverges) is not self.fixed
+        return agree(self.verdict, self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`."""
-        class_, fault = self.expected[0] if self.expected else (None, None)
-        return {
-            "scenario": f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
-            "runtime": "ggml",
-            "library": {"name": self.which, "version": self.version},
-            "matches": self.matches,
-            "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
-            "numbers": {"found": self.found, "wanted": self.wanted, **self.detail},
-            "modes": {},
-        }
+        return library_entry(
+            f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
+            (self.which, self.version),
+            self.verdict,
+            self.expected,
+            matches=self.matches,
+            numbers={"found": self.found, "wanted": self.wanted, **self.detail},
+            modes={},
+        )
 
 
-def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> Result:
+def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
     """Run a fault on the library `which`; raises EngineError where that is missing or refused."""
     with open_library(which) as child:
         version: str = child.call(_version)
         finding = child.call(FAULTS[scenario.fault].task)
     seen = Evidence(document=repaired(finding) if fixed else evidence(finding), diverges=finding.wrong and not fixed)
-    return Result(
+    return FaultResult(
         scenario=scenario,
         which=which,
         version=version,
@@ -92,4 +90,4 @@ def _version(library: Library) -> str:
     return library.version
 
 
-__all__ = ["Result", "run"]
+__all__ = ["FaultResult", "run"]

@@ -17,7 +17,7 @@ Class = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class AddedWaits:
     """Waits that leave a plan without races."""
 
     program: Program
@@ -34,7 +34,7 @@ class Waits:
         )
 
 
-def waits_that_cure(plan: Plan) -> Waits | None:
+def waits_that_cure(plan: Plan) -> AddedWaits | None:
     """Return a 1-minimal set of classes of waits without which `plan` races; None if no waits help, or none are needed."""
     program = plan.program
     ops = program.ops
@@ -57,7 +57,7 @@ def waits_that_cure(plan: Plan) -> Waits | None:
         fewer = {name: pairs for name, pairs in classes.items() if name != each}
         if raceless(fewer):
             classes = fewer
-    return Waits(
+    return AddedWaits(
         program=with_waits(program, (pair for pairs in classes.values() for pair in pairs)),
         classes={name: len(pairs) for name, pairs in classes.items()},
         trials=trials,

@@ -29,7 +29,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
 from engine.ops.pullback import Image, needing, pull
-from engine.ops.rule import FLOATS
+from engine.ops.shapes import FLOATS
 
 SEED = "loss_grad"
 """Name of the input that seeds the first backward pass; later passes number theirs: `loss_grad_2`."""

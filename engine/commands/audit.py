@@ -1,13 +1,13 @@
 """`allocsim audit`: run kernels with their results over their operands, and lay what is declared, believed and measured side by side.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept for scenarios). With `--ggml`: every op
-of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.tables` has the forms), in a process that may
+of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a process that may
 crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.k_audit.arrangements`).
 
 Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
 refused.
 
-What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.audit`), and pictures (the service `plot_audit`).
+What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -107,10 +107,10 @@ def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_ggml(which: str, layouts: str) -> Measured:
-    from engine.ggml.audit import LAYOUTS  # noqa: PLC0415  # needs a library
-    from engine.ggml.audit import audit as measure  # noqa: PLC0415
-    from engine.ggml.capture import document  # noqa: PLC0415
-    from engine.ggml.probe import open_library  # noqa: PLC0415
+    from engine.ggml.access.probe import open_library  # noqa: PLC0415
+    from engine.ggml.capture.graph_document import document  # noqa: PLC0415
+    from engine.ggml.k_audit.library_audit import LAYOUTS  # noqa: PLC0415  # needs a library
+    from engine.ggml.k_audit.library_audit import audit as measure  # noqa: PLC0415
 
     with open_library(which) as child:
         chosen = _chosen(layouts, LAYOUTS)
@@ -129,7 +129,7 @@ def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeo
     from engine.k_audit import LAYOUTS  # noqa: PLC0415  # compiles kernels
     from engine.k_audit import audit as measure  # noqa: PLC0415
     from engine.k_audit.isolated import audit_isolated  # noqa: PLC0415
-    from engine.k_audit.reach import alias_plan, believers, reachable  # noqa: PLC0415
+    from engine.k_audit.planner_reach import alias_plan, believers, reachable  # noqa: PLC0415
     from engine.kernels import KERNELS  # noqa: PLC0415
 
     chosen = _chosen(layouts, LAYOUTS)

@@ -2,7 +2,7 @@
 
 The same seed gives the same finding. Findings are shrunk, and written as they come where a folder is given, so that an interrupt loses none.
 
-What this module does not see: how graphs are made and judged (`engine.ggml.fuzz`).
+What this module does not see: how graphs are made and judged (`engine.ggml.fuzzing.graph_fuzzing`).
 """
 
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any
 
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
-from engine.ggml import fuzz as live
-from engine.ggml.probe import open_library
+from engine.ggml.access.probe import open_library
+from engine.ggml.fuzzing import graph_fuzzing as live
 
 
 def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.training import Epoch, Fitted
+    from engine.training.loop import BatchProgress as Batch
     from engine.training.loop import OnBatch
-    from engine.training.loop import Progress as Batch
 
 CHECKPOINT = "checkpoint.safetensors"
 

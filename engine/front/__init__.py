@@ -5,6 +5,6 @@
 """
 
 from engine.front.differences import GradCheck, gradcheck
-from engine.front.tensors import Tensor, no_grad, tensor
+from engine.front.tensors import EagerTensor, no_grad, tensor
 
-__all__ = ["GradCheck", "Tensor", "gradcheck", "no_grad", "tensor"]
+__all__ = ["EagerTensor", "GradCheck", "gradcheck", "no_grad", "tensor"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.tensors import Tensor, no_grad, tensor
+from engine.front.tensors import EagerTensor, no_grad, tensor
 from engine.kernels.binding import Array
 
 
@@ -41,7 +41,7 @@ class GradCheck:
 
 
 def gradcheck(
-    function: Callable[..., Tensor],
+    function: Callable[..., EagerTensor],
     *inputs: Any,
     step: float = 1e-6,
     rtol: float = 1e-5,
@@ -93,11 +93,13 @@ def gradcheck(
     return worst
 
 
-def _weighted(out: Tensor, weights: Array) -> float:
+def _weighted(out: EagerTensor, weights: Array) -> float:
     return float(np.sum(out.data * weights))
 
 
-def _difference(function: Callable[..., float], leaves: list[Tensor], entry: tuple[int, tuple[int, ...]], step: float) -> float:
+def _difference(
+    function: Callable[..., float], leaves: list[EagerTensor], entry: tuple[int, tuple[int, ...]], step: float
+) -> float:
     arrays = [leaf.numpy() for leaf in leaves]
     argument, index = entry
     centre = float(arrays[argument][index])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from allocsim.errors import EngineError
 from engine.front.extension import GRAD, NODE, SOURCE, template
 from engine.front.record import Node, apply, tracking
-from engine.ops.rule import FLOATS
+from engine.ops.shapes import FLOATS
 
 
 def contributions(node: Node, grad: Node) -> Iterator[tuple[Node, Node]]:

@@ -18,8 +18,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, composed, constant
 from engine.kernels.binding import Array
-from engine.ops import layout
-from engine.ops.layout import contiguous
+from engine.ops import views
+from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
 
@@ -69,7 +69,7 @@ def rows(table: Node, ids: Array) -> Node:
 
 def reshaped(x: Node, shape: Shape) -> Node:
     """Return the elements in another shape that holds them: a view where they lie densely or only axes of length 1 come and go, else a copy."""
-    made: Node = composed(layout.reshaped, x, shape or (1,))
+    made: Node = composed(views.reshaped, x, shape or (1,))
     return made
 
 

@@ -5,7 +5,7 @@ before keep theirs, and `stale` tells that the value they stand for is gone. A n
 `engine.ops.OPS` over other nodes; a view shares array memory and storage with its source. Arrays have at least one dimension, as
 everywhere in the engine.
 
-A `Recipe` is what all calls that are alike share (kind, parameters, layouts of the operands): what the shape rule said of it, and how its kernel is
+A `CallRecipe` is what all calls that are alike share (kind, parameters, layouts of the operands): what the shape rule said of it, and how its kernel is
 called where `bind` only hands the arrays through. Asking both anew takes several times as long as a kernel on a scalar.
 
 Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it, and its history is freed.
@@ -27,11 +27,11 @@ from allocsim.model.layout import contiguous_strides
 from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
 from engine.kernels.moving import window
-from engine.ops import OPS, REQUIRED, Layout, Rule
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.ops import OPS, REQUIRED, ResultLayout, Rule
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
-    from engine.graph import Tensor as GraphTensor
+    from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
@@ -40,7 +40,7 @@ tracking: Final[ContextVar[bool]] = ContextVar("tracking", default=True)
 """Whether what is computed now is recorded."""
 
 
-class Laid:
+class ArrayLayout:
     """Where the elements of an array lie: one object for each dtype, shape and strides, compared by identity."""
 
     __slots__ = ("dense", "dtype", "name", "shape", "strides")
@@ -54,7 +54,7 @@ class Laid:
         self.dense = dense
 
     @classmethod
-    def of(cls, array: Array) -> "Laid":
+    def of(cls, array: Array) -> "ArrayLayout":
         """Return the one of an array; where it has no elements, numpy's strides say nothing and the engine's are taken."""
         strides = array.strides if array.size else contiguous_strides(array.shape, array.itemsize)
         key = (array.dtype, array.shape, strides)
@@ -64,10 +64,10 @@ class Laid:
         return laid
 
 
-_laid: Final[dict[Any, Laid]] = {}
+_laid: Final[dict[Any, ArrayLayout]] = {}
 
 
-class Storage:
+class StorageHistory:
     """The history of some bytes; made when they are first shared or changed, since most never are."""
 
     __slots__ = ("changed_by", "rebased", "version")
@@ -81,12 +81,12 @@ class Storage:
         """The changes that gradients flow through: views made before one of these have lost their history."""
 
 
-class Recipe:
+class CallRecipe:
     """What all calls that are alike share."""
 
     __slots__ = ("bind", "constants", "derivatives", "flows", "function", "kernel", "kind", "params", "result", "rule", "sources")
 
-    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[Laid, ...], result: Laid | None) -> None:
+    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None) -> None:
         self.kind = kind
         self.rule, self.kernel, self.flows = _ROWS[kind]
         self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
@@ -102,7 +102,7 @@ class Recipe:
         if self.bind is not None and result is not None:
             self._read(self.bind, result)
 
-    def _read(self, bind: Bind, result: Laid) -> None:
+    def _read(self, bind: Bind, result: ArrayLayout) -> None:
         arrays = [np.empty(laid.shape, laid.dtype) for laid in (*self.sources, result)]
         if not all(laid.dense for laid in self.sources) or not all(array.size for array in arrays):
             return
@@ -132,9 +132,9 @@ class Node:
     def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
         array: Array,
-        laid: Laid,
-        shared: Storage | None = None,
-        recipe: Recipe | None = None,
+        laid: ArrayLayout,
+        shared: StorageHistory | None = None,
+        recipe: CallRecipe | None = None,
         sources: "tuple[Node, ...]" = (),
         needs_grad: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
@@ -155,10 +155,10 @@ class Node:
         """Order of creation: sources have lower ones."""
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> StorageHistory:
         """The history of the bytes."""
         if self.shared is None:
-            self.shared = Storage()
+            self.shared = StorageHistory()
         return self.shared
 
     @property
@@ -213,7 +213,7 @@ class Node:
         return f"{self.name or self.kind or 'constant'} {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-_VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]] = {
+_VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Array]]] = {
     "reshape": lambda x, layout, _: x.reshape(layout.shape, copy=False),
     "permute": lambda x, _, params: x.transpose(params["axes"]),
     "transpose": lambda x, *_: x.swapaxes(-1, -2),
@@ -236,7 +236,7 @@ _ROWS: Final[Mapping[str, tuple[Rule, Kernel | None, tuple[bool, ...]]]] = {
 """Kind -> (rule, default kernel, whether a gradient can flow through each argument)."""
 
 KNOWN: Final = 4096
-_recipes: Final[dict[Any, tuple[Recipe, Layout]]] = {}
+_recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
 """The recipes met; forgotten all at once where there are too many, as with a parameter that never repeats."""
 
 
@@ -267,7 +267,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     laid, shared = recipe.result, None
     if laid is None:
         array, shared = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
-        laid = Laid.of(array)
+        laid = ArrayLayout.of(array)
     else:
         array = np.empty(laid.shape, laid.dtype)
         function = recipe.function
@@ -287,14 +287,14 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     return node
 
 
-def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[Recipe, Layout]:
+def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:
     rule, kernel, _ = _ROWS[kind]
     try:
-        layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
+        layout = rule.shape(cast("Sources", sources), params)
     except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
-    result = None if kernel is None else Laid.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
-    recipe = Recipe(kind, params, tuple(source.laid for source in sources), result)
+    result = None if kernel is None else ArrayLayout.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
+    recipe = CallRecipe(kind, params, tuple(source.laid for source in sources), result)
     if len(_recipes) >= KNOWN:
         _recipes.clear()
     _recipes[key] = recipe, layout
@@ -329,9 +329,9 @@ def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> An
     return function(*arguments, **params)
 
 
-def constant(array: Array, shared: Storage | None = None) -> Node:
+def constant(array: Array, shared: StorageHistory | None = None) -> Node:
     """Return a leaf without a gradient over an array of at least one dimension."""
-    return Node(array, Laid.of(array), shared)
+    return Node(array, ArrayLayout.of(array), shared)
 
 
 def alias(node: Node) -> Node:

@@ -27,7 +27,7 @@ from engine.front.eager import changed, contributions, summed
 from engine.front.extension import Extension, extend
 from engine.front.record import Node, history
 from engine.kernels.binding import Array, Call
-from engine.runtime.memory import NUMPY_DTYPES, arena_sizes, block, check_placed
+from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_placed
 from engine.tape import NO_KERNEL, Tape
 from engine.tape.loops import addresses
 

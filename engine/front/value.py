@@ -14,14 +14,14 @@ from typing import Any, Self
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.given import Shape
+from engine.front.arguments import Shape
 from engine.front.record import Node, alias, constant, tracking
 from engine.kernels.binding import Array
 
 _VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
 
 
-class Value:
+class EagerValue:
     """Bytes, what they came from, and (of a leaf) their gradient."""
 
     __slots__ = ("__weakref__", "_node", "grad", "shape")
@@ -148,10 +148,10 @@ class Value:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        if tracking.get() and (self.requires_grad or (isinstance(values, Value) and values.requires_grad)):
+        if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
-            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, Value) else values
+            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, EagerValue) else values
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)

@@ -19,95 +19,14 @@ What this module does not see: data, kernels, buffers, derivatives.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from math import prod
-from typing import Any, Final
+from typing import Any
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Role
-from allocsim.model.layout import contiguous_strides, same_layout
+from allocsim.model.layout import contiguous_strides
 from engine.ops import OPS, REQUIRED, Rule
-from engine.ops.rule import checked_shape
-
-ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
-"""The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Tensor:
-    """A value of the graph; compared by identity."""
-
-    graph: "Graph"
-    index: int
-    """Order of creation."""
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    """Bytes."""
-    offset: int = 0
-    """Bytes from the start of the storage to element 0."""
-    root: "Tensor | None" = None
-    """The tensor in whose storage a view lies, never itself a view; None if the storage is its own."""
-    kind: str | None = None
-    """The op that makes it; None for a leaf."""
-    sources: "tuple[Tensor, ...]" = ()
-    params: Mapping[str, Any] = field(default_factory=dict)
-    role: Role = Role.TEMPORARY
-    trainable: bool = False
-    """A parameter that training changes; all other parameters are read-only."""
-    reset: bool = False
-    """A state the host may set (to zeros, unless it gives data) before a run."""
-    layer: int | None = None
-    stage: str = "forward"
-    """`forward`, `backward` or `update`."""
-
-    @property
-    def storage(self) -> "Tensor":
-        """The tensor whose buffer this one lies in."""
-        return self if self.root is None else self.root
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Bytes from the start of its storage to element 0, and the bytes of that storage: what a view of it may reach."""
-        return self.offset, self.storage.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return ITEMSIZES[self.dtype]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements; of a leaf or a fresh result also the size of its buffer."""
-        return prod(self.shape) * self.itemsize
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements lie densely in row-major order; if there are none, they do."""
-        dense = contiguous_strides(self.shape, self.itemsize)
-        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether no op makes it."""
-        return self.kind is None
-
-    @property
-    def operands(self) -> "tuple[Tensor, ...]":
-        """The sources the kernel reads, by position."""
-        unread = self.rule.unread
-        return tuple(s for s, name in zip(self.sources, self.rule.arguments, strict=False) if name not in unread)
-
-    @property
-    def rule(self) -> Rule:
-        """The row of the op table for the op that makes it."""
-        if self.kind is None:
-            raise EngineError(f"{self} is a leaf; no op makes it")
-        return OPS[self.kind]
-
-    def __repr__(self) -> str:
-        return f"{self.name} {self.dtype}[{', '.join(map(str, self.shape))}]"
+from engine.ops.rule import ITEMSIZES, Tensor
+from engine.ops.shapes import checked_shape
 
 
 class Graph:
@@ -193,7 +112,7 @@ class Graph:
             strides=strides,
             offset=lies_in.offset + layout.offset if lies_in is not None else 0,
             root=lies_in.storage if lies_in is not None else None,
-            kind=kind,
+            row=rule,
             sources=sources,
             params=filled,
         )
@@ -280,3 +199,6 @@ def _fill(rule: Rule, sources: tuple[Tensor, ...], given: Mapping[str, Any]) -> 
     if missing := [name for name, value in filled.items() if value is REQUIRED]:
         raise EngineError(f"{_where(rule, sources)}: parameter {', '.join(missing)} is missing")
     return filled
+
+
+__all__ = ["ITEMSIZES", "Graph", "Tensor"]

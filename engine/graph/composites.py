@@ -11,8 +11,8 @@ from math import sqrt
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
-from engine.ops.layout import contiguous
-from engine.ops.rule import axis_of
+from engine.ops.shapes import axis_of
+from engine.ops.views import contiguous
 
 Pair = tuple[int, int]
 

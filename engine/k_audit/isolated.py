@@ -23,10 +23,10 @@ from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
 from engine.k_audit import cells, grouped
-from engine.k_audit.cases import default_cases
-from engine.k_audit.measuring import Measured, Row, measure, unmeasured
-from engine.k_audit.memory import draw
-from engine.k_audit.tables import load
+from engine.k_audit.arranged_memory import draw
+from engine.k_audit.audit_cases import default_cases
+from engine.k_audit.kernel_tables import load
+from engine.k_audit.measuring import AuditRow, Measured, measure, unmeasured
 
 SECONDS: Final = 60.0
 """A cell may take, unless told otherwise."""
@@ -36,20 +36,20 @@ DEATHS: Final = 2
 """Children a kernel may end."""
 
 
-def audit_isolated(target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS) -> Iterator[Row]:
+def audit_isolated(target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS) -> Iterator[AuditRow]:
     """Measure a table `package.module:KERNELS`: yield a row for each cell, as `engine.k_audit.audit`. Errors as `tables.load`."""
     done = 0
     deaths: Counter[tuple[str, str]] = Counter()
     finished = False
     while not finished:
-        at: Row | None = None  # what is lost if the child ends now
+        at: AuditRow | None = None  # what is lost if the child ends now
         dead = [name for name, count in deaths.items() if count >= DEATHS]
         with _Child(target, layouts, seed, done, dead) as child:
             while True:
                 message = child.receive(seconds if at is not None else max(seconds, START))
-                if isinstance(message, Row) and at is None:
+                if isinstance(message, AuditRow) and at is None:
                     at = message
-                elif isinstance(message, Row):
+                elif isinstance(message, AuditRow):
                     at, done = None, done + 1
                     yield message
                 elif isinstance(message, AllocsimError):

@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from allocsim.errors import EngineError
+from engine.k_audit.arranged_memory import Array, Draw, alone, canary, draw, lay, redden, tell
 from engine.k_audit.arrangements import LAYOUTS, READING, Arrangement, apart, likes
-from engine.k_audit.cases import Case
-from engine.k_audit.memory import Array, Draw, alone, canary, draw, lay, redden, tell
+from engine.k_audit.audit_cases import AuditCase
 from engine.kernels import Kernel
 from engine.kernels.binding import Pairs
 
@@ -41,7 +41,7 @@ FEW: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AuditRow:
     """What was measured for one kernel, one (operand, result) pair and one layout."""
 
     kind: str
@@ -64,11 +64,11 @@ class Row:
     """Of them."""
     dtypes: tuple[str, ...]
     """Of the cases' results."""
-    smallest: Case | None
+    smallest: AuditCase | None
     """The failing case with the fewest elements in its result."""
     words: str
     """What was unsafe first: arrangement, data, and what happened."""
-    sample: Case | None
+    sample: AuditCase | None
     """A case that can lie so, the smallest failing one if there is one."""
     in_place: Pairs
     """What the kernel declares, as `Kernel`."""
@@ -88,15 +88,15 @@ class Row:
 class _Tally:
     runs: Counter[Any] = field(default_factory=Counter)
     unsafe: Counter[Any] = field(default_factory=Counter)
-    cases: list[Case] = field(default_factory=list)
-    failing: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
+    failing: list[AuditCase] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     words: str = ""
 
 
 def measure(
-    kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
-) -> Row:
+    kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
+) -> AuditRow:
     """Measure one row over the cases of one kernel. Raises EngineError where a kernel cannot be bound to a case as it stands."""
     tally = _Tally()
     for case in group if layout in PERMITTED or kernel.overlap == "any" else _few(group):
@@ -108,7 +108,7 @@ def measure(
     measured: Measured = "unsafe" if bad else "safe" if ran else "not applicable"
     if measured == "safe" and layout not in READING and not _depends(kernel, tally.cases, pair, seed, draws):
         measured = "not reached"
-    return Row(
+    return AuditRow(
         kind=group[0].kind,
         variant=group[0].variant or "",
         operand=pair[0],
@@ -133,10 +133,10 @@ def measure(
     )
 
 
-def unmeasured(kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], layout: str, *, words: str) -> Row:
+def unmeasured(kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, words: str) -> AuditRow:
     """Return the row of what did not come to the test."""
     fits = (case for case in group if pair[0] < len(case.operands) and pair[1] < len(case.results))
-    return Row(
+    return AuditRow(
         kind=group[0].kind, variant=group[0].variant or "", operand=pair[0], result=pair[1], layout=layout,
         declared=promised(kernel, group, pair, layout), measured="not reached", max_error=0.0, cases=0, runs=0, unsafe=0, dtypes=(),
         smallest=None, words=words, sample=next((case for case in fits if any(LAYOUTS[layout](case, *pair))), None),
@@ -144,7 +144,7 @@ def unmeasured(kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], lay
     )  # fmt: skip
 
 
-def _few(group: Sequence[Case]) -> list[Case]:
+def _few(group: Sequence[AuditCase]) -> list[AuditCase]:
     """Return a case for each size of its largest array, at most `FEW`, the smallest and the largest among them."""
     sizes = {max(prod(spec.shape) for spec in (*case.operands, *case.results)): case for case in reversed(group)}
     kept = sorted(sizes)
@@ -153,7 +153,7 @@ def _few(group: Sequence[Case]) -> list[Case]:
     return [sizes[size] for size in kept]
 
 
-def promised(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], layout: str) -> bool | None:
+def promised(kernel: Kernel, cases: Sequence[AuditCase], pair: tuple[int, int], layout: str) -> bool | None:
     """Return what the kernel's author says of a layout; None where nothing is said."""
     if layout in READING or kernel.overlap == "any":
         return True
@@ -167,7 +167,7 @@ def promised(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], layou
     return all((operand, pair[1]) in kernel.in_place for operand in operands)
 
 
-def _case(tally: _Tally, kernel: Kernel, case: Case, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw) -> None:
+def _case(tally: _Tally, kernel: Kernel, case: AuditCase, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw) -> None:
     hows = DATA if layout in PERMITTED else DATA[:1]
     data: list[list[Array]] = []
     ran = False
@@ -196,7 +196,14 @@ def _case(tally: _Tally, kernel: Kernel, case: Case, pair: tuple[int, int], layo
 
 
 def _judge(
-    kernel: Kernel, case: Case, pair: tuple[int, int], layout: str, *, arrangement: Arrangement, data: list[Array], exact: bool
+    kernel: Kernel,
+    case: AuditCase,
+    pair: tuple[int, int],
+    layout: str,
+    *,
+    arrangement: Arrangement,
+    data: list[Array],
+    exact: bool,
 ) -> tuple[float, str] | None:
     """Return the error of one run, 0 where safe, and what it is; None where the kernel does not take arrays that lie so."""
     ran = _play(kernel, case, arrangement, data, 0, optional=layout in {"views", "duplicate"})
@@ -219,7 +226,7 @@ def _judge(
     return error, arrangement.words
 
 
-def _catch(case: Case, arrangement: Arrangement, data: list[Array]) -> None:
+def _catch(case: AuditCase, arrangement: Arrangement, data: list[Array]) -> None:
     """Raise EngineError unless a kernel that clears its result first is found out in this arrangement, on these data."""
     for operand, result in arrangement.over:
         ran = _play(canary(operand), case, arrangement, data, 0)
@@ -231,7 +238,7 @@ def _catch(case: Case, arrangement: Arrangement, data: list[Array]) -> None:
 
 
 def _play(
-    kernel: Kernel, case: Case, arrangement: Arrangement, data: Sequence[Array], red: int, *, optional: bool = False
+    kernel: Kernel, case: AuditCase, arrangement: Arrangement, data: Sequence[Array], red: int, *, optional: bool = False
 ) -> tuple[list[Array], list[Array], list[Array]] | None:
     """Run a kernel once; return its results, and its operands before and after, all as copies.
 
@@ -279,7 +286,7 @@ def _difference(reference: Array, found: Array, *, exact: bool) -> float:
     return float(gap / scale) if np.isfinite(gap) and gap > 0 and scale > 0 else inf
 
 
-def _depends(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], seed: int, draws: Draw) -> bool:
+def _depends(kernel: Kernel, cases: Sequence[AuditCase], pair: tuple[int, int], seed: int, draws: Draw) -> bool:
     """Return whether another operand gives another result in some case."""
     for case in cases:
         data = [draws(case, n, np.random.default_rng([seed, 0, n]), "distinct") for n in range(len(case.operands))]

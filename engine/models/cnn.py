@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
 from engine.graph.composites import conv2d, max_pool2d
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 
 def cnn(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.graph import Graph, Tensor
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 Array = NDArray[Any]
 

@@ -28,7 +28,7 @@ projections `layer.3.attn_q`. What this module does not see: data layout in memo
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,11 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
-from engine.autodiff.checkpoint import crossing
+from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
-from engine.runtime.memory import together
-
-if TYPE_CHECKING:
-    from engine.training.model import Model, Shapes
+from engine.models.labels import one_hot
+from engine.models.trainable import Model, Shapes
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 
@@ -132,7 +131,7 @@ SMOLLM2_135M: Final = LlamaConfig(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Training:
+class TrainingStep:
     """A training step as a graph, and its landmarks."""
 
     config: LlamaConfig
@@ -154,7 +153,7 @@ def training_graph(
     seed_before_labels: bool = False,
     checkpoints: bool = False,
     classes: bool = False,
-) -> Training:
+) -> TrainingStep:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
     With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
@@ -185,7 +184,7 @@ def training_graph(
             with graph.scope("new", layer=parameter.layer, stage="update"):
                 updates[parameter.name] = graph.op("opt_step_sgd", parameter, gradient, hyper, name=parameter.name)
             graph.expand(updates[parameter.name])
-    return Training(
+    return TrainingStep(
         config=config,
         graph=graph,
         loss=loss,
@@ -261,8 +260,6 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
     labels = following = sequences[:, 1:].ravel()
     if not classes:
-        from engine.training.dataset import one_hot  # noqa: PLC0415 - loads the trainer, which a step alone does without
-
         labels = one_hot(following, config.vocab, dtype)
     return {
         "tokens": sequences[:, :-1].ravel(),
@@ -281,11 +278,10 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
     }
 
 
-def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> "Model":
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
     """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
-    from engine.training.model import Model  # noqa: PLC0415 - as above
 
-    def sized(shapes: "Shapes") -> LlamaConfig:
+    def sized(shapes: Shapes) -> LlamaConfig:
         sequences, steps = shapes["tokens"]
         return replace(config, batch=sequences, seq=steps)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 ACTIVATIONS: Final = ("relu", "tanh", "gelu", "gelu_erf", "silu", "sigmoid", "softplus")
 

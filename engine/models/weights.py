@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
-from engine.runtime.memory import together
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config
@@ -36,7 +36,7 @@ Tensors = Iterator[tuple[str, Callable[[], Array]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class WeightsFile:
     """A model read from a file: its sizes, and every weight the graph of these sizes asks for."""
 
     path: str
@@ -46,7 +46,7 @@ class Found:
     weights: Mapping[str, Array]
 
 
-def read(path: str | Path) -> Found:
+def read(path: str | Path) -> WeightsFile:
     """Return the model in a GGUF file, a safetensors file with config.json beside it, or a folder with both. O(bytes).
 
     Raises EngineError, with file and rule, for what is no such file, an architecture that is not in the table, a tensor that is missing,
@@ -78,7 +78,7 @@ def read(path: str | Path) -> Found:
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
-    return Found(path=str(path), architecture=name, config=config, weights=placed)
+    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

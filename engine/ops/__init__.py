@@ -10,7 +10,6 @@ from engine.ops import (
     elementwise,
     functions,
     fused,
-    layout,
     loss,
     matmul,
     moving,
@@ -19,9 +18,10 @@ from engine.ops import (
     optim,
     precision,
     reduce,
+    views,
     windows,
 )
-from engine.ops.rule import REQUIRED, Layout, Rule
+from engine.ops.rule import REQUIRED, ResultLayout, Rule
 
 OPS: Final[dict[str, Rule]] = {
     rule.kind: rule
@@ -30,7 +30,7 @@ OPS: Final[dict[str, Rule]] = {
         functions,
         norm,
         matmul,
-        layout,
+        views,
         moving,
         reduce,
         windows,
@@ -67,4 +67,4 @@ NON_DIFFERENTIABLE: Final = frozenset(
 )
 """Kinds without any derivative, listed so that silence is never a rule (a test compares the list with the table)."""
 
-__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "Layout", "Rule"]
+__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "ResultLayout", "Rule"]

@@ -18,84 +18,78 @@ that is exact, so they can be differentiated again; `gelu_back` and `gelu_erf_ba
 """
 
 from math import inf, pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast, unbroadcast
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, floating, like, same_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.graph import Tensor
-
-    Derivative = Callable[[Tensor, Tensor], Tensor]
+from engine.ops.rule import REQUIRED, Derivative, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import floating, like, same_shape
 
 
-def _times(kind: str) -> "Derivative":
+def _times(kind: str) -> Derivative:
     """Return the rule grad * kind(x)."""
 
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op("mul", grad, node.graph.op(kind, node.sources[0]))
 
     return rule
 
 
-def _scaled(s: float) -> "Derivative":
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _scaled(s: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op("scale", grad, s=s)
 
     return rule
 
 
-def _back(kind: str) -> "Derivative":
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _back(kind: str) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, node.sources[0])
 
     return rule
 
 
-def _exp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _exp_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("mul", grad, node)
 
 
-def _log_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _log_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("div", grad, node.sources[0])
 
 
-def _sqrt_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _sqrt_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("scale", node.graph.op("div", grad, node), s=0.5)
 
 
-def _sqr_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _sqr_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("scale", node.graph.op("mul", grad, node.sources[0]), s=2.0)
 
 
-def _cos_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cos_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("neg", node.graph.op("mul", grad, node.graph.op("sin", node.sources[0])))
 
 
-def _tanh_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _tanh_x(node: Tensor, grad: Tensor) -> Tensor:
     graph = node.graph
     return graph.op("sub", grad, graph.op("mul", grad, graph.op("sqr", node)))
 
 
-def _sigmoid_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _sigmoid_x(node: Tensor, grad: Tensor) -> Tensor:
     graph = node.graph
     return graph.op("mul", grad, graph.op("sub", node, graph.op("sqr", node)))
 
 
-def _again(kind: str) -> "Derivative":
+def _again(kind: str) -> Derivative:
     """Return the rule for the gradient argument of a `_back` op that multiplies it element by element."""
 
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, node.sources[1], **node.params)
 
     return rule
 
 
-def _gelu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k = 2 sqrt(2 / pi)."""
     op, k, c = node.graph.op, 2 * sqrt(2 / pi), 0.044715
     cube = op("mul", op("sqr", x), x)
@@ -105,7 +99,7 @@ def _gelu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     return op("mul", dy, op("add", s, bent))
 
 
-def _gelu_erf_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _gelu_erf_back_x(node: Tensor, grad: Tensor) -> Tensor:
     """Return grad * dy * (Phi + x phi)', which is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi)."""
     op, (dy, x) = node.graph.op, node.sources
     square = op("sqr", x)
@@ -114,7 +108,7 @@ def _gelu_erf_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return op("mul", op("mul", grad, dy), bend)
 
 
-def _relu_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _relu_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("clamp_back", grad, node.sources[0], low=_LEAST[node.dtype], high=inf)
 
 
@@ -122,66 +116,66 @@ _LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 """The smallest number above 0."""
 
 
-def _clamp_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _clamp_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("clamp_back", grad, node.sources[0], **node.params)
 
 
-def _pow_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pow_x(node: Tensor, grad: Tensor) -> Tensor:
     graph, p = node.graph, node.params["p"]
     if p == 0:
         return graph.op("scale", grad, s=0.0)  # 0 * x^-1 is no number at 0
     return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
 
 
-def _div_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _div_a(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("div", grad, node.sources[1])
 
 
-def _div_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _div_b(node: Tensor, grad: Tensor) -> Tensor:
     graph, b = node.graph, node.sources[1]
     return unbroadcast(graph.op("neg", graph.op("div", graph.op("mul", grad, node), b)), b)
 
 
-def _loses(node: "Tensor", sign: float) -> "Tensor":
+def _loses(node: Tensor, sign: float) -> Tensor:
     """Return 1 where b wins over a, which is where sign * (b - a) > 0, and 0 elsewhere."""
     graph, (a, b) = node.graph, node.sources
     return graph.op("step", graph.op("scale", graph.op("sub", a, b), s=-sign))
 
 
-def _zeros(x: "Tensor") -> "Tensor":
+def _zeros(x: Tensor) -> Tensor:
     return x.graph.op("full", shape=x.shape, dtype=x.dtype)
 
 
-def _extremum_a(sign: float) -> "Derivative":
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _extremum_a(sign: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op("where", _loses(node, sign), _zeros(grad), grad)
 
     return rule
 
 
-def _extremum_b(sign: float) -> "Derivative":
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _extremum_b(sign: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return unbroadcast(node.graph.op("where", _loses(node, sign), grad, _zeros(grad)), node.sources[1])
 
     return rule
 
 
-def _where(sources: Sources, params: dict[str, Any]) -> Layout:
+def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     for other in sources[1:]:
         same_shape(sources[0], other)
-    return Layout(shape=sources[0].shape, dtype=floating(*sources))
+    return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
 
 
-def _where_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _where_a(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("where", node.sources[0], grad, _zeros(grad))
 
 
-def _where_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _where_b(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("where", node.sources[0], _zeros(grad), grad)
 
 
-def _bounds(sources: Sources, params: dict[str, Any]) -> Layout:
+def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     layout = like("low", "high")(sources, params)
     if not params["low"] <= params["high"]:
         raise EngineError(f"low {params['low']} is not below high {params['high']}")

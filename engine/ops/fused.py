@@ -13,19 +13,17 @@ streaming over S): that is the memory it saves.
 its part. The three are computed together, since they share the weights.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, batch_divides, elements, floating, real
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import batch_divides, elements, floating, real
+from engine.ops.views import contiguous
 
-if TYPE_CHECKING:
-    from engine.graph import Tensor
 
-
-def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["scale"], params["causal"] = real("scale", params["scale"]), bool(params["causal"])
     q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
@@ -38,25 +36,25 @@ def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
             raise EngineError(f"mask {mask} must have shape {wanted}")
     if params["causal"] and (not masks or q.shape[-2] > k.shape[-2]):
         raise EngineError(f"causal attention of {q} and {k}: it needs a mask, and at least as many keys as queries")
-    return Layout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
+    return ResultLayout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
 
 
-def _attention_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     grad, *rest = sources
     layout = _attention(tuple(rest), params)
     if grad.shape != layout.shape:
         raise EngineError(f"{grad} must have shape {layout.shape}")
-    return Layout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
+    return ResultLayout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
 
 
-def _packed(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _packed(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("attention_back", grad, *node.sources, **node.params)
 
 
 def _part(position: int) -> Any:
     """Return the rule of one of q, k and v, which gets the packed vector in place of the gradient."""
 
-    def rule(node: "Tensor", packed: "Tensor") -> "Tensor":
+    def rule(node: Tensor, packed: Tensor) -> Tensor:
         sizes = [elements(x.shape) for x in node.sources[:3]]
         part = node.graph.op("slice", packed, starts=(sum(sizes[:position]),), lengths=(sizes[position],))
         return node.graph.op("reshape", part, shape=node.sources[position].shape)
@@ -64,7 +62,7 @@ def _part(position: int) -> Any:
     return rule
 
 
-def _attention_back_parts(node: "Tensor", *sources: "Tensor") -> "Tensor":
+def _attention_back_parts(node: Tensor, *sources: Tensor) -> Tensor:
     op, scale = node.graph.op, node.params["scale"]
     grad, q, k, v, *masks = sources
     weights = op("soft_max", op("mul_mat", k, q), *masks, scale=scale)

@@ -16,7 +16,8 @@ Weight Decay Regularization, 2019, as ggml computes it (`ggml_compute_forward_op
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, floating, same_shape
+from engine.ops.rule import ResultLayout, Rule, Sources
+from engine.ops.shapes import floating, same_shape
 
 SGD_HYPER: Final = ("alpha", "wd")
 ADAMW_HYPER: Final = ("alpha", "eps", "wd", "beta1h", "beta2h")
@@ -27,14 +28,14 @@ MOMENT_HYPER: Final = ("beta",)
 def _step(names: tuple[str, ...]) -> Any:
     """Return the shape rule of (target, others.., hp): shaped like the target, hp with one entry for each name."""
 
-    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
+    def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
         del params
         target, *others, hp = sources
         for other in others:
             same_shape(target, other)
         if hp.shape != (len(names),):
             raise EngineError(f"{hp} must have shape ({len(names)},): {', '.join(names)}")
-        return Layout(shape=target.shape, dtype=floating(*sources))
+        return ResultLayout(shape=target.shape, dtype=floating(*sources))
 
     return rule
 

@@ -7,37 +7,35 @@
   gradient flows.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, STORED, Layout, Rule, Sources, floating
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, STORED, floating
 
 
-def _cast(sources: Sources, params: dict[str, Any]) -> Layout:
+def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     known = (*FLOATS, *STORED)
     if x.dtype not in known or params["dtype"] not in known:
         raise EngineError(f"{x} to {params['dtype']!r}: both must be of {', '.join(known)}")
-    return Layout(shape=x.shape, dtype=params["dtype"])
+    return ResultLayout(shape=x.shape, dtype=params["dtype"])
 
 
-def _all_finite(sources: Sources, params: dict[str, Any]) -> Layout:
+def _all_finite(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
-    return Layout(shape=(1,), dtype=floating(*sources))
+    return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
-def _unscale(sources: Sources, params: dict[str, Any]) -> Layout:
+def _unscale(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     g, scale = sources
     if scale.shape != (1,):
         raise EngineError(f"scale {scale} must have shape (1,)")
-    return Layout(shape=g.shape, dtype=floating(g, scale))
+    return ResultLayout(shape=g.shape, dtype=floating(g, scale))
 
 
-def _cast_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cast_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("cast", grad, dtype=node.sources[0].dtype)
 
 

@@ -13,20 +13,17 @@ It is the one walk there is: the backward pass (`engine.autodiff`), forward mode
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, Derivative
+from engine.ops.rule import Derivative, Tensor
+from engine.ops.shapes import FLOATS
 
-if TYPE_CHECKING:
-    from engine.graph import Tensor
-
-Image = Callable[["Tensor"], "Tensor"]
-Parts = Callable[..., "Tensor"]
+Image = Callable[[Tensor], Tensor]
+Parts = Callable[..., Tensor]
 """(node, *sources) -> the value of the node, built of simpler ops."""
 
 
-def needing(order: Iterable["Tensor"], wanted: Iterable["Tensor"]) -> set["Tensor"]:
+def needing(order: Iterable[Tensor], wanted: Iterable[Tensor]) -> set[Tensor]:
     """Return `wanted` and all nodes of `order` that a gradient must pass on its way there.
 
     Raises EngineError if one of them is a mutation of something it reads: what it destroyed cannot be differentiated.
@@ -96,7 +93,7 @@ def by_parts(argument: str, parts: Parts) -> Derivative:
     `parts(node, *sources)` builds the value of the node out of simpler ops; their rules do the rest, to any order.
     """
 
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         graph = node.graph
         position = node.rule.arguments.index(argument)
         source = node.sources[position]
@@ -111,7 +108,7 @@ def by_parts(argument: str, parts: Parts) -> Derivative:
     return rule
 
 
-def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor") -> "Tensor":
+def contribution(node: Tensor, argument: str, source: Tensor, grad: Tensor) -> Tensor:
     """Return what the rule adds to the gradient of one argument; EngineError if there is none, or it does not fit."""
     rule = node.rule.derivatives.get(argument)
     if rule is None:
@@ -122,14 +119,14 @@ def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor"
     return found
 
 
-def _accumulated(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+def _accumulated(total: Tensor, more: Tensor, name: str) -> Tensor:
     """Return a state with a contribution added to it; a product of matrices is added by BLAS and never made."""
     if more.kind == "out_prod" and len(more.shape) == 2:
         return total.graph.op("add_out_prod", total, *more.sources, name=name)
     return total.graph.op("add_inplace", total, more, name=name)
 
 
-def _sum(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+def _sum(total: Tensor, more: Tensor, name: str) -> Tensor:
     if total.dtype in FLOATS:
         return total.graph.op("add", total, more, name=name)
     wide = (total.graph.op("cast", x, dtype="f32") for x in (total, more))

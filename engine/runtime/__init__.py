@@ -32,7 +32,7 @@ from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from allocsim.programs.fingerprints import fingerprint
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
-from engine.runtime.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
+from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]

@@ -22,7 +22,7 @@ from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels import KERNELS, Kernel
 from engine.ops import OPS, REQUIRED
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 Array = NDArray[Any]
 

@@ -33,7 +33,7 @@ PERSISTENT = (Role.PARAMETER, Role.STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class NonfiniteOrigin:
     """The op whose result was the first to hold what no operand held."""
 
     what: What
@@ -74,7 +74,7 @@ class FiniteWatch:
         self._lowered = runtime.lowered
         self._fail = fail
         self._wanted: tuple[What, ...] = ("nan", "infinity") if infinity else ("nan",)
-        self.findings: list[Finding] = []
+        self.findings: list[NonfiniteOrigin] = []
         """In order of steps; at most one of an op for each of NaN and infinity, and those of the host."""
         self._done: set[What] = set()
         self._held: dict[int, frozenset[What]] = {}
@@ -96,7 +96,7 @@ class FiniteWatch:
     def _look(self, array: Array) -> "frozenset[What]":
         return frozenset(what for what in self._wanted if _any(what, array))
 
-    def _report(self, finding: Finding) -> None:
+    def _report(self, finding: NonfiniteOrigin) -> None:
         self.findings.append(finding)
         if finding.kind == HOST_WRITE:
             return
@@ -104,10 +104,10 @@ class FiniteWatch:
         if self._fail:
             raise EngineError(str(finding))
 
-    def _finding(self, what: What, step: int, result: Array) -> Finding:
+    def _finding(self, what: What, step: int, result: Array) -> NonfiniteOrigin:
         tensor = self._lowered.tensors[step]
         places = np.argwhere(_TESTS[what](result.astype(np.float64)))
-        return Finding(
+        return NonfiniteOrigin(
             what=what,
             step=step,
             name=tensor.name,

@@ -31,8 +31,8 @@ from allocsim.model import Int32s, Program
 from allocsim.model.layout import Int64s
 from engine.kernels.binding import Call, Kernel
 from engine.tape import machine
-from engine.tape.columns import groups, padded
-from engine.tape.forms import ELSEWHERE, Form, Layout, form_of
+from engine.tape.forms import ELSEWHERE, Form, TapeLayout, form_of
+from engine.tape.grouping import groups, padded
 from engine.tape.loops import ANYHOW, APART, EXACTLY
 
 __all__ = ["Tape"]
@@ -97,7 +97,7 @@ class Tape:
         op, values = self._program.ops[step], self._program.values
         operands, results = (
             tuple(
-                Layout(dtype=self._dtypes[value.dtype], shape=value.shape, strides=value.strides)
+                TapeLayout(dtype=self._dtypes[value.dtype], shape=value.shape, strides=value.strides)
                 for value in (values[index] for index in indices)
             )
             for indices in (op.operands, op.results)

@@ -29,7 +29,7 @@ _GAP: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class TapeEntry:
     """One call of a driver (`engine.tape.machine`)."""
 
     driver: int
@@ -45,11 +45,11 @@ class Entry:
     """Arrays that must live as long as the form."""
 
 
-Form = tuple[Entry, ...]
+Form = tuple[TapeEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TapeLayout:
     """dtype, lengths and strides (bytes) of an operand or a result."""
 
     dtype: np.dtype[Any]
@@ -65,7 +65,7 @@ class Layout:
         return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + self.dtype.itemsize
 
 
-def form_of(bind: Any, params: Any, operands: tuple[Layout, ...], results: tuple[Layout, ...]) -> Form | None:
+def form_of(bind: Any, params: Any, operands: tuple[TapeLayout, ...], results: tuple[TapeLayout, ...]) -> Form | None:
     """Return the entries of ops of these layouts, None where they have to be called; raises what `bind` raises."""
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
@@ -99,7 +99,7 @@ _CODERS: Final[dict[Any, Any]] = {
 }
 
 
-def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
+def _samples(layouts: tuple[TapeLayout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
     """Return an array of each layout, none of which is ever touched, and the first and last address of each, one not in another."""
     starts, end = [], 0
     for layout in layouts:
@@ -117,7 +117,7 @@ def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, 
     return arrays, ranges
 
 
-def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array], *, alone: bool) -> Entry:
+def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array], *, alone: bool) -> TapeEntry:
     driver, words, arrays, overlap = code
     places, deltas, kept = [], [], []
     for array in arrays:
@@ -131,7 +131,7 @@ def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array
     if overlap == loops.EXACTLY and not alone and len(mine) > 1:  # an operand may be seen otherwise than it lies
         overlap = loops.APART
     shared = np.array(words, np.int64)
-    return Entry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
+    return TapeEntry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
 
 
 def _address(array: Array) -> int:

@@ -23,10 +23,10 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
-from engine.training.course import Course, Epoch, Settings
+from engine.models.trainable import Model
 from engine.training.dataset import Dataset
-from engine.training.model import Model
-from engine.training.results import Result
+from engine.training.epoch_results import EpochResult
+from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
@@ -56,7 +56,7 @@ def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[
     }
 
 
-def save(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str, Any]) -> None:
+def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
     """Write the checkpoint; OutputError where it cannot be written. Between optimizer steps only."""
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
@@ -77,7 +77,7 @@ def save(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str,
     write_atomic(path, pack({**tensors, "order": course.order}, metadata={KEY: json.dumps(said)}))
 
 
-def restore(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str, Any]) -> None:
+def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
     """Put trainer and course where they were; EngineError, with file and rule, for a file that is none or another run's."""
     tensors, said = read(path)
     theirs = said["identity"]
@@ -118,10 +118,10 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise EngineError(f"{path}: is no readable checkpoint: {error.strerror or error}") from None
 
 
-def _packed(result: Result) -> list[Any]:
+def _packed(result: EpochResult) -> list[Any]:
     return [list(result.losses), result.rows, result.hits, result.summed]
 
 
-def _unpacked(said: list[Any]) -> Result:
+def _unpacked(said: list[Any]) -> EpochResult:
     losses, rows, hits, summed = said
-    return Result(losses=tuple(losses), rows=rows, hits=hits, summed=summed)
+    return EpochResult(losses=tuple(losses), rows=rows, hits=hits, summed=summed)

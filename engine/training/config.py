@@ -31,14 +31,14 @@ from typing import Any, Final
 import msgspec
 
 from allocsim.errors import EngineError
+from engine.models.trainable import Model
 from engine.training import data as sources
-from engine.training.course import Settings
 from engine.training.dataset import Dataset
-from engine.training.model import Model
 from engine.training.schedules import SCHEDULES, Schedule
+from engine.training.settings import Settings
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A table of the file that says its kind."""
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
             raise EngineError(f"seed is {seed}; it must be at least 0")
 
 
-class Mlp(_Row, frozen=True, tag="mlp"):
+class Mlp(_KindTable, frozen=True, tag="mlp"):
     """`engine.models.mlp.mlp`."""
 
     sizes: tuple[int, ...]
@@ -63,7 +63,7 @@ class Mlp(_Row, frozen=True, tag="mlp"):
         return mlp(self.sizes, activation=self.activation, seed=self.seed)
 
 
-class Gpt2(_Row, frozen=True, tag="gpt2"):
+class Gpt2(_KindTable, frozen=True, tag="gpt2"):
     """`engine.models.gpt2`: sizes and a seed, or a file."""
 
     weights: str | None = None
@@ -89,7 +89,7 @@ class Gpt2(_Row, frozen=True, tag="gpt2"):
         return gpt2.gpt2(config, gpt2.init_parameters(config, seed=self.seed))
 
 
-class Llama(_Row, frozen=True, tag="llama"):
+class Llama(_KindTable, frozen=True, tag="llama"):
     """`engine.models.llama`: sizes and a seed, or a file, with adapters or trained whole."""
 
     weights: str | None = None
@@ -127,7 +127,7 @@ class Llama(_Row, frozen=True, tag="llama"):
         return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
 
 
-class Cnn(_Row, frozen=True, tag="cnn"):
+class Cnn(_KindTable, frozen=True, tag="cnn"):
     """`engine.models.cnn.cnn`."""
 
     size: int
@@ -146,7 +146,7 @@ class Cnn(_Row, frozen=True, tag="cnn"):
         return cnn(size=self.size, classes=self.classes, channels=self.channels, inputs=self.inputs, seed=self.seed)
 
 
-class Moons(_Row, frozen=True, tag="moons"):
+class Moons(_KindTable, frozen=True, tag="moons"):
     """`engine.training.data.moons`."""
 
     points: int
@@ -159,7 +159,7 @@ class Moons(_Row, frozen=True, tag="moons"):
         return sources.moons(self.points, noise=self.noise, seed=self.seed)
 
 
-class Shapes(_Row, frozen=True, tag="shapes"):
+class ShapesTable(_KindTable, frozen=True, tag="shapes"):
     """`engine.training.data.shapes`."""
 
     images: int
@@ -173,7 +173,7 @@ class Shapes(_Row, frozen=True, tag="shapes"):
         return sources.shapes(self.images, size=self.size, noise=self.noise, seed=self.seed)
 
 
-class Text(_Row, frozen=True, tag="text"):
+class Text(_KindTable, frozen=True, tag="text"):
     """`engine.training.data.text`."""
 
     path: str
@@ -185,7 +185,7 @@ class Text(_Row, frozen=True, tag="text"):
         return sources.text(folder / self.path, seq=self.seq, shard=self.shard)
 
 
-class Tokens(_Row, frozen=True, tag="tokens"):
+class Tokens(_KindTable, frozen=True, tag="tokens"):
     """`engine.training.data.tokens`."""
 
     path: str
@@ -197,7 +197,7 @@ class Tokens(_Row, frozen=True, tag="tokens"):
         return sources.tokens(folder / self.path, seq=self.seq, shard=self.shard)
 
 
-class Arrays(_Row, frozen=True, tag="arrays"):
+class Arrays(_KindTable, frozen=True, tag="arrays"):
     """`engine.training.data.arrays`."""
 
     path: str
@@ -221,7 +221,7 @@ class TrainingTable(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise EngineError(f"save_every is {self.save_every}; it must be at least 1")
 
 
-class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScheduleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A schedule by name."""
 
     kind: str = "constant"
@@ -234,14 +234,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The whole file."""
 
     model: Mlp | Cnn | Gpt2 | Llama
-    data: Moons | Shapes | Text | Tokens | Arrays
+    data: Moons | ShapesTable | Text | Tokens | Arrays
     training: TrainingTable = TrainingTable()
-    schedule: Curve | None = None
+    schedule: ScheduleTable | None = None
 
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     table: tuple(str(row.__struct_config__.tag) for row in rows)
-    for table, rows in (("model", (Mlp, Cnn, Gpt2, Llama)), ("data", (Moons, Shapes, Text, Tokens, Arrays)))
+    for table, rows in (("model", (Mlp, Cnn, Gpt2, Llama)), ("data", (Moons, ShapesTable, Text, Tokens, Arrays)))
 }
 """The kinds that a table of the file can have."""
 

@@ -32,12 +32,13 @@ from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
+from engine.models.labels import check_classes, one_hot
+from engine.models.trainable import Model, Shapes
 from engine.runtime import EXECUTORS, Runtime
-from engine.runtime.memory import NUMPY_DTYPES, Allocate, block
-from engine.runtime.nonfinite import Finding, FiniteWatch
-from engine.training.dataset import LABELS, check_classes, one_hot
+from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
+from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
+from engine.training.dataset import LABELS
 from engine.training.losses import LOSSES, Loss
-from engine.training.model import Model, Shapes
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
@@ -47,17 +48,17 @@ GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class BatchOutcome:
     """What one run gave."""
 
     loss: float
     outputs: Array
-    made: tuple[Finding, ...] = ()
+    made: tuple[NonfiniteOrigin, ...] = ()
     """The first NaN and infinity, and who made them; only looked for by a trainer that watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bound:
+class BoundBuild:
     """A build, ready to run."""
 
     lowered: Lowered
@@ -138,10 +139,10 @@ class Trainer:
         self._planner = find(planner)
         self._executor, self._threads, self._watch = executor, threads, watch
         self._hyper: dict[str, Array] = {}
-        self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], Bound] = {}
+        self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], BoundBuild] = {}
         self._memory: Array = np.empty(0, dtype=np.uint8)
 
-    def run(self, build: Build, batch: Mapping[str, Array]) -> Outcome:
+    def run(self, build: Build, batch: Mapping[str, Array]) -> BatchOutcome:
         """Run one build on one physical batch.
 
         Raises EngineError if the batch does not fit the model, or `optimizer` comes before the logical batch is complete.
@@ -161,15 +162,15 @@ class Trainer:
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
-        return Outcome(
+        return BatchOutcome(
             loss=float(given[bound.loss][0]), outputs=given[bound.outputs], made=() if watch is None else tuple(watch.findings)
         )
 
-    def step(self, batch: Mapping[str, Array]) -> Outcome:
+    def step(self, batch: Mapping[str, Array]) -> BatchOutcome:
         """Run the build whose turn it is: `gradient` until the logical batch is complete, then `optimizer`."""
         return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
 
-    def bound(self, build: Build, batch: Mapping[str, Array]) -> Bound:
+    def bound(self, build: Build, batch: Mapping[str, Array]) -> BoundBuild:
         """Return the build for a batch of these shapes, made now if there is none yet."""
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         key = (build, tuple(sorted(shapes.items())))
@@ -234,7 +235,7 @@ class Trainer:
             return graph.input(LABELS, (prod(rows),), "i32")
         return graph.input(LABELS, outputs.shape, outputs.dtype)
 
-    def _make(self, build: Build, shapes: Shapes) -> Bound:
+    def _make(self, build: Build, shapes: Shapes) -> BoundBuild:
         graph, loss, outputs = self.graph(build, shapes)
         lowered = lower(graph, dict.fromkeys((loss, outputs)))
         plan = self._plan(lowered)
@@ -255,7 +256,7 @@ class Trainer:
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
         constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
-        return Bound(
+        return BoundBuild(
             lowered=lowered,
             plan=plan,
             runtime=runtime,
@@ -321,7 +322,7 @@ class Trainer:
             if name in self._hyper:
                 self._hyper[name][...] = values
 
-    def _inputs(self, bound: Bound, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def _inputs(self, bound: BoundBuild, batch: Mapping[str, Array]) -> dict[str, Array]:
         given: dict[str, Array] = dict(bound.constants)
         for name, leaf in bound.inputs.items():
             if name in given:

@@ -13,7 +13,7 @@ from typing import Any
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Program
 from reports.figures.scene import Scene
-from reports.words import short
+from reports.number_format import short
 
 RELATIONAL = frozenset({"StaleRead", "Race"})
 """Kinds in which `other_op` did something to the same bytes at another time."""

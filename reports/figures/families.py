@@ -17,7 +17,7 @@ from allocsim.errors import UnknownNameError
 from allocsim.model import VIEW, Role
 from reports.figures.scene import Scene
 from reports.figures.style import GREY, PALETTE
-from reports.words import short
+from reports.number_format import short
 
 _LAYER: Final = re.compile(r"(?:^|[^A-Za-z0-9])(?:L|layers?|blk|block|h)[._-]?(\d{1,4})(?![0-9A-Za-z])")
 _NOBODY: Final = "given"

@@ -21,7 +21,7 @@ from allocsim.model.layout import Int64s
 from reports.figures.families import families
 from reports.figures.scene import Scene, scene
 from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, canvas, heading, pale, step_axis, styled
-from reports.words import count, nbytes, short
+from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
 """Buffers shown unless told otherwise."""

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures.style import BLUE, FAINT, ORANGE, RED, blank, canvas, heading, styled
-from reports.words import short
+from reports.number_format import short
 
 Ratio = tuple[str, str, float | None, bool]
 """(problem, planner, peak over bound or None, whether the plan is sound)."""

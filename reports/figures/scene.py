@@ -25,7 +25,7 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class LiveCurve:
     """A step function of time: `height[k]` from `edges[k]` to `edges[k + 1]`, both int64."""
 
     edges: Int64s
@@ -109,7 +109,7 @@ class Scene:
         saved = np.minimum(self.nbytes[found[:, 1]], self.nbytes[found[:, 2]])
         return _matching(found[np.argsort(-saved, kind="stable")])
 
-    def live_bytes(self, mask: Bools) -> Curve:
+    def live_bytes(self, mask: Bools) -> LiveCurve:
         """Return the bytes of the buffers in `mask` that live, over time, pairs counted once. O(n log n) for n buffers."""
         chosen = np.flatnonzero(mask & self.used)
         both = self.pairs[mask[self.pairs[:, 1]] & mask[self.pairs[:, 2]]]
@@ -121,15 +121,15 @@ class Scene:
             change = change.astype(np.float64)  # a picture of more than 2^62 bytes need not be exact
         total = np.zeros(len(edges), dtype=change.dtype)
         np.add.at(total, place, change)
-        return Curve(edges=edges, height=np.cumsum(total)[:-1])
+        return LiveCurve(edges=edges, height=np.cumsum(total)[:-1])
 
-    def reach(self) -> Curve:
+    def reach(self) -> LiveCurve:
         """Return the highest end of a live slot over time, summed over arenas: what a plan that ended there would need. O(n log n)."""
         chosen = np.flatnonzero(self.placed & self.used)
         edges = np.unique(np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen]]))
         total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
         if self.plan is None:
-            return Curve(edges=edges, height=total)
+            return LiveCurve(edges=edges, height=total)
         if float(np.abs(self.plan.offset[chosen]).max(initial=0)) + float(self.nbytes[chosen].max(initial=0)) > LIMIT / 64:
             total = total.astype(np.float64)  # as above
         for arena in np.unique(self.plan.arena[chosen]).tolist():
@@ -137,7 +137,7 @@ class Scene:
             ends = self.plan.offset[here].astype(total.dtype) + self.nbytes[here]
             first, last = np.searchsorted(edges, self.start[here]), np.searchsorted(edges, self.stop[here])
             total += _highest(first, last, ends, len(total))
-        return Curve(edges=edges, height=total)
+        return LiveCurve(edges=edges, height=total)
 
     @property
     def source(self) -> str:

@@ -22,7 +22,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.words import UNITS
+from reports.number_format import UNITS
 
 BLUE: Final = "#0072B2"
 ORANGE: Final = "#E69F00"

@@ -1,7 +1,7 @@
 """What an interactive memory map holds: one for each plan and arena, as columns that go into a page as JSON.
 
 A box is a buffer where its plan puts it, for the steps it lives: `start` and `stop` in steps, `low` and `high` in bytes of the arena, half-open, as in
-`reports.figures.memory`; a donor's box ends where its recipient's begins. Numbers beyond 2^53 lose their last digits in a browser.
+`reports.figures.memory_figure`; a donor's box ends where its recipient's begins. Numbers beyond 2^53 lose their last digits in a browser.
 
 What this module does not see: how a map is drawn, and whether a plan is any good (`conflicts` come from a `Report`).
 """
@@ -17,7 +17,7 @@ from allocsim.model import VIEW, Document
 from allocsim.model.layout import Int64s
 from reports.figures.conflicts import conflicts, findings
 from reports.figures.families import families
-from reports.figures.memory import visible
+from reports.figures.memory_figure import visible
 from reports.figures.scene import Scene, scene
 
 MOST_BOXES: Final = 20_000

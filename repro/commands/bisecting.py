@@ -10,7 +10,7 @@ from allocsim.cli.progress import stepping
 from allocsim.errors import UnknownNameError
 from allocsim.reduction import Reduction, script
 from repro import bisection, scenarios
-from repro.bench import Options
+from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
@@ -20,7 +20,7 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
     except UnknownNameError as error:
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
     with stepping(name) as progress:
-        done = bisection.bisect_scenario(scenario, Options(**sizes), seconds=seconds, progress=progress)
+        done = bisection.bisect_scenario(scenario, EngineOptions(**sizes), seconds=seconds, progress=progress)
     first = done.verdict.findings[0] if done.verdict.findings else None
     if first is None:
         record = {"target": name, "found": False, "cause": None, "cure": None, "smallest": None}

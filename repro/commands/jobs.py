@@ -14,7 +14,7 @@ from typing import Any
 from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
 from allocsim.cli.progress import stepping
 from allocsim.verdict.evidence import save
-from repro.bench import Progress
+from engine.d_differential.side_comparison import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

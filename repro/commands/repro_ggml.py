@@ -16,16 +16,17 @@ import typer
 
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
-from engine.ggml.library import WHEELS, find
-from engine.ggml.probe import open_library
+from engine.d_differential.side_comparison import Progress
+from engine.ggml.access.library import WHEELS, find
+from engine.ggml.access.probe import open_library
 from repro import ggml_faults, on_ggml
-from repro.bench import Progress
 from repro.commands.jobs import Job
+from repro.options import LibraryOptions
 from repro.scenario import GgmlFault, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LibraryRequest:
     """The options of `repro run`."""
 
     layers: int | None
@@ -46,7 +47,9 @@ class Asked:
         return self.full or any(size is not None for size in (self.layers, self.seq, self.steps))
 
 
-def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked) -> tuple[list[Job], list[dict[str, Any]]]:
+def jobs(
+    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: LibraryRequest
+) -> tuple[list[Job], list[dict[str, Any]]]:
     """Return what is to be run, and an entry for each run that is skipped.
 
     Raises EngineError for a library that is not there and typer's usage errors for options that do not go together.
@@ -68,7 +71,7 @@ def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked)
     return made, skipped
 
 
-def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: Asked) -> None:
+def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: LibraryRequest) -> None:
     trained = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
     for option, given in asked.refused.items():
         if given:
@@ -93,22 +96,22 @@ def _reason(which: str, *, all_of_it: bool) -> str | None:
     return None
 
 
-def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
+def _job(scenario: Scenario | GgmlFault, which: str, asked: LibraryRequest) -> Job:
     folder = (scenario.name, which if which in WHEELS else Path(which).name)
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)
         return Job(name=scenario.name, folder=folder, go=lambda _progress: run(), more=_numbers)
-    options = on_ggml.Options(
+    options = LibraryOptions(
         layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
     )
 
-    def go(progress: Progress) -> on_ggml.Result:
+    def go(progress: Progress) -> on_ggml.LibraryResult:
         return on_ggml.run(scenario, options, which, progress=progress)
 
     return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)
 
 
-def _numbers(result: ggml_faults.Result) -> list[Section]:
+def _numbers(result: ggml_faults.FaultResult) -> list[Section]:
     rows = [
         ("found", f"{result.found:.6g}"),
         ("wanted", f"{result.wanted:.6g}"),
@@ -117,7 +120,7 @@ def _numbers(result: ggml_faults.Result) -> list[Section]:
     return [("what the host read", ("", "number"), rows)]
 
 
-def _claims(result: on_ggml.Result) -> list[Section]:
+def _claims(result: on_ggml.LibraryResult) -> list[Section]:
     claims = [
         (claim.text, _yes(claim.found), "as expected" if claim.holds else f"expected {_yes(claim.expected)}")
         for claim in result.claims

@@ -10,7 +10,7 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.cli import main
-from engine.ggml import library
+from engine.ggml.access import library
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")

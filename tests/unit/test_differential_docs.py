@@ -10,7 +10,7 @@ from allocsim import plugins
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import COMMANDS
 from engine.d_differential.rounding import FACTOR
-from repro.modes import WORDS
+from repro.mode_words import WORDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)

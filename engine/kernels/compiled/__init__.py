@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.kernels.compiled import arithmetic, attention, lookups, loss, maps, normal, positions, products, softmax
-from engine.kernels.compiled.compiling import entry
+from engine.kernels.compiled.jit import entry
 
 __all__ = ["entry", "find", "products"]
 

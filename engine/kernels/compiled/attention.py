@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
+from engine.kernels.compiled.jit import kernel
 
 
 @kernel

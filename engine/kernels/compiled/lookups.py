@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf, reduction
-from engine.kernels.compiled.pieces import copy
+from engine.kernels.compiled.jit import kernel, leaf, reduction
+from engine.kernels.compiled.row_primitives import copy
 from engine.kernels.compiled.vectors import BLOCK
 
 # ------------------------------------------------------------------------------------------------------- rows and indices

@@ -9,8 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, dot_around, exp, largest, least_normal, mass_of, masses_of, settle, summed
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import (
+    copy,
+    dot_around,
+    exp,
+    largest,
+    least_normal,
+    mass_of,
+    masses_of,
+    settle,
+    summed,
+)
 from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 

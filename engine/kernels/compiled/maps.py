@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, exp, fetch
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import copy, exp, fetch
 from engine.kernels.compiled.vectors import BLOCK, maximum, stack_block
 
 

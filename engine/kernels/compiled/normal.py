@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf, reduction
-from engine.kernels.compiled.pieces import copy, dot, dot_around, fetch, rescale, summed
+from engine.kernels.compiled.jit import kernel, leaf, reduction
+from engine.kernels.compiled.row_primitives import copy, dot, dot_around, fetch, rescale, summed
 from engine.kernels.compiled.vectors import BLOCK, stack_block, wide
 
 

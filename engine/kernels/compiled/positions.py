@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, fetch, rescale
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import copy, fetch, rescale
 from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf
+from engine.kernels.compiled.jit import kernel, leaf
 from engine.kernels.compiled.registers import (
     COLUMNS,
     FLUSH,

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import (
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import (
     copy,
     dot,
     exp,

@@ -521,7 +521,7 @@ def test_exp_errs_by_no_more_than_its_docstring_says(dtype):
     """1.1 units in the last place over the normal range, vectors and the odd elements at the end alike; 0 below, NaN for NaN."""
     from numba import njit  # noqa: PLC0415 - only here
 
-    from engine.kernels.compiled.pieces import exp  # noqa: PLC0415 - what is measured
+    from engine.kernels.compiled.row_primitives import exp  # noqa: PLC0415 - what is measured
 
     @njit(error_model="numpy")
     def exps(x, out):
@@ -739,26 +739,26 @@ def test_kernels_kept_on_disk_are_not_taken_once_any_file_of_theirs_has_changed(
     """numba looks at the file of a kernel alone; what is compiled into it stands in others."""
     import numba  # noqa: PLC0415 - only here
 
-    from engine.kernels.compiled import compiling, maps  # noqa: PLC0415 - loads numba
+    from engine.kernels.compiled import jit, maps  # noqa: PLC0415 - loads numba
     from engine.kernels.loading import load  # noqa: PLC0415 - loads numba
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
 
     def found():
-        dispatcher = compiling.kernel(maps.sigmoid.py_func)
+        dispatcher = jit.kernel(maps.sigmoid.py_func)
         kept = load(dispatcher, (numba.float32[::1], numba.float32[::1]))
-        compiling.entry(dispatcher, (np.zeros(3, "f4"), np.zeros(3, "f4")))
+        jit.entry(dispatcher, (np.zeros(3, "f4"), np.zeros(3, "f4")))
         return kept
 
     assert [found(), found()] == [False, True]
-    here, copied = Path(compiling.__file__).parent, tmp_path / "copied"
+    here, copied = Path(jit.__file__).parent, tmp_path / "copied"
     shutil.copytree(here, copied)
-    assert compiling._digest(copied) == compiling._DIGEST
+    assert jit._digest(copied) == jit._DIGEST
     for source in sorted(copied.glob("*.py")):
-        before = compiling._digest(copied)
+        before = jit._digest(copied)
         source.write_bytes(source.read_bytes() + b"\n")
-        assert compiling._digest(copied) != before
-    monkeypatch.setattr(compiling, "_DIGEST", compiling._digest(copied))
+        assert jit._digest(copied) != before
+    monkeypatch.setattr(jit, "_DIGEST", jit._digest(copied))
     assert [found(), found()] == [False, True]
 
 

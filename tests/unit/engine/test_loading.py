@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from engine.kernels import compiled
-from engine.kernels.compiled import compiling, loss, maps, normal, softmax
+from engine.kernels.compiled import jit, loss, maps, normal, softmax
 from engine.kernels.loading import load
 
 EVERY_KERNEL = """
 import hashlib
 import numpy as np
 from numba.core.runtime import rtsys
-from engine.k_audit.cases import DTYPES, default_cases
+from engine.k_audit.audit_cases import DTYPES, default_cases
 from engine.kernels import KERNELS
 
 seen, calls = hashlib.sha256(), 0
@@ -139,7 +139,7 @@ def test_a_kernel_calls_no_code_that_another_kernel_could_bring():
         normal.rms_norm: (matrix, real, matrix),
     }
     for dispatcher, argtypes in wanted.items():
-        fresh = compiling._njit(**compiling.OPTIONS)(dispatcher.py_func)
+        fresh = jit._njit(**jit.OPTIONS)(dispatcher.py_func)
         fresh.compile(argtypes)
         (compiled_now,) = fresh.overloads.values()
         code = compiled_now.library.get_llvm_str()

@@ -5,7 +5,7 @@ from pathlib import Path
 import expected
 
 from engine.ops import OPS
-from engine.ops.reference import COMPUTES, markdown
+from engine.ops.op_reference import COMPUTES, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "ops.md"
 

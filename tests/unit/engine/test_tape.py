@@ -16,7 +16,7 @@ from engine.kernels import KERNELS, compiled
 from engine.kernels.binding import Kernel
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.tape import Tape, loops
 
 VARIANTS = [(kind, variant) for kind, variants in KERNELS.items() for variant in variants]

@@ -11,7 +11,7 @@ from allocsim.errors import EngineError
 from allocsim.model import Document, Run
 from engine import gradcheck, no_grad, tensor
 from engine.autodiff import backward, get_grad, get_grad_acc, jvp, keeping, reset
-from engine.autodiff.checkpoint import arena_nbytes, crossing
+from engine.autodiff.recomputation import arena_nbytes, crossing
 from engine.front import functions as fn
 from engine.graph import Graph, precision
 from engine.graph.lowering import lower

@@ -4,9 +4,9 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.errors import EngineError
-from engine.ggml import tasks
-from engine.ggml.audit import audit
-from engine.ggml.cases import CASES
+from engine.ggml import child_tasks
+from engine.ggml.k_audit.library_audit import audit
+from engine.ggml.k_audit.library_cases import CASES
 
 KEYS = {"op", "source", "declared", "measured", "max_error", "cases", "reachable"}
 
@@ -49,7 +49,7 @@ def test_an_unsafe_alias_that_the_allocator_chooses_comes_with_its_smallest_grap
 
 @pytest.mark.parametrize("which", BOTH)
 def test_every_op_of_the_in_place_list_has_cases(which):
-    assert set(live(which).call(tasks.versions)["in_place"]) <= set(CASES)
+    assert set(live(which).call(child_tasks.versions)["in_place"]) <= set(CASES)
 
 
 def test_types_a_kernel_refuses_are_listed_with_its_words():

@@ -5,12 +5,12 @@ from ggml_live import live
 from ggml_tasks import mapped_files
 
 from allocsim.errors import EngineError
-from engine.ggml.child import OPENMP, Child, ChildDiedError, link_openmp
-from engine.ggml.recipes import Recipe, leaf, run, step
-from engine.ggml.tasks import elements, versions
+from engine.ggml.access.child import OPENMP, Child, ChildDiedError, link_openmp
+from engine.ggml.child_tasks import elements, versions
+from engine.ggml.fuzzing.graph_recipes import GraphRecipe, leaf, run, step
 
-ILLEGAL = Recipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
-LEGAL = Recipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
+ILLEGAL = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
+LEGAL = GraphRecipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
 
 
 def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
@@ -23,8 +23,8 @@ def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
 
 
 def test_a_python_error_in_a_task_names_itself():
-    with pytest.raises(EngineError, match=r"IndexError in the child \(recipes\.py"):
-        live("after").call(elements, Recipe(steps=(step("sqr", "%7"),), expand=(0,)))
+    with pytest.raises(EngineError, match=r"IndexError in the child \(graph_recipes\.py"):
+        live("after").call(elements, GraphRecipe(steps=(step("sqr", "%7"),), expand=(0,)))
 
 
 def test_a_task_that_outlives_its_time_is_ended():
@@ -48,7 +48,7 @@ def test_runs_are_the_same_in_every_process():
     first, second = (live("after").call(elements, LEGAL) for _ in range(2))
 
     assert first[2].tobytes() == second[2].tobytes()
-    assert run.__module__ == "engine.ggml.recipes"
+    assert run.__module__ == "engine.ggml.fuzzing.graph_recipes"
 
 
 def test_where_the_system_has_no_openmp_that_of_another_package_is_linked_and_used(tmp_path, monkeypatch):

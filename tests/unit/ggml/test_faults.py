@@ -7,9 +7,9 @@ from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
-from engine.ggml.capture import document
+from engine.ggml.capture.graph_document import document
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.finding import Finding, first_ops
+from engine.ggml.faults.observation import FaultObservation, first_ops
 from repro import scenarios
 
 FOUND_BY_THE_JUDGE = {
@@ -57,7 +57,7 @@ def test_the_scenarios_say_what_the_table_says():
 
 def test_a_finding_without_a_graph_is_no_evidence():
     with pytest.raises(EngineError, match="no graph called 'run'; it has none"):
-        evidence(Finding(found=1, wanted=2))
+        evidence(FaultObservation(found=1, wanted=2))
 
 
 def test_a_program_cut_short_keeps_its_buffers_and_values():

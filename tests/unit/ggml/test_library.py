@@ -8,7 +8,7 @@ from ggml_tasks import probe_with_field_moved, probe_with_graph_field_moved
 
 from allocsim.allocators import ggml_kinds
 from allocsim.errors import EngineError, UnknownNameError
-from engine.ggml import declarations, library, probe
+from engine.ggml.access import declarations, library, probe
 
 
 @pytest.mark.parametrize("which", BOTH)

@@ -6,12 +6,12 @@ from ggml_live import BOTH, live
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.ggml.graph import Workspace
-from engine.ggml.lowering import build, forward, train_forward
-from engine.ggml.probe import checked
-from engine.ggml.rows import walk
-from engine.ggml.tasks import transformer_rows
-from engine.ggml.transformer import TINY
+from engine.ggml.access.probe import checked
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_rows import walk
+from engine.ggml.child_tasks import transformer_rows
+from engine.ggml.training.forward_lowering import build, forward, train_forward
+from engine.ggml.training.transformer import TINY
 from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
@@ -23,7 +23,7 @@ CONFIG = LlamaConfig(layers=2, glu="silu")
 def rows_of(which, config):
     live(which)
     library = checked(which)
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build(ws, forward(training_graph(config).loss), kind="train")
         ws.allocate(ws.planner(), model.graph)
         return walk(library, model.graph)
@@ -66,7 +66,7 @@ def test_a_kind_that_ggml_does_not_have_is_refused_by_name():
     x = graph.input("x", (2, 3))
     y = graph.op("repeat", x, shape=(4, 3), name="doubled")
 
-    with Workspace(checked("after")) as ws, pytest.raises(EngineError, match="'doubled': 'repeat' has no forward op"):
+    with LibraryWorkspace(checked("after")) as ws, pytest.raises(EngineError, match="'doubled': 'repeat' has no forward op"):
         build(ws, forward(y), kind="forward")
 
 

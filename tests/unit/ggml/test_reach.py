@@ -4,10 +4,10 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.checks import check
-from engine.ggml.audit import audit
-from engine.ggml.capture import document
-from engine.ggml.cases import Case, Operand
-from engine.ggml.reach import RIVALS, VICTIMS, reach
+from engine.ggml.capture.graph_document import document
+from engine.ggml.k_audit.allocator_reach import RIVALS, VICTIMS, reach
+from engine.ggml.k_audit.library_audit import audit
+from engine.ggml.k_audit.library_cases import LibraryCase, Operand
 
 PAIR = (Operand(dtype="f32", ne=(7, 3)), Operand(dtype="f32", ne=(7, 3)))
 
@@ -26,7 +26,7 @@ def products(ctx, operands):
 
 @pytest.mark.parametrize("which", BOTH)
 def test_every_way_of_keeping_a_rival_from_being_taken_leads_to_the_second_source(which):
-    found = live(which).call(reach, Case(op="ADD", variant="add", operands=PAIR, build=add), 1, every=True)
+    found = live(which).call(reach, LibraryCase(op="ADD", variant="add", operands=PAIR, build=add), 1, every=True)
 
     assert found.tried == len(found.ways) == len(VICTIMS) * len(RIVALS)
     assert found.words == "1 node: ADD(f32[7, 3] memory of its own, f32[7, 3] leaf)"
@@ -34,7 +34,7 @@ def test_every_way_of_keeping_a_rival_from_being_taken_leads_to_the_second_sourc
 
 @pytest.mark.parametrize("which", BOTH)
 def test_the_first_source_needs_no_rival_out_of_the_way(which):
-    found = live(which).call(reach, Case(op="ADD", variant="add", operands=PAIR, build=add), 0, every=True)
+    found = live(which).call(reach, LibraryCase(op="ADD", variant="add", operands=PAIR, build=add), 0, every=True)
 
     assert found.ways == tuple(VICTIMS)
 
@@ -43,7 +43,7 @@ def test_the_first_source_needs_no_rival_out_of_the_way(which):
 def test_never_is_said_where_the_allocator_never_does_it(op, build):
     """An explicit in-place result is a view of source 0; MUL_MAT is not on the list."""
     square = (Operand(dtype="f32", ne=(4, 4)), Operand(dtype="f32", ne=(4, 4)))
-    found = live("after").call(reach, Case(op=op, variant="", operands=square, build=build), 1, every=True)
+    found = live("after").call(reach, LibraryCase(op=op, variant="", operands=square, build=build), 1, every=True)
 
     assert found.ways == ()
     assert found.words.startswith(f"never: in all {len(VICTIMS) * len(RIVALS)} kinds of graph")

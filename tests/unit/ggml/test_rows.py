@@ -12,13 +12,13 @@ from ggml_tasks import observed_and_walked, walk_two_plans, walk_what_is_no_grap
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import ROOTS_KEPT
-from engine.ggml.capture import adopt, capture, document, ops_of_nodes, position_of_slot
+from engine.ggml.access.probe import checked
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes, position_of_slot
+from engine.ggml.child_tasks import plan_rows, transformer_rows
 from engine.ggml.faults import forward_then_backward
-from engine.ggml.graph import Workspace
-from engine.ggml.probe import checked
-from engine.ggml.recipes import Recipe, build, leaf, place, step
-from engine.ggml.tasks import plan_rows, transformer_rows
-from engine.ggml.transformer import TINY, Shape
+from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, leaf, place, step
+from engine.ggml.training.transformer import TINY, Shape
 
 DATA = Path(__file__).parents[2] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}
@@ -54,7 +54,7 @@ def test_a_thirty_layer_step_has_the_size_that_is_known(which):
 def test_a_view_without_op_brings_its_root_along():
     steps = (leaf("f32", 8, static=True), step("view_tensor", "%0"), step("neg", "%1"), step("sqr", "%2"), step("neg", "%3"))
 
-    rows = live("after").call(plan_rows, Recipe(steps=steps, expand=(4,), outputs=(4,)))
+    rows = live("after").call(plan_rows, GraphRecipe(steps=steps, expand=(4,), outputs=(4,)))
 
     assert [row["name"] for row in rows["leafs"]] == ["t1", "t0"]
     assert rows["leafs"][0]["view_src"] == "L1"
@@ -62,7 +62,7 @@ def test_a_view_without_op_brings_its_root_along():
 
 
 def test_a_capture_is_a_document_with_program_problem_and_plan():
-    recipe = Recipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
+    recipe = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
 
     captured = document(live("after").call(plan_rows, recipe))
 
@@ -80,9 +80,9 @@ def test_a_pointer_that_is_no_graph_is_refused():
 def test_a_graph_of_this_very_process_is_captured(which):
     live(which)
     library = checked(which)
-    recipe = Recipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
+    recipe = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))
 
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         built = build(ws, recipe)
         place(ws, built)
         captured = capture(built.graph, library)
@@ -93,7 +93,7 @@ def test_a_graph_of_this_very_process_is_captured(which):
 
 def test_a_python_program_with_a_binding_loaded_adopts_its_library():
     live("after")
-    script = "import xllamacpp; from engine.ggml.capture import adopt; print(adopt().version)"
+    script = "import xllamacpp; from engine.ggml.capture.graph_document import adopt; print(adopt().version)"
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
@@ -124,7 +124,7 @@ def test_a_graph_in_two_compute_buffers_is_refused_unless_they_are_named():
 
 @pytest.mark.parametrize("which", BOTH)
 def test_the_nodes_a_scheduler_runs_are_those_of_its_graph(which):
-    recipe = Recipe(
+    recipe = GraphRecipe(
         steps=(leaf("f32", 8), step("sqr", "%0"), step("reshape_2d", "%1", 4, 2), step("neg", "%2")), expand=(3,), outputs=(3,)
     )
 

@@ -3,10 +3,10 @@
 import pytest
 from ggml_live import BOTH, live
 
-from engine.ggml.child import ChildDiedError
-from engine.ggml.smokes import SMOKES, smoke, unsafe_aliases
-from engine.ggml.tasks import transformer_rows
-from engine.ggml.transformer import TINY
+from engine.ggml.access.child import ChildDiedError
+from engine.ggml.child_tasks import transformer_rows
+from engine.ggml.faults.smokes import SMOKES, smoke, unsafe_aliases
+from engine.ggml.training.transformer import TINY
 
 
 @pytest.mark.parametrize("which", BOTH)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from ggml_live import BOTH, live
 
-from engine.ggml.steps import KIND, Departure
-from repro import training
+from engine.ggml.training.training_steps import KIND, Departure
+from repro import lora_setup
 from repro.on_ggml import SMALL
-from repro.on_ggml.tasks import Recipe, origins_task, train_task
+from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task
 from repro.scenarios.ggml_1501 import TRAINING
 
-RECIPE = Recipe(training=TRAINING, base=SMALL, layers=2, seq=8, seed=0)
+RECIPE = TrainingRecipe(training=TRAINING, base=SMALL, layers=2, seq=8, seed=0)
 OPTIONS = {"rate": TRAINING.rate}
 
 
@@ -78,7 +78,7 @@ def test_denying_the_unsafe_pair_restores_the_reference_at_no_cost(which):
 
 
 def test_gradients_are_those_of_the_parameters_of_the_recipe():
-    setup = training.set_up(TRAINING, layers=2, seq=8, base=SMALL)
+    setup = lora_setup.set_up(TRAINING, layers=2, seq=8, base=SMALL)
 
     assert set(trained("after", "default").gradients[0]) == {parameter.name for parameter in setup.gradients}
     assert replace(SMALL, layers=2).layers == setup.config.layers
@@ -87,14 +87,14 @@ def test_gradients_are_those_of_the_parameters_of_the_recipe():
 
 def origins_without_feeding(library, recipe, mode, *, rate):
     """Run twice in lockstep, the inputs and the seed of the backward pass written before the first run only."""
-    from engine.ggml import steps  # noqa: PLC0415 - changed in this fork alone
+    from engine.ggml.training import training_steps  # noqa: PLC0415 - changed in this fork alone
 
-    feed, fed = steps.feed, []
+    feed, fed = training_steps.feed, []
 
     def once(model, arrays):
         if sum(one is model for one in fed) == 0:
             feed(model, arrays)
         fed.append(model)
 
-    steps.feed = once
+    training_steps.feed = once
     return [departure for departure in origins_task(library, recipe, mode, runs=2, rate=rate) if departure.run == 1]

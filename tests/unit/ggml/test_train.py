@@ -6,8 +6,8 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.errors import UnknownNameError
-from engine.ggml.train import MODES, gradients, layer_ratios, train
-from engine.ggml.transformer import TINY
+from engine.ggml.training.plan_modes import MODES, gradients, layer_ratios, train
+from engine.ggml.training.transformer import TINY
 
 LAYERS = 6
 

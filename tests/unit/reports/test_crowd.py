@@ -10,7 +10,7 @@ from strategies import documents
 
 from allocsim.checks import check
 from reports.figures import memory_map
-from reports.figures.crowd import DEPTH, GRID, covered, topmost
+from reports.figures.overplotting import DEPTH, GRID, covered, topmost
 from reports.figures.scene import scene
 
 

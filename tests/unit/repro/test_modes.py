@@ -11,16 +11,17 @@ import pytest
 from allocsim import cure
 from allocsim.allocators import Constraints, find, pin_nodes
 from allocsim.errors import AllocsimError, PlannerError
-from engine.d_differential.modes import EXECUTORS
+from engine.d_differential.side_comparison import EXECUTORS
 from engine.models.llama import LlamaConfig
-from reports.differential import COLUMNS, as_csv, layers_at, over_steps, telling_step
-from reports.figures.modes import mode_errors
+from reports.figures.modes_figure import mode_errors
 from reports.figures.style import render
 from reports.folder import encoded
+from reports.mode_rows import COLUMNS, as_csv, layers_at, over_steps, telling_step
 from repro import scenarios
-from repro.bench import Bench, Options
-from repro.commands.modes import sections
-from repro.modes import courses, record, side_of, sides_of
+from repro.commands.mode_tables import sections
+from repro.mode_words import courses, record, side_of, sides_of
+from repro.options import EngineOptions
+from repro.pipeline import prepare
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
 NAMES = ("default", "pinned", "reference", "float64", "deny:rms_norm_back", "greedy_by_size", "deny+pin:forward", "calls")
@@ -28,14 +29,14 @@ NAMES = ("default", "pinned", "reference", "float64", "deny:rms_norm_back", "gre
 
 @cache
 def bench():
-    options = Options(layers=2, seq=8, steps=2, base=BASE)
-    return Bench(scenarios.find("ggml-1501"), options, lambda *_: None)
+    options = EngineOptions(layers=2, seq=8, steps=2, base=BASE)
+    return prepare(scenarios.find("ggml-1501"), options)
 
 
 @cache
 def records():
     it = bench()
-    return tuple(record(course, it.lowered, it.setup.loss.name) for course in courses(it, sides_of(it, NAMES), lockstep=1))
+    return tuple(record(course, it.workload.lowered, it.workload.loss) for course in courses(it, sides_of(it, NAMES), lockstep=1))
 
 
 def plan(name):
@@ -52,7 +53,7 @@ def test_the_three_known_modes_are_the_plans_of_the_scenario():
 
 
 def test_a_planner_is_a_mode_by_its_name():
-    assert same(plan("greedy_by_size"), find("greedy_by_size").plan(bench().program))
+    assert same(plan("greedy_by_size"), find("greedy_by_size").plan(bench().workload.program))
     assert plan("greedy_by_size").source == "greedy_by_size"
 
 
@@ -67,7 +68,7 @@ def test_float64_is_apart_and_another_planner_behind_it_is_not():
 
 
 def test_denying_leaves_out_the_pairs_named_and_no_others():
-    program = bench().program
+    program = bench().workload.program
 
     def used(name):
         made = plan(name)
@@ -82,23 +83,23 @@ def test_denying_leaves_out_the_pairs_named_and_no_others():
 
 def test_pins_go_by_policy_stage_kind_layer_and_name():
     it = bench()
-    ops, values = it.program.ops, it.program.values
+    ops, values = it.workload.program.ops, it.workload.program.values
     forward = plan("pin:forward").problem.pinned
     for op in ops:
-        if op.step in ops.meta and it.lowered.kernels[op.step] is not None:
+        if op.step in ops.meta and it.workload.lowered.kernels[op.step] is not None:
             stage = ops.meta[op.step]["stage"]
             assert forward[values.buffer[op.results[0]]] or stage != "forward"
-    assert plan("pin:rms_norm").problem.pinned.sum() == 1 + [it.program.ops.kinds[k] for k in ops.kind].count("rms_norm")
+    assert plan("pin:rms_norm").problem.pinned.sum() == 1 + [it.workload.program.ops.kinds[k] for k in ops.kind].count("rms_norm")
     assert plan("pin:layer.0").problem.pinned.sum() < plan("pin:nodes").problem.pinned.sum()
     one = plan("pin:layer.1.ffn_residual").problem.pinned
     assert one.sum() == 2  # and what the host reads
-    assert np.array_equal(plan("pin:nodes").problem.pinned, pin_nodes(it.program))
+    assert np.array_equal(plan("pin:nodes").problem.pinned, pin_nodes(it.workload.program))
 
 
 def test_later_words_override_earlier_ones():
-    nodes = Constraints.of(bench().program, pins="nodes")
+    nodes = Constraints.of(bench().workload.program, pins="nodes")
     assert same(plan("pinned+default"), plan("default"))
-    assert same(plan("pinned+greedy_by_size"), find("greedy_by_size").plan(bench().program, nodes))
+    assert same(plan("pinned+greedy_by_size"), find("greedy_by_size").plan(bench().workload.program, nodes))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_rows_are_there_for_each_layer_stage_and_step():
         assert len(set(places)) == len(places)
         assert {step for step, _, _ in places} == {1, 2}
         assert {layer for _, layer, _ in places} == {None, 0, 1}
-        kernels = sum(kernel is not None for kernel in bench().lowered.kernels)
+        kernels = sum(kernel is not None for kernel in bench().workload.lowered.kernels)
         assert sum(row["tensors"] for row in course["rows"] if row["step"] == 1) == kernels
         for row in course["rows"]:
             assert (row["nature"] == "equal") == (row["differing"] == 0)

@@ -13,8 +13,9 @@ from allocsim.r_replay.pins import Pairs, pin_cases
 from allocsim.r_replay.programs import another_order, program_cases, reordered, rewired
 from engine.models.llama import LlamaConfig
 from repro import scenarios
-from repro.bench import Options
-from repro.replay import _cases, _executed, bench_of, replay
+from repro.options import EngineOptions
+from repro.pipeline import prepare
+from repro.r_replay import cases_of, executed, replay
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
 
@@ -22,10 +23,10 @@ BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, s
 def bench(planner=None, kernels=None, name="ggml-1501", layers=2):
     """The repaired twin at a small size, with these kernels and this planner."""
     scenario = replace(scenarios.find(name), kernels=kernels or {}, belief=None, write_once=())
-    made = bench_of(scenario, Options(layers=layers, seq=8, steps=2, base=BASE))
+    made = prepare(scenario, EngineOptions(layers=layers, seq=8, steps=2, base=BASE))
     if planner is not None:
-        made.planner = planner
-        made.plans = {**made.plans, "default": planner.plan(made.program)}
+        plans = {**made.plans, "default": planner.plan(made.workload.program)}
+        made = replace(made, planner=planner, plans=plans)
     return made
 
 
@@ -164,9 +165,7 @@ def test_a_pin_that_reaches_a_wrong_kernel_is_among_those_executed():
 @pytest.mark.slow
 def test_a_kernel_that_only_a_partial_pin_reaches_is_found_by_executing(pinned):
     it, found = pinned
-    assert (
-        _executed([next(iter(session_cases(it.plans["default"])))], next(_cases(it, ("session",)))[1], it)[0]["status"] == "equal"
-    )
+    assert executed([next(iter(session_cases(it.plans["default"])))], next(cases_of(it, ("session",)))[1])[0]["status"] == "equal"
     wrong = {name: row for name, row in found.items() if row["D"]["status"] == "differs"}
     assert wrong
     assert {row["D"]["first"]["kind"] for row in wrong.values()} == {"soft_max_back"}
@@ -191,8 +190,8 @@ def test_what_is_covered_is_what_executing_would_have_found_equal_or_found_befor
     executed = {name: row for name, row in some.items() if row["D"]["status"] != "covered"}
     assert len(executed) < len(some) / 4
     assert {name: row["D"] for name, row in executed.items()} == {name: whole[name]["D"] for name in executed}
-    pairs = Pairs.of(it.program)
-    plans = {case.name: case.plan for case in pin_cases(it.program, it.planner)}
+    pairs = Pairs.of(it.workload.program)
+    plans = {case.name: case.plan for case in pin_cases(it.workload.program, it.planner)}
     bad = [pairs.used(plans[name]) for name, row in whole.items() if row["D"]["status"] == "differs"]
     good = frozenset().union(*(pairs.used(plans[name]) for name, row in whole.items() if row["D"]["status"] == "equal"))
     found = [pairs.used(plans[name]) for name, row in executed.items() if row["D"]["status"] == "differs"]
@@ -208,7 +207,7 @@ def test_what_is_done_is_left_out_and_the_rest_is_the_same(sessions):
 
 def test_rewiring_and_reordering_make_other_programs_of_the_same_counts_and_sizes():
     it = bench()
-    program = it.program
+    program = it.workload.program
     twins = [twin for *_, twin in rewired(program)] + [reordered(program, another_order(program))]
     assert len(twins) == 4
     for twin in twins:
@@ -220,7 +219,7 @@ def test_rewiring_and_reordering_make_other_programs_of_the_same_counts_and_size
 
 
 def test_another_order_is_a_permutation_and_its_inverse_is_the_program():
-    program = bench().program
+    program = bench().workload.program
     order = another_order(program)
     assert sorted(order) == list(range(len(program.ops)))
     back = [0] * len(order)
@@ -236,13 +235,13 @@ def test_another_order_is_a_permutation_and_its_inverse_is_the_program():
 def test_a_program_on_several_streams_has_no_twins():
     it = bench(name="parallel-branches")
     assert list(program_cases(it.plans["default"])) == []
-    assert {case.group for case, _ in _cases(it, ("session", "program", "shape"))} == {"session"}
+    assert {case.group for case, _ in cases_of(it, ("session", "program", "shape"))} == {"session"}
 
 
 def test_a_run_of_an_equal_program_fits():
     it = bench()
     plan = it.plans["default"]
-    twin = replace(it.program, name="another name")
+    twin = replace(it.workload.program, name="another name")
     (case, *_) = session_cases(plan)
     assert case.fits
     assert replace(case, runs=(Run.of(plan), Run.of(plan, program=twin))).fits

@@ -12,10 +12,12 @@ from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError, PlannerError
 from allocsim.model import Document, Run
 from repro import scenarios
-from repro.bench import Bench, Options
 from repro.detectors import suspects
+from repro.options import EngineOptions
+from repro.pipeline import prepare
 from repro.run import MODES, run
 from repro.scenario import join, repaired
+from repro.workload import train
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -80,7 +82,7 @@ def test_the_default_run_of_1501_differs_and_its_gradients_say_where():
 
 
 def test_arenas_grow_from_default_over_pinned_to_reference():
-    peaks = [small("ggml-1501").modes[mode].plan.peak_bytes for mode in MODES]
+    peaks = [small("ggml-1501").modes[mode].arena_bytes for mode in MODES]
     assert peaks == sorted(peaks)
     assert small("ggml-1501").verdict.pin_all_bytes == peaks[1] - peaks[0]
 
@@ -88,17 +90,19 @@ def test_arenas_grow_from_default_over_pinned_to_reference():
 @pytest.mark.parametrize("name", ["ggml-1501", "ggml-1501-as-reported+ggml-1501-seed"])
 def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
     result = small(name)
-    bench = Bench(result.scenario, result.options, lambda *_: None)
-    target = bench.train_plan(bench.plans["reference"], 2, "")
-    problem = bench.plans["default"].problem
+    experiment = prepare(result.scenario, result.options)
+    target = train(experiment.workload, experiment.plans["reference"], 2)
+    problem = experiment.plans["default"].problem
     suspected, others = suspects(result.evidence)
-    described = dict(zip((e.describe(bench.program) for e in (*suspected, *others)), (*suspected, *others), strict=True))
+    described = dict(
+        zip((e.describe(experiment.workload.program) for e in (*suspected, *others)), (*suspected, *others), strict=True)
+    )
     elements = [described[words] for words in result.evidence.cure.elements]
 
     def cured(chosen):
-        plan = bench.planner.place(cure.apply(problem, chosen))
+        plan = experiment.planner.place(cure.apply(problem, chosen))
         clean = check(Document.of(*(Run.of(plan, skip=r.skip) for r in result.evidence.document.runs))).clean
-        return clean and bench.train_plan(plan, 2, "", against=target).first_difference is None
+        return clean and train(experiment.workload, plan, 2, against=target).first_difference is None
 
     assert result.evidence.cure.minimal
     assert cured(elements)
@@ -140,7 +144,7 @@ def test_a_wrong_expectation_does_not_match():
 )
 def test_sizes_and_names_that_make_no_run_are_refused(options, line):
     with pytest.raises(AllocsimError, match=line):
-        run(scenarios.find("ggml-1501"), Options(**{"layers": 2, "seq": 8, "steps": 2, **options}))
+        run(scenarios.find("ggml-1501"), EngineOptions(**{"layers": 2, "seq": 8, "steps": 2, **options}))
 
 
 def test_a_scenario_says_how_many_steps_it_needs_and_which_depth():

@@ -8,7 +8,7 @@ from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.model import Document, Role, Run
 from engine.autodiff import backward
-from engine.autodiff.checkpoint import arena_nbytes, crossing
+from engine.autodiff.recomputation import arena_nbytes, crossing
 from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph

@@ -1,0 +1,1 @@
+"""Detector K on ggml's own kernels: `library_audit` measures, `library_cases` has the calls, `allocator_reach` asks the allocator."""
