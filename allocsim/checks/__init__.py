@@ -23,6 +23,7 @@ from allocsim.checks.dataflow import check_dataflow
 from allocsim.checks.events import check_events
 from allocsim.checks.order import check_order
 from allocsim.checks.placement import check_placement
+from allocsim.checks.s_promises import check_promises
 from allocsim.checks.slots import check_slots
 from allocsim.checks.violations import KINDS, Report, Stats, Violation
 from allocsim.checks.writes import check_writes
@@ -31,6 +32,7 @@ from allocsim.model import Document
 
 CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
     "slots": check_slots,
+    "promises": check_promises,
     "beliefs": check_beliefs,
     "events": check_events,
     "dataflow": check_dataflow,

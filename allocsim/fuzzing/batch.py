@@ -231,7 +231,10 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
     program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
     vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
-    problem = None if plan.problem is None else trusted(Problem, **{**_fields(plan.problem), "program": program})
+    problem = None
+    if plan.problem is not None:
+        fixed = {buffer: offset + int(base[owner[buffer]]) for buffer, offset in plan.problem.fixed.items()}
+        problem = trusted(Problem, **{**_fields(plan.problem), "program": program, "fixed": fixed})
     laid = Plan(
         program=program,
         problem=problem,

@@ -139,7 +139,7 @@ def _legality(case: Case) -> str:
     """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow."""
     ops = max((len(run.program.ops) for run in case.runs), default=0)
     races = case.report.counts.get("Race", 0)
-    conflicts = case.report.count - case.beliefs_count - races
+    conflicts = case.report.count - case.beliefs_count - races - case.promises_count
     found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
     if any(v.run in {0, None} for v in case.static if v.kind != "Race"):
         return f"the plan is not legal ({found} in {len(case.runs)} run{'s'[: len(case.runs) != 1]} of {ops} ops)"

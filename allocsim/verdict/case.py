@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks import KINDS, Violation, check
+from allocsim.checks.s_promises import PROMISE_KINDS
 from allocsim.cure import used_pairs
 from allocsim.model import VIEW, Plan, Problem, Program, Role, Run
 from allocsim.programs.fingerprints import same_program
@@ -29,12 +30,15 @@ class Case:
         self.evidence = evidence
         self.runs = evidence.document.runs
         self.report = check(evidence.document, of_each_kind=True)
-        self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
+        found = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
+        self.static = tuple(v for v in found if v.kind not in PROMISE_KINDS)
+        self.promises = tuple(v for v in found if v.kind in PROMISE_KINDS)
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
         self.beliefs_count = sum(self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
         """How many wrong beliefs there are, listed or not."""
+        self.promises_count = sum(self.report.counts.get(kind, 0) for kind in PROMISE_KINDS)
         self._doings: dict[int, Doings] = {}
         self._ways: dict[int, Ways] = {}
         self._pairs: dict[int, frozenset[int]] = {}

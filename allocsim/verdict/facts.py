@@ -19,7 +19,8 @@ from allocsim.verdict.case import Case
 Fact = Callable[[Case, Violation], bool]
 
 SLOTS: Final = ("OutOfBounds", "Undersized", "Misaligned", "WrongArena", "Unplaced")
-EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive")
+EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime")
+PLACES: Final = ("OwnIgnored", "OwnUntold", "FixedIgnored", "LifetimeIgnored", "SizeIgnored")
 STALE: Final = ("StaleRead",)
 TAKEN: Final = ("StaleRead", "Overlap")
 

@@ -34,7 +34,8 @@ def plan_findings(case: Case) -> Iterator[Finding]:
     unsafe: set[tuple[int | None, int | None]] = set()
     told: set[tuple[int | None, frozenset[int | None]]] = set()
     harmed: set[tuple[int | None, int | None, tuple[str, str]]] = set()
-    for v in sorted((*case.static, *case.history), key=lambda v: v.kind == "Overlap"):
+    broken = case.static or case.promises  # what came of a broken promise tells more than the promise
+    for v in sorted((*broken, *case.history), key=lambda v: v.kind == "Overlap"):
         row = next((row for row in ROWS if v.kind in row.kinds and row.applies(case, v)), None)
         if row is None:
             continue

@@ -14,7 +14,7 @@ from typing import Final
 from allocsim.checks import Violation
 from allocsim.verdict import facts
 from allocsim.verdict.case import Case
-from allocsim.verdict.facts import EVENTS, SLOTS, STALE, TAKEN
+from allocsim.verdict.facts import EVENTS, PLACES, SLOTS, STALE, TAKEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +254,8 @@ ROWS: Final[tuple[Row, ...]] = (
         class_="C12",
         fault="plan",
     ),
+    Row(kinds=PLACES, evidence="the slot is not what the plan's own problem asks for", class_="C12", fault="plan"),
+    Row(kinds=("PinIgnored",), evidence="the planner was told to pin it, and gave its bytes away", class_="C05", fault="plan"),
     Row(
         kinds=EVENTS,
         evidence="the planner's own events contradict each other",

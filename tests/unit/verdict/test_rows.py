@@ -125,6 +125,12 @@ def events():
     return Document.of(Run.of(plan(made, "x=0", events=np.array(rows))))
 
 
+def promised(slots="", **told):
+    """A plan that is right for the program, and not what its problem told."""
+    made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+    return Document.of(plan(made, slots, replace(belief(made), **told)))
+
+
 def apart(text, **beliefs):
     """A plan that does no harm, with a belief that could."""
     made = program(text)
@@ -417,6 +423,20 @@ CASES = (
         victim="a",
     ),
     Planted(row="the slot does not fit its buffer", document=late("a=4"), class_="C12", fault="plan", victim="a"),
+    Planted(
+        row="the slot is not what the plan's own problem asks for",
+        document=promised(fixed={0: 4096}),
+        class_="C12",
+        fault="plan",
+        victim="x",
+    ),
+    Planted(
+        row="the planner was told to pin it, and gave its bytes away",
+        document=promised("a=0 c=0", pinned=np.array([False, True, False, True])),
+        class_="C05",
+        fault="plan",
+        victim="a",
+    ),
     Planted(row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"),
     Planted(
         row="nobody wrote these bytes",
@@ -517,7 +537,7 @@ def test_every_row_has_a_case(table):
     for planted in CASES:
         case = Case(Evidence(document=planted.document))
         case.static += planted.races
-        records = (*case.static, *case.history) if table is ROWS else () if case.static else case.beliefs
+        records = (*case.static, *case.promises, *case.history) if table is ROWS else () if case.static else case.beliefs
         chosen |= {next((i for i, row in enumerate(table) if v.kind in row.kinds and row.applies(case, v)), -1) for v in records}
     assert set(range(len(table))) <= chosen
 
