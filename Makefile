@@ -15,9 +15,10 @@ test: venv      ## every test
 quick: venv     ## every test but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-lint: venv      ## style
+lint: venv      ## style, and what may import what
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: venv     ## types
 	$(BIN)/mypy
@@ -29,7 +30,7 @@ venv: $(STAMP)  ## a ready .venv
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ggml,train]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ggml]"
 	touch $(STAMP)
 
 clean:

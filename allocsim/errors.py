@@ -9,6 +9,7 @@
     ├── UnknownNameError        no scenario, allocator, format or kernel of that name
     ├── EngineError             a graph, shape, dtype or binding the engine cannot run
     ├── OutputError             a result cannot be written where it was asked to go
+    ├── NotInstalledError       a command, a service or a library that another package or an extra brings is not there
     └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
 Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception means that the question
@@ -79,5 +80,15 @@ class OutputError(AllocsimError):
     """A report, document or figure cannot be written to the path given."""
 
 
+class NotInstalledError(AllocsimError):
+    """What another package or an extra brings is not there; says what is missing, and what brings it or what is in the way."""
+
+
 class ClusterError(AllocsimError):
     """A cluster's scheduler cannot be reached, or its workers are not fit for the work; names the address."""
+
+
+def os_error_line(error: OSError) -> str:
+    """Return what the operating system said, with the file it is about."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename is not None else said

@@ -85,7 +85,7 @@ def run(command: list[str], folder: Path, seconds: float) -> Row:
     out, err = folder / "out.txt", folder / "err.txt"
     with out.open("w") as stdout, err.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "allocsim.cli", *words],
+            [sys.executable, "-m", "allocsim", *words],
             stdout=stdout,
             stderr=stderr,
             cwd=folder,

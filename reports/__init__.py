@@ -9,20 +9,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocsim.checks import check
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import replacing
-from allocsim.model import Document
 from reports.figures import FIGURES
-from reports.folder import write_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from allocsim.model import Document
+    from reports.folder import write_report
+
 __all__ = ["draw", "plot", "plot_audit", "plot_comparison", "write_report"]
 
 
-def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
+def __getattr__(name: str) -> Any:
+    if name != "write_report":  # the one name from a module that loads the model
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("reports.folder").write_report
+
+
+def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
     """Return the figure of a kind (a key of `reports.figures.FIGURES`); for `map`, the conflicts the checks find are in it.
 
     Raises UnknownNameError for another kind, ModelError for a run that does not exist.
@@ -30,12 +36,12 @@ def draw(document: Document, kind: str, *, run: int = 0) -> "Figure":
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
     module, function = FIGURES[kind]
-    options: dict[str, Any] = {"report": check(document)} if kind == "map" else {}
+    options: dict[str, Any] = {"report": import_module("allocsim.checks").check(document)} if kind == "map" else {}
     figure: Figure = getattr(import_module(f"reports.figures.{module}"), function)(document, run=run, **options)
     return figure
 
 
-def plot(document: Document, kind: str, path: str | Path, *, run: int = 0) -> None:
+def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> None:
     """Draw one run of a document into a file; its suffix, `.png` or `.svg`, decides the format.
 
     Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for another kind, ModelError

@@ -1,9 +1,10 @@
-"""The command `allocsim`: a table of commands, each imported only when it is called.
+"""The command `allocsim`: a table of commands, each imported only when it is called; other packages bring more (`allocsim.plugins`).
 
 Convention. A row of `COMMANDS` names a module, an attribute of it, and one line of help. The attribute is either a function
 with typer's annotations, which becomes the command, or a `typer.Typer`, whose functions become subcommands. Every command
 returns its exit status (None is 0) and prints results on standard output; it raises `AllocsimError` or `OSError` for what the
-user can mend, and never prints those itself. The table knows the help, so that `allocsim --help` imports no command.
+user can mend, and never prints those itself. The table knows the help, so that `allocsim --help` imports no command. Commands of other
+packages are looked up for the help, and for a name that is not in the table.
 
 | exit status | meaning |
 |---|---|
@@ -25,7 +26,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim import plugins
+from allocsim.errors import AllocsimError, UnknownNameError, os_error_line
 
 
 class Command(NamedTuple):
@@ -38,8 +40,6 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Command]] = {
-    "repro": Command("allocsim.cli.repro", "app", "run a real bug and find its culprit: default, pinned and reference"),
-    "train": Command("allocsim.cli.train", "train", "train a model on the engine, resumable, all memory planned"),
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
@@ -50,15 +50,11 @@ COMMANDS: Final[dict[str, Command]] = {
     "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
     "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
-    "plot": Command("allocsim.cli.plot", "plot", "a picture of a plan: memory map, lifetimes or live bytes"),
-    "report": Command("allocsim.cli.report", "report", "one page to look about in: verdict, pictures, memory map"),
-    "audit": Command("allocsim.cli.audit", "audit", "run kernels with their results over their operands"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "random programs through a planner, judged"),
-    "capture": Command("allocsim.cli.capture", "app", "program and plan out of a live real system"),
     "convert": Command("allocsim.cli.convert", "convert", "from one file format to another"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
 }
-"""Every command, in the order of the help."""
+"""Every command of the core, in the order of the help."""
 
 USAGE: Final = "usage: allocsim COMMAND [ARGUMENTS]...   (allocsim COMMAND --help says more)"
 
@@ -89,17 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), BAD_INPUT)
     except OSError as error:
         return _say(os_error_line(error), BAD_INPUT)
+    except ModuleNotFoundError as error:
+        return _say_missing(error)
     except MemoryError:
         return _say("there is not enough memory for this", BAD_INPUT)
     except Exception as error:  # noqa: BLE001  # the last one to see it: usage errors have no common public type
         return _say_other(error)
     return status
-
-
-def os_error_line(error: OSError) -> str:
-    """Return what the operating system said, with the file it is about."""
-    said = error.strerror or str(error)
-    return f"{error.filename}: {said}" if error.filename is not None else said
 
 
 def one_line(text: str) -> str:
@@ -117,20 +109,32 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"allocsim {__version__}\n")
         return 0
     name, *rest = arguments
-    if name not in COMMANDS:
-        raise UnknownNameError("command", name, COMMANDS)
-    row = COMMANDS[name]
+    row = COMMANDS.get(name) or _brought(name)
     command = _command(getattr(import_module(row.module), row.attribute), row)
     with command.make_context(f"allocsim {name}", rest) as context:
         return int(command.invoke(context) or 0)
 
 
+def _brought(name: str) -> Command:
+    """Return the row of a command that another package brings. Raises NotInstalledError or UnknownNameError."""
+    brought, missing = plugins.commands()
+    if name not in brought:
+        raise plugins.absent(name, missing) or UnknownNameError("command", name, {*COMMANDS, *brought})
+    module, _, attribute = brought[name].target.partition(":")
+    return Command(module, attribute, brought[name].help)
+
+
 def help_text() -> str:
-    """Return the list of commands, from the table alone."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {row.help}" for name, row in COMMANDS.items()]
+    """Return the list of commands: those of the core, those that other packages bring, and a line for each package that is not there."""
+    brought, missing = plugins.commands()
+    rows = {name: row.help for name, row in COMMANDS.items()} | {
+        name: row.help for name, row in brought.items() if name not in COMMANDS
+    }
+    width = max(map(len, rows))
+    lines = [f"  {name:<{width}}  {words}" for name, words in rows.items()]
     purpose = "Find out why a memory plan gives wrong numbers: plan, kernel or caller."
-    return "\n".join([USAGE, "", purpose, "", *lines, "", "exit status: 0 clean, 1 something found, 2 bad usage or input"])
+    end = "exit status: 0 clean, 1 something found, 2 bad usage or input"
+    return "\n".join([USAGE, "", purpose, "", *lines, *map(one_line, missing), "", end])
 
 
 def _command(found: Any, row: Command) -> Any:
@@ -149,6 +153,14 @@ def _say(message: str, status: int) -> int:
         sys.stderr.write(f"allocsim: {one_line(message)}\n")
         sys.stderr.flush()
     return status
+
+
+def _say_missing(error: ModuleNotFoundError) -> int:
+    """Name the extra or the package that brings a module; a module that none brings is a defect of ours."""
+    top = (error.name or "").partition(".")[0]
+    if top in plugins.EXTRAS or top in plugins.RELEASED_TOGETHER:
+        return _say(plugins.not_found(error), BAD_INPUT)
+    return _say_other(error)
 
 
 def _say_other(error: Exception) -> int:

@@ -8,8 +8,8 @@ bad usage or input.
 `--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
 `bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
 
-What this module does not see: how cures are found (`allocsim.cure.remedy`, `repro.detectors`) and documents reduced (`allocsim.reduction`,
-`repro.bisection`).
+What this module does not see: how cures are found (`allocsim.cure.remedy`) and documents reduced
+(`allocsim.reduction`), and scenarios (the service `bisect_scenario`).
 """
 
 import json
@@ -22,13 +22,14 @@ import typer
 
 from allocsim import document as native
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
-from allocsim.cli.progress import stepping
+from allocsim.cli.pictures import draw_beside
 from allocsim.cure.remedy import remedy
-from allocsim.errors import EngineError, OutputError, UnknownNameError
+from allocsim.errors import EngineError, NotInstalledError, OutputError
 from allocsim.files import write_atomic
 from allocsim.formats import load
 from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
+from allocsim.plugins import service
 from allocsim.reduction import Reduction, reduce, script
 from allocsim.verdict.attribution import leading
 
@@ -37,7 +38,7 @@ LAYERS, SEQ = 2, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class Bisected:
     """What one target came to."""
 
     record: dict[str, Any]
@@ -70,7 +71,7 @@ def bisect(
         found = _file(target, allocator, seconds)
     else:
         sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
-        found = _scenario(target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds)
+        found = service("bisect_scenario")(target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds)
     if out is not None:
         _write(found, out)
     if as_json:
@@ -83,12 +84,12 @@ def bisect(
     return int(not found.record["found"])
 
 
-def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
+def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
     document = load(path)
     cause = leading(document)
     if cause is None:
         record = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
-        return _Found(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
+        return Bisected(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
     cured = remedy(document, allocator)
     reduced = reduce(document, seconds=seconds)
     cure = None
@@ -108,15 +109,15 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
         "found": cure is not None,
         "cause": cause_record,
         "cure": cure,
-        "smallest": _smallest(reduced.document, reduced, sum(len(program.ops) for program in document.programs)),
+        "smallest": smallest_entry(reduced.document, reduced, sum(len(program.ops) for program in document.programs)),
     }
-    return _Found(
+    return Bisected(
         record=record,
         lines=[
-            f"{show_path(path)}: {_party(cause_record)}{cause.violation.message}",
-            *_cure_lines(cure),
-            *_smallest_lines(record),
-            *_shown(reduced),
+            f"{show_path(path)}: {in_short(cause_record)}{cause.violation.message}",
+            *cure_lines(cure),
+            *smallest_lines(record),
+            *cause_lines(reduced),
         ],
         smallest=reduced.document,
         test=script(reduced.document, title=f"The smallest program found with the fault of {Path(path).name}."),
@@ -126,69 +127,15 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> _Found:
 
 def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:
     """Measure a run by each plan on the engine, or say why it cannot."""
-    from engine.d_differential.execution import seconds_of  # noqa: PLC0415  # the engine, once there is a cure
-
     try:
+        seconds_of = service("time_plan")
         return {"seconds": {name: seconds_of(plan) for name, plan in plans.items() if plan is not None}, "why_no_seconds": None}
-    except EngineError as error:
+    except (EngineError, NotInstalledError) as error:
         return {"seconds": None, "why_no_seconds": str(error)}
 
 
-def _scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> _Found:
-    from repro import scenarios  # noqa: PLC0415  # as above
-    from repro.bench import Options  # noqa: PLC0415  # as above
-    from repro.bisection import Smallest, bisect_scenario, kernel_test  # noqa: PLC0415  # as above
-
-    try:
-        scenario = scenarios.find(name)
-    except UnknownNameError as error:
-        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
-    with stepping(name) as progress:
-        done = bisect_scenario(scenario, Options(**sizes), seconds=seconds, progress=progress)
-    first = done.verdict.findings[0] if done.verdict.findings else None
-    if first is None:
-        record = {"target": name, "found": False, "cause": None, "cure": None, "smallest": None}
-        return _Found(record=record, lines=[f"{done.scenario.name}: nothing is wrong with it"])
-    cause = {"class": first.class_, "fault": first.fault, "kind": None, "message": first.text}
-    made, cure = done.evidence.cure, None
-    if made is not None:
-        cure = {
-            "elements": list(made.elements),
-            "bytes": made.nbytes,
-            "pin_all_bytes": made.pin_all_bytes,
-            "minimal": made.minimal,
-            "trials": made.trials,
-            "placement": sizes.get("allocator", "ggml"),
-            "seconds": dict(done.seconds),
-            "why_no_seconds": None,
-        }
-    reduced = done.reduced
-    title = f"The smallest program found with the fault of {name}."
-    record = {
-        "target": name,
-        "found": cure is not None and reduced is not None,
-        "cause": cause,
-        "cure": cure,
-        "smallest": None
-        if reduced is None
-        else _smallest(reduced.document, reduced, len(done.evidence.document.programs[0].ops)),
-    }
-    lines = [f"{done.scenario.name}: {_party(cause)}{first.text}", *_cure_lines(cure), *_smallest_lines(record)]
-    if isinstance(reduced, Reduction):
-        return _Found(
-            record=record, lines=[*lines, *_shown(reduced)], smallest=reduced.document, test=script(reduced.document, title=title)
-        )
-    if isinstance(reduced, Smallest):
-        seen = reduced.divergence
-        op = reduced.document.programs[0].ops[seen.op]
-        size = "not a number" if seen.max_error is None else f"{seen.max_error:.3g}"
-        lines.append(f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than apart, relative error {size}")
-        lines += [f"  {op.step:>4}  {op.kind} {op.name!r}" for op in reduced.document.programs[0].ops]
-        return _Found(record=record, lines=lines, smallest=reduced.document, test=kernel_test(reduced, title=title))
-    return _Found(record=record, lines=lines)
-
-
-def _smallest(document: Document, reduced: Any, before: int) -> dict[str, Any]:
+def smallest_entry(document: Document, reduced: Any, before: int) -> dict[str, Any]:
+    """Return the entry `smallest` of the record: sizes, trials and the document itself."""
     return {
         "ops": reduced.ops,
         "ops_before": before,
@@ -200,11 +147,13 @@ def _smallest(document: Document, reduced: Any, before: int) -> dict[str, Any]:
     }
 
 
-def _party(cause: dict[str, Any]) -> str:
+def in_short(cause: dict[str, Any]) -> str:
+    """Return class and party of a cause, as a line begins with them; empty for one without a class."""
     return f"{cause['class']}, fault of the {cause['fault']}: " if cause["class"] is not None else ""
 
 
-def _cure_lines(cure: dict[str, Any] | None) -> list[str]:
+def cure_lines(cure: dict[str, Any] | None) -> list[str]:
+    """Return the lines about the entry `cure` of a record."""
     if cure is None:
         return ["cure: none was found"]
     lines = [f"cure ({cure['placement']}): {'; '.join(cure['elements'])}"]
@@ -225,7 +174,8 @@ def _signed(count: int) -> str:
     return f"+{in_bytes(count)}" if count >= 0 else f"-{in_bytes(-count)}"
 
 
-def _smallest_lines(record: dict[str, Any]) -> list[str]:
+def smallest_lines(record: dict[str, Any]) -> list[str]:
+    """Return the lines about the entry `smallest` of a record."""
     smallest = record["smallest"]
     if smallest is None:
         return ["smallest: nothing smaller shows it"]
@@ -234,7 +184,8 @@ def _smallest_lines(record: dict[str, Any]) -> list[str]:
     return [f"smallest: {what} ({smallest['trials']} trials{ended})"]
 
 
-def _shown(reduced: Reduction) -> list[str]:
+def cause_lines(reduced: Reduction) -> list[str]:
+    """Return the description of what is still wrong with a reduced document."""
     if reduced.cause is None:
         return []
     return [f"  {line}" for line in describe(reduced.document, reduced.cause.violation, cause=reduced.cause).splitlines()]
@@ -248,13 +199,11 @@ def _folder(out: Path) -> None:
         raise OutputError(f"{out}: cannot be written: {error.strerror}") from None
 
 
-def _write(found: _Found, out: Path) -> None:
+def _write(found: Bisected, out: Path) -> None:
     write_atomic(out / "bisect.json", json.dumps(found.record, indent=1, ensure_ascii=False).encode() + b"\n")
     if found.smallest is not None:
-        from reports import plot  # noqa: PLC0415  # drawing is slow to import
-
         native.write(found.smallest, out / "smallest.json")
         write_atomic(out / "test_smallest.py", found.test.encode())
-        plot(found.smallest, "map", out / "smallest.png", run=len(found.smallest.runs) - 1)
+        draw_beside("the smallest program", found.smallest, out / "smallest.png", run=len(found.smallest.runs) - 1)
     if found.cured is not None:
         native.write(found.cured, out / "cured.json")

@@ -7,7 +7,7 @@ cannot be read; the others are judged all the same. `--json` prints the document
 (`misfits`, `allocsim.programs.fingerprints`); what that does to any byte is for the judge to say.
 
 `--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
-allow, and shows the first number that comes out wrong (`engine.d_differential.orders`). A file whose ops the engine cannot run is refused.
+allow, and shows the first number that comes out wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
 
 What this module does not see: how plans are judged (`allocsim.checks`).
 """
@@ -20,18 +20,16 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
-from allocsim.cli import BAD_INPUT, os_error_line
-from allocsim.cli.exploring import explore_document, print_explored
+from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
 from allocsim.files.sizes import bytes_of
-from allocsim.formats import load
 from allocsim.model import Document
-from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
+from allocsim.outcomes import Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
+from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
 
 DEFAULT_LIMIT = 10_000
@@ -63,37 +61,34 @@ def check(
     marks = frozenset[str]() if known is None else baseline.read(known)
     shown = explain if explain is not None else EXPLAINED_ON_TERMINAL * sys.stdout.isatty()
     attributed = bool(shown) or any(option is not None for option in (known, write_baseline, junit_file, sarif_file))
+    orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
     for path in files:
-        explored: list[dict[str, Any]] | None = None
-        try:
-            document = load(path)
-            report = judge(document, limit=limit)
-            explored = explore_document(document, seed=seed) if explore else None
-            outcome = Outcome(file=path, report=report, max_peak=most)
-            if attributed and not report.clean:
-                outcome = outcome_of(path, document, report=report, known=marks, max_peak=most)
-        except AllocsimError as error:
-            outcome = Outcome(file=path, error=str(error))
-        except OSError as error:
-            outcome = Outcome(file=path, error=os_error_line(error))
+        outcome = judge_file(path, limit=limit, known=marks, max_peak=most, causes_too=attributed)
+        document, explored = outcome.document, None
+        if orders is not None and document is not None:
+            try:
+                explored = orders(document, seed)
+            except AllocsimError as error:
+                outcome = Outcome(file=path, error=str(error))
         outcomes.append(outcome)
-        if outcome.report is None:
+        if outcome.report is None or document is None:
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
             continue
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
-        orders = {} if explored is None else {"explore": explored}
+        other = {} if explored is None else {"explore": explored}
         strange = misfits(document)
         entries.append(
-            {"file": path, **report_entry(outcome.report), **gates, **orders, **({"misfits": strange} if strange else {})}
+            {"file": path, **report_entry(outcome.report), **gates, **other, **({"misfits": strange} if strange else {})}
         )
         if not as_json:
             print_report(path, outcome.report)
             for line in strange:
                 print_line(f"  {line}")
-            print_explored(explored or [])
+            for entry in explored or []:
+                print_line(f"  plan {entry['plan']}: {entry['says']}")
             _print_gates(outcome)
             _print_explained(document, outcome, shown)
     if as_json:

@@ -4,7 +4,7 @@ A row for each planner and program: peak, ratio to the lower bound, processor ti
 sound. A peak below the bound is never called sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
 2 where a file cannot be read.
 
-What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how pictures are drawn (`reports`).
+What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how pictures are drawn (the service `plot_comparison`).
 """
 
 import math
@@ -19,6 +19,7 @@ from allocsim.allocators.comparison import compare as measure
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError
 from allocsim.formats import load
+from allocsim.plugins import service
 
 COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict", "what")
 
@@ -33,6 +34,7 @@ def compare(
     plot: Annotated[str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG or SVG, by its suffix.")] = None,
 ) -> int:
     """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""
+    draw = None if plot is None else service("plot_comparison")  # what is missing is said before the work
     found: list[tuple[str, Row]] = []
     for path in files:
         document = load(path)
@@ -48,8 +50,10 @@ def compare(
     elif len({(path, row.program) for path, row in found}) > 1:
         print_line("geometric mean of the ratios")
         print_table(("planner", "ratio"), [(name, f"{mean:.4f}") for name, mean in means.items()], right=("ratio",))
-    if plot is not None:
-        _plot([(f"{show_path(path)}: {row.program}", row) for path, row in found], plot, quiet=as_json)
+    if draw is not None and plot is not None:
+        draw([(f"{show_path(path)}: {row.program}", row.planner, row.ratio, row.good) for path, row in found], plot)
+        if not as_json:
+            print_line(f"wrote {show_path(plot)}")
     return int(not all(row.good for _, row in found))
 
 
@@ -88,11 +92,3 @@ def _cells(row: Row) -> tuple[Any, ...]:
         verdict,
         row.finding,
     )
-
-
-def _plot(rows: list[tuple[str, Row]], target: str, *, quiet: bool) -> None:
-    from reports import plot_comparison  # noqa: PLC0415 - only where a picture is asked for
-
-    plot_comparison([(problem, row.planner, row.ratio, row.good) for problem, row in rows], target)
-    if not quiet:
-        print_line(f"wrote {show_path(target)}")

@@ -1,7 +1,7 @@
 """`allocsim fuzz TARGET`: programs by the thousand through a planner; what breaks a property is a finding, made small.
 
 A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own (`allocsim.fuzzing`); or `ggml`, a real libggml
-(`engine.ggml.fuzz`). The project's own planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
+(the service `fuzz_library`). The project's own planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
 
 | source | programs |
 |---|---|
@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from allocsim.cli.output import print_json, print_line, print_table, show_path
+from allocsim.cli.pictures import draw_beside
 from allocsim.cli.progress import counting
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.files.sizes import bytes_of
+from allocsim.plugins import service, service_target
 
 if TYPE_CHECKING:
     from allocsim.fuzzing import Asked, Finding, Result, Tally, Target
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
 """The target that is a real library and no planner of ours."""
-
-TRAINING: Final = "engine.graph.strategies:training_programs"
 
 DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "training": 200, "bulk": 100_000}
 """Programs, unless `--examples` or `--minutes` says otherwise."""
@@ -97,9 +97,7 @@ def fuzz(
                 "--memory": memory is not None,
             }
         )
-        from allocsim.cli.fuzz_ggml import fuzz_ggml  # noqa: PLC0415  # the engine, for this target only
-
-        return fuzz_ggml(
+        status: int = service("fuzz_library")(
             library=ggml or "after",
             examples=examples or DEFAULTS[LIVE],
             seed=seed,
@@ -107,6 +105,7 @@ def fuzz(
             out=out,
             as_json=as_json,
         )
+        return status
     if ggml is not None:
         raise AllocsimError(f"--ggml names the library of the target ggml; it is not for the target {target}")
     if scheduler is not None and jobs > 1:
@@ -166,14 +165,12 @@ def _asked(  # noqa: PLR0917 - the options, in order
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
-    options: dict[str, Any] = {"strategy": TRAINING} if training else {} if exhaustive is None else {"ops": exhaustive}
-    runs: Any = None
-    if execute:
-        from engine.d_differential.execution import execute as on_engine  # noqa: PLC0415  # the engine, if asked for
-
-        runs = on_engine
-        if not training:
-            options["runnable"] = True
+    options: dict[str, Any] = (
+        {"strategy": service_target("training_programs")} if training else {} if exhaustive is None else {"ops": exhaustive}
+    )
+    runs = service("execute") if execute else None
+    if execute and not training:
+        options["runnable"] = True
     wanted = examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
     return Asked(
         target=Target(
@@ -329,9 +326,7 @@ def _write(finding: "Finding", target: "Target", out: Path) -> None:
     write_atomic(folder / "smallest.json", dumps(document))
     write_atomic(folder / "test_smallest.py", pasted(finding, target, by="allocsim fuzz").encode())
     if document.plans:
-        from reports import plot  # noqa: PLC0415  # drawing is slow to import
-
-        plot(document, "map", folder / "smallest.png")
+        draw_beside("the finding", document, folder / "smallest.png")
 
 
 def _make(folder: Path) -> None:

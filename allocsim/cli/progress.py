@@ -11,52 +11,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from engine.training.loop import OnBatch
-    from engine.training.loop import Progress as Batch
-    from repro.bench import Progress
+OnStep = Callable[[str, int, int], None]
+"""Called with what is being done, how many steps of it are done, and of how many."""
 
 
 @contextmanager
-def stepping(name: str) -> "Iterator[Progress]":
+def stepping(name: str) -> Iterator[OnStep]:
     """Show what is being done, one stretch of steps after another."""
-    with _bar(counted=True) as bar:
-        if bar is None:
+    with bar(counted=True) as shown:
+        if shown is None:
             yield lambda _what, _done, _total: None
             return
-        task = bar.add_task(name, total=None)
-        yield lambda what, done, total: bar.update(task, description=f"{name}: {what}", completed=done, total=total)
+        task = shown.add_task(name, total=None)
+        yield lambda what, done, total: shown.update(task, description=f"{name}: {what}", completed=done, total=total)
 
 
 @contextmanager
 def counting(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show how many there have been of `total`, or of nobody knows how many; what is given is called with how many more."""
-    with _bar() as bar:
-        if bar is None:
+    with bar() as shown:
+        if shown is None:
             yield lambda _: None
             return
-        task = bar.add_task(name, total=total)
-        yield lambda count: bar.advance(task, count)
+        task = shown.add_task(name, total=total)
+        yield lambda count: shown.advance(task, count)
 
 
 @contextmanager
-def training(*, quiet: bool) -> "Iterator[OnBatch | None]":
-    """Show epochs, batches and the loss; None where nobody looks."""
-    with _bar(quiet=quiet) as bar:
-        if bar is None:
-            yield None
-            return
-        task = bar.add_task("", total=1)
-
-        def shown(progress: "Batch") -> None:
-            part = "train" if progress.training else "validate"
-            text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
-            bar.update(task, description=text, completed=progress.batch, total=progress.batches)
-
-        yield shown
-
-
-@contextmanager
-def _bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]":
+def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]":
+    """Give a bar on standard error, None where that is no terminal or nobody is to look; `counted` shows how many of how many."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -65,5 +48,5 @@ def _bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]
     from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
 
     columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns if counted else (), console=Console(stderr=True), transient=True) as bar:
-        yield bar
+    with Bar(*columns if counted else (), console=Console(stderr=True), transient=True) as shown:
+        yield shown

@@ -1,7 +1,7 @@
 """`allocsim replay NAME-or-FILE`: what a plan allows beyond one run as it was made, each case judged by S and D.
 
 A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
-that can tell more (`repro.replay`). So is a file with a plan, where the engine has a kernel for each of its ops (`engine.runtime.documents`); where it has not, S
+that can tell more (the service `replay_scenario`). So is a file with a plan, where the engine has a kernel for each of its ops (the service `replay_executor`); where it has not, S
 alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
 
 `--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
@@ -24,13 +24,13 @@ import typer
 
 from allocsim.allocators import Planner, find
 from allocsim.cli.output import print_json, print_line, print_table, show_path
-from allocsim.cli.progress import stepping
-from allocsim.errors import DocumentError, EngineError, OutputError, UnknownNameError
+from allocsim.errors import DocumentError, NotInstalledError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.formats import load
 from allocsim.model import Plan
+from allocsim.plugins import service
 from allocsim.programs.fingerprints import fingerprint_of
-from allocsim.r_replay import GROUPS, Case, failed, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay import GROUPS, Case, failed, judged, not_run, row_of, session_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
 from allocsim.r_replay.programs import program_cases
 
@@ -72,7 +72,7 @@ def replay(
     """Exit status: 0 all that must hold does, 1 something does not, 2 bad usage or input."""
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
-    job = _of_file if Path(target).exists() else _of_scenario
+    job = _of_file if Path(target).exists() else service("replay_scenario")
     with job(target, allocator, sizes) as (head, rows):
         log = None if out is None else _Log(out / LOG, head)
         found = [row for row in (() if log is None else log.rows) if row["group"] in groups]
@@ -91,28 +91,6 @@ def replay(
 
 
 Rows = Callable[[tuple[str, ...], int | None, int, set[str]], Iterable[Row]]
-
-
-@contextmanager
-def _of_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows."""
-    from repro import scenarios  # noqa: PLC0415  # as above
-    from repro.bench import Options  # noqa: PLC0415  # as above
-    from repro.replay import bench_of  # noqa: PLC0415  # as above
-    from repro.replay import replay as replayed  # noqa: PLC0415  # as above
-
-    try:
-        scenario = scenarios.find(name)
-    except UnknownNameError as error:
-        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
-    with stepping(name) as progress:
-        steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
-        options = Options(**(sizes | chosen | {"steps": steps}))
-        bench = bench_of(scenario, options, progress)
-        plan = bench.plans["default"]
-        kernels = dict(sorted(bench.lowered.variants.items()))
-        head = {"replay": 1, "planner": plan.source, "fingerprint": fingerprint_of(plan), "kernels": kernels, "sizes": sizes}
-        yield head, lambda groups, limit, every, done: replayed(bench, groups=groups, limit=limit, every=every, done=done)
 
 
 @contextmanager
@@ -147,23 +125,12 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
 
 def _executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
     """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
-    from engine.d_differential.execution import parting  # noqa: PLC0415  # as above
-    from engine.runtime.documents import playable  # noqa: PLC0415  # the engine, for plans alone
-
     try:
-        kernels = playable(plan.program).lowered.variants
-    except EngineError as error:
+        found: tuple[Row | str, Callable[[Case], Row]] = service("replay_executor")(plan)
+    except NotInstalledError as error:
         why = str(error)
         return why, lambda _case: not_run("not run", why)
-
-    def execute(case: Case) -> Row:
-        try:
-            origin = parting(case.slots, skips=[run.skip for run in case.executed])
-        except EngineError as error:
-            return not_run("refused", str(error))
-        return numbers_of(case.program, origin)
-
-    return dict(sorted(kernels.items())), execute
+    return found
 
 
 def _planner(plan: Plan, name: str | None) -> Planner | None:

@@ -30,11 +30,11 @@ def pasted(finding: Finding, target: Target, *, by: str) -> str:
     bits = finding.breaks == "bits"
     text = script(finding.as_document(), title=f"Found by {by}: {finding.breaks}, {finding.cause}.")
     return text + ASKED_AGAIN.format(
-        imports="    from engine.d_differential.execution import execute\n" if bits else "",
+        imports="    from allocsim.plugins import service\n" if bits else "",
         name=target.name,
         seconds=target.seconds,
         memory=target.memory,
-        judged="properties=[], execute=execute" if bits else f"properties=[{finding.breaks!r}]",
+        judged='properties=[], execute=service("execute")' if bits else f"properties=[{finding.breaks!r}]",
         pinned=pins and f", pinned=allocsim.Problem.of(document().programs[0]{pins}",
         breaks=finding.breaks,
     )

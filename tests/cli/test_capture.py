@@ -8,7 +8,7 @@ from ggml_live import live
 
 
 def allocsim(*arguments):
-    return subprocess.run([sys.executable, "-m", "allocsim.cli", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "allocsim", *arguments], capture_output=True, text=True, check=False)
 
 
 def test_a_captured_plan_is_clean_written_and_checks_again(tmp_path):

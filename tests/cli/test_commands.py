@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocsim import document
+from allocsim import document, plugins
 from allocsim.cli import COMMANDS, help_text, main, one_line
 from allocsim.cli.output import in_bytes
 from allocsim.errors import AllocsimError
@@ -25,7 +25,7 @@ def allocsim(*arguments, **options):
     """Run the command; no traceback is ever acceptable."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", *map(str, arguments)],
+        [sys.executable, "-m", "allocsim", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -75,12 +75,12 @@ def test_help_lists_every_command_and_its_purpose():
     done = allocsim("--help")
     assert done.returncode == 0
     assert done.stdout == help_text() + "\n"
-    for name, row in COMMANDS.items():
+    for name, row in ({**COMMANDS, **plugins.commands()[0]}).items():
         assert f"  {name} " in done.stdout
         assert row.help in done.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *plugins.KNOWN_COMMANDS])
 def test_every_command_has_help(name, capsys):
     assert main([name, "--help"]) == 0
     said = capsys.readouterr()
@@ -306,7 +306,7 @@ def test_a_closed_pipe_is_quiet(tmp_path):
     for shift, path in enumerate(paths):
         document.write(Document.of(plan_of(made, [32 * (index + shift) for index in range(20_000)])), path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "allocsim.cli", "diff", *map(str, paths)],
+        [sys.executable, "-m", "allocsim", "diff", *map(str, paths)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -321,9 +321,7 @@ def test_a_closed_pipe_is_quiet(tmp_path):
 def test_a_terminal_gets_a_table_with_a_header(broken):
     ours, theirs = os.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "TERM": "dumb"}
-    done = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", "check", str(broken)], stdout=theirs, env=environment, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "allocsim", "check", str(broken)], stdout=theirs, env=environment, check=False)
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
@@ -335,7 +333,7 @@ def test_an_interrupt_is_one_line_and_exit_130(tmp_path):
     pipe = tmp_path / "never.json"
     os.mkfifo(pipe)
     process = subprocess.Popen(
-        [sys.executable, "-m", "allocsim.cli", "check", str(pipe)],
+        [sys.executable, "-m", "allocsim", "check", str(pipe)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -367,7 +365,7 @@ def test_names_a_terminal_cannot_show_are_spelled_out(tmp_path):
     path = tmp_path / "names.json"
     document.write(Document.of(plan_of(b.build(), [0])), path)
     done = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", "explain", str(path), "0"],
+        [sys.executable, "-m", "allocsim", "explain", str(path), "0"],
         capture_output=True,
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},

@@ -81,7 +81,7 @@ def plan(program):
 """
 
 BITS = """
-from engine import executing
+from engine.d_differential import execution as executing
 
 executing.execute = lambda plan: "result 0 of op 0 differs" if len(plan.program.ops) > 1 else None
 """

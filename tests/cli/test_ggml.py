@@ -19,7 +19,7 @@ SMALL = ("--layers", "2", "--seq", "8")
 def allocsim(*arguments, **options):
     """Run the command; no traceback is ever acceptable."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "allocsim.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "allocsim", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -104,7 +104,7 @@ def test_a_fault_prints_the_numbers_the_host_read():
 
 @pytest.mark.usefixtures("no_wheels")
 def test_without_the_wheels_a_named_scenario_is_one_line_and_all_skips_with_the_reason(capsys, monkeypatch):
-    monkeypatch.setattr("allocsim.cli.repro_ggml.WHEELS", library.WHEELS)
+    monkeypatch.setattr("repro.commands.repro_ggml.WHEELS", library.WHEELS)
     for arguments in (("ggml-none-view",), ("ggml-1501", "--runtime", "ggml")):
         assert main(["repro", "run", *arguments]) == 2
         said = capsys.readouterr()

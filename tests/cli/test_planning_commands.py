@@ -20,7 +20,7 @@ INSTANCE = "id,lower,upper,size\n" + "".join(f"b{i},{i % 4},{i % 4 + 2},{(i * 7)
 def allocsim(*arguments):
     """Run the command; no traceback is ever acceptable."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "allocsim.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "allocsim", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert "Traceback" not in done.stderr
     return done
@@ -108,7 +108,7 @@ def test_compare_fails_where_a_plan_is_unsound_or_missing(instance, tmp_path):
     assert "UNSOUND" in done.stdout
     (tmp_path / "broken.py").write_text("def plan(problem):\n    raise ValueError('no')\n")
     environment = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", "compare", instance, "--allocator", "broken:plan"],
+        [sys.executable, "-m", "allocsim", "compare", instance, "--allocator", "broken:plan"],
         capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert environment.returncode == 1

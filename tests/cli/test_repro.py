@@ -68,7 +68,7 @@ def fits(thing, shape, place="run"):
 def allocsim(*arguments, **environment):
     """Run the command; no traceback is ever acceptable."""
     done = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", *map(str, arguments)],
+        [sys.executable, "-m", "allocsim", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -125,7 +125,7 @@ def test_a_repaired_twin_has_no_class_no_fault_and_no_cure():
 
 
 def test_a_run_prints_losses_gradients_detectors_and_the_verdict(monkeypatch, capsys):
-    monkeypatch.setattr("allocsim.cli.repro.run", lambda *_, **__: small("ggml-1501-seed"))
+    monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: small("ggml-1501-seed"))
     assert main(["repro", "run", "ggml-1501-seed", *SMALL]) == 0
     printed = capsys.readouterr().out
     for heading in ("loss by step", "gradients of step 2, default against reference", "arenas", "detectors", "verdict: "):
@@ -135,7 +135,7 @@ def test_a_run_prints_losses_gradients_detectors_and_the_verdict(monkeypatch, ca
 
 def test_a_wrong_expectation_exits_1_and_is_said(monkeypatch, capsys):
     wrong = replace(small("ggml-1501"), scenario=scenarios.find("ggml-1501-seed"))
-    monkeypatch.setattr("allocsim.cli.repro.run", lambda *_, **__: wrong)
+    monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: wrong)
     assert main(["repro", "run", "ggml-1501-seed", *SMALL]) == 1
     assert capsys.readouterr().out.endswith("NOT as expected: C06 by the caller\n")
     assert main(["repro", "run", "ggml-1501-seed", *SMALL, "--json"]) == 1
@@ -143,13 +143,13 @@ def test_a_wrong_expectation_exits_1_and_is_said(monkeypatch, capsys):
 
 
 def test_one_wrong_verdict_among_several_exits_1(monkeypatch, capsys):
-    monkeypatch.setattr("allocsim.cli.repro.run", lambda scenario, *_, **__: replace(small("ggml-1501"), scenario=scenario))
+    monkeypatch.setattr("repro.commands.repro.run", lambda scenario, *_, **__: replace(small("ggml-1501"), scenario=scenario))
     assert main(["repro", "run", *scenarios.MODULES, "--json"]) == 1
     assert [run["matches"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, False, False, False]
 
 
 def test_a_report_folder_holds_the_record_the_page_and_the_evidence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("allocsim.cli.repro.run", lambda *_, **__: small("ggml-1501"))
+    monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: small("ggml-1501"))
     out = tmp_path / "new" / "report"
     assert main(["repro", "run", "ggml-1501", "--json", "--out", str(out)]) == 0
     assert {"report.json", "report.md", "figures", SESSION_FILE, EVIDENCE_FILE} == {entry.name for entry in out.iterdir()}

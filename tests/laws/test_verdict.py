@@ -78,7 +78,7 @@ def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(result, tmp_pa
     save(result.evidence, tmp_path)
     assert judge(load(tmp_path)).as_json() == result.verdict.as_json()
     done = subprocess.run(
-        [sys.executable, "-m", "allocsim.cli", "verdict", "--json", str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "allocsim", "verdict", "--json", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout) == json.loads(

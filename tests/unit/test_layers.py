@@ -1,91 +1,61 @@
-"""Imports go downward only, the judge shares no code with the judged, and what should be light to import is."""
+"""What the import contracts cannot say: outside modules of the judge, what is light to import, and whose module answers to a name."""
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
+from tomllib import loads
 
 import pytest
+from importlinter.cli import lint_imports
 
-from allocsim.cli import COMMANDS
+from allocsim import cli, plugins
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("allocsim", "engine", "repro", "reports", "allocsim.cli")
-"""From the bottom up."""
-
-JUDGE = ("allocsim.model", "allocsim.errors", "allocsim.checks")
-"""Modules of this project that `allocsim.checks` may import."""
-
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in ("allocsim", "engine", "repro", "reports")
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
+PROJECT = loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = PROJECT["tool"]["importlinter"]["root_packages"]
 
 
-def layer(module):
-    """Return how high a module stands; None for what is not ours."""
-    inside = [name for name in LAYERS if module == name or module.startswith(name + ".")]
-    return LAYERS.index(max(inside, key=len)) if inside else None
+def test_the_import_contracts_hold_and_cover_every_package(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(no_cache=True) == 0
+    assert sorted(PACKAGES) == sorted(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    assert set(PACKAGES) == {"allocsim", *plugins.RELEASED_TOGETHER}
 
 
-def imports(module):
-    """Return every module that a module's source names in an import statement, wherever it stands."""
-    path = MODULES[module]
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+def imported(path):
+    """Return the top-level names that a file's import statements name, wherever they stand."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*parts, base] if base else parts)
-            # `from allocsim import cli` names a module as much as `import allocsim.cli`
-            submodules = {f"{base}.{alias.name}" for alias in node.names} & MODULES.keys()
-            found |= submodules or {base}
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
-            found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
     return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_nothing_above_its_layer(module):
-    above = [name for name in imports(module) if layer(name) is not None and layer(name) > layer(module)]
-    assert not above, f"{module} imports {above}, which stands above it"
+def named_at_run_time(path):
+    """Return the packages of ours that the arguments of `import_module` calls name."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    loads = [call for call in calls if getattr(call.func, "id", getattr(call.func, "attr", "")) == "import_module"]
+    words = [arg.value for call in loads for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return {word.partition(".")[0] for word in words} & set(PACKAGES)
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("allocsim.checks")])
-def test_the_judge_shares_no_code_with_the_judged(module):
-    for name in imports(module):
-        ours = layer(name) is not None
-        assert not ours or any(name == allowed or name.startswith(allowed + ".") for allowed in JUDGE), f"{module} imports {name}"
-        outside = name.partition(".")[0]
-        assert ours or outside in sys.stdlib_module_names or outside in ("numpy", "numba"), f"{module} imports {name}"
+@pytest.mark.parametrize("path", sorted((ROOT / "allocsim" / "checks").rglob("*.py")), ids=lambda path: path.name)
+def test_the_judge_rests_on_numpy_and_numba_alone(path):
+    assert not imported(path) - set(sys.stdlib_module_names) - {"numpy", "numba", "allocsim"}
 
 
-@pytest.mark.parametrize(
-    "module", ["allocsim.model", "allocsim.model.tables", "allocsim.model.wellformed", "allocsim.model.layout"]
-)
-def test_the_vocabulary_rests_on_itself_alone(module):
-    allowed = {
-        "allocsim",
-        "allocsim.errors",
-        "allocsim.model.layout",
-        "allocsim.model.wellformed",
-        "allocsim.model.tables",
-        "allocsim.model",
-    }
-    assert {name for name in imports(module) if layer(name) is not None} <= allowed
-
-
-@pytest.mark.parametrize("module", ["allocsim.liveness", "allocsim.liveness.explanation"])
-def test_liveness_is_derived_apart_from_the_checks(module):
-    assert not [name for name in imports(module) if name.startswith("allocsim.checks")]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_above_is_imported_by_name_at_run_time(package):
+    below = {"allocsim": {"allocsim"}, "repro": set(PACKAGES)}.get(package, {"allocsim", package})
+    for path in sorted((ROOT / package).rglob("*.py")):
+        assert named_at_run_time(path) <= below, path
 
 
 HEAVY = ("numba", "networkx", "matplotlib", "rich", "typer", "engine", "reports", "repro")
+HELP = tuple(name for name in HEAVY if name not in PACKAGES)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +64,10 @@ HEAVY = ("numba", "networkx", "matplotlib", "rich", "typer", "engine", "reports"
         ("import allocsim", (*HEAVY, "numpy", "msgspec")),
         ("import allocsim.checks", (*HEAVY, "msgspec")),
         ("import allocsim; allocsim.ProgramBuilder, allocsim.read, allocsim.check", HEAVY),
-        ("import allocsim.cli; assert allocsim.cli.main(['--help']) == 0", (*HEAVY, "numpy", "msgspec")),
+        ("import allocsim.cli; assert allocsim.cli.main(['--help']) == 0", (*HELP, "numpy", "msgspec")),
+        ("import allocsim.cli; assert allocsim.cli.main(['schema']) == 0", tuple(PACKAGES[1:])),
     ],
-    ids=["package", "checks", "public names", "help"],
+    ids=["package", "checks", "public names", "help", "a command of the core"],
 )
 def test_what_is_light_stays_light(statement, forbidden):
     code = f"import sys; {statement}; sys.stderr.write(' '.join(m for m in {forbidden!r} if m in sys.modules))"
@@ -104,9 +75,31 @@ def test_what_is_light_stays_light(statement, forbidden):
     assert (done.returncode, done.stderr) == (0, ""), f"{statement} imports {done.stderr}"
 
 
-def test_every_row_of_the_command_table_leads_somewhere():
-    for row in COMMANDS.values():
-        assert row.module in MODULES
-        assert (
-            f"def {row.attribute}(" in MODULES[row.module].read_text() or f"{row.attribute} = " in MODULES[row.module].read_text()
-        )
+def test_every_row_of_the_command_tables_leads_somewhere():
+    brought, missing = plugins.commands()
+    assert not missing
+    assert {name: row.by for name, row in brought.items()} == plugins.KNOWN_COMMANDS
+    assert not set(brought) & set(cli.COMMANDS)
+    for target in [f"{row.module}:{row.attribute}" for row in cli.COMMANDS.values()] + [row.target for row in brought.values()]:
+        assert plugins.load(target) is not None
+
+
+@pytest.mark.parametrize("name", plugins.SERVICES)
+def test_every_service_is_done_by_the_package_that_is_said_to_do_it(name):
+    assert callable(plugins.service(name))
+    assert plugins.service_target(name).startswith(f"{plugins.SERVICES[name][0]}.") or plugins.service_target(name).startswith(
+        f"{plugins.SERVICES[name][0]}:"
+    )
+
+
+def test_the_entry_points_are_those_of_the_tables():
+    points = PROJECT["project"]["entry-points"]
+    assert set(points[plugins.COMMANDS]) == set(plugins.RELEASED_TOGETHER)
+    assert set(points[plugins.SERVICES_GROUP]) == set(plugins.SERVICES)
+
+
+def test_the_extras_bring_what_the_messages_say_they_bring():
+    extras = PROJECT["project"]["optional-dependencies"]
+    for module, extra in plugins.EXTRAS.items():
+        brought = [line.partition(">")[0].replace("-", "_").lower() for line in extras[extra]]
+        assert any(module.lower() in {name, name.removesuffix("_py")} for name in brought), (module, extra)

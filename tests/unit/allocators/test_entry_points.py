@@ -81,7 +81,7 @@ def test_the_command_line_finds_them(installed, graph, tmp_path):
 
     graph.read(graph.leaf(1))
     document.write(Document(programs=(graph.build(),)), tmp_path / "p.json")
-    command = [sys.executable, "-m", "allocsim.cli", "plan", tmp_path / "p.json", "--allocator", "bump"]
+    command = [sys.executable, "-m", "allocsim", "plan", tmp_path / "p.json", "--allocator", "bump"]
     paths = f"{Path(__file__).parents[3]}:{installed}"
     done = subprocess.run(command, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
 

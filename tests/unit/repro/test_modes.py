@@ -10,7 +10,6 @@ import pytest
 
 from allocsim import cure
 from allocsim.allocators import Constraints, find, pin_nodes
-from allocsim.cli.modes import sections
 from allocsim.errors import AllocsimError, PlannerError
 from engine.d_differential.modes import EXECUTORS
 from engine.models.llama import LlamaConfig
@@ -20,6 +19,7 @@ from reports.figures.style import render
 from reports.folder import encoded
 from repro import scenarios
 from repro.bench import Bench, Options
+from repro.commands.modes import sections
 from repro.modes import courses, record, side_of, sides_of
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)

@@ -7,7 +7,7 @@ crash or hang: both are findings. A row is a kernel, an operand and a layout (`e
 Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
 refused.
 
-What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.audit`), and pictures (`reports`).
+What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.audit`), and pictures (the service `plot_audit`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +22,7 @@ from allocsim import document as native
 from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.model import Document
+from allocsim.plugins import service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +68,7 @@ def audit(
     if out is not None:
         _write(found.documents, out)
     if picture is not None:
-        import reports  # noqa: PLC0415  # draws only when asked
-
-        reports.plot_audit(found.rows, found.of, picture)
+        service("plot_audit")(found.rows, found.of, picture)
     if as_json:
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:

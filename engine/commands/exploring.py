@@ -8,18 +8,14 @@ What this module does not see: how orders are chosen and compared (`engine.d_dif
 
 from typing import Any
 
-from allocsim.cli.output import print_line
 from allocsim.model import Document, index_of
 from allocsim.programs.streams import said_of
+from engine.d_differential.orders import as_json, describe, explore
+from engine.runtime.documents import playable
 
-SEED = 0
 
-
-def explore_document(document: Document, *, seed: int = SEED) -> list[dict[str, Any]]:
+def explore_orders(document: Document, seed: int) -> list[dict[str, Any]]:
     """Return an entry for each (plan, program) that runs: its indices, and what other orders show, with a line for people under `says`."""
-    from engine.d_differential.orders import as_json, describe, explore  # noqa: PLC0415
-    from engine.runtime.documents import playable  # noqa: PLC0415 - the engine, only where it is asked for
-
     entries = []
     for plan, program in dict.fromkeys((run.plan, run.program) for run in document.runs):
         entry: dict[str, Any] = {"plan": index_of(document.plans, plan), "program": index_of(document.programs, program)}
@@ -37,9 +33,3 @@ def explore_document(document: Document, *, seed: int = SEED) -> list[dict[str, 
         says = describe(program, found.first) if found.first else f"no other number in {found.orders} other legal orders"
         entries.append(entry | as_json(found) | {"says": says})
     return entries
-
-
-def print_explored(entries: list[dict[str, Any]]) -> None:
-    """Print a line for each plan explored."""
-    for entry in entries:
-        print_line(f"  plan {entry['plan']}: {entry['says']}")

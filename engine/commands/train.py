@@ -8,6 +8,7 @@ What this module does not see: how a configuration is read (`engine.training.con
 """
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +16,16 @@ import msgspec
 import typer
 
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
-from allocsim.cli.progress import training
+from allocsim.cli.progress import bar
 from allocsim.errors import OutputError
 from allocsim.files import write_atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.training import Epoch, Fitted
+    from engine.training.loop import OnBatch
+    from engine.training.loop import Progress as Batch
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -49,7 +54,7 @@ def train(
             print_line(_line(number, settings.epochs, epoch))
 
     try:
-        with training(quiet=quiet) as on_batch:
+        with _batches(quiet=quiet) as on_batch:
             fitted = fit(
                 model,
                 dataset,
@@ -77,6 +82,23 @@ def train(
             f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
         )
     return 0
+
+
+@contextmanager
+def _batches(*, quiet: bool) -> "Iterator[OnBatch | None]":
+    """Show epochs, batches and the loss; None where nobody looks."""
+    with bar(quiet=quiet) as shown:
+        if shown is None:
+            yield None
+            return
+        task = shown.add_task("", total=1)
+
+        def show(progress: "Batch") -> None:
+            part = "train" if progress.training else "validate"
+            text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
+            shown.update(task, description=text, completed=progress.batch, total=progress.batches)
+
+        yield show
 
 
 def _folder(folder: Path, *, resume: bool) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m allocsim.cli` is the command `allocsim`."""
+"""`python -m allocsim` is the command `allocsim`."""
 
 import sys
 

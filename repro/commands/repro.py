@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.cli.jobs import Job, run_all
-from allocsim.cli.modes import sections
 from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
 from repro.bench import Options
+from repro.commands.jobs import Job, run_all
+from repro.commands.modes import sections
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
@@ -112,7 +112,7 @@ def run_scenarios(
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is Runtime.GGML or isinstance(scenario, GgmlFault)]
     if left:
-        from allocsim.cli import repro_ggml  # noqa: PLC0415  # only where real ggml is asked for
+        from repro.commands import repro_ggml  # noqa: PLC0415  # only where real ggml is asked for
 
         asked = repro_ggml.Asked(
             layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=every,

@@ -14,13 +14,13 @@ from typing import Any
 
 import typer
 
-from allocsim.cli.jobs import Job
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
 from engine.ggml.library import WHEELS, find
 from engine.ggml.probe import open_library
 from repro import ggml_faults, on_ggml
 from repro.bench import Progress
+from repro.commands.jobs import Job
 from repro.scenario import GgmlFault, Scenario
 
 

@@ -21,6 +21,7 @@ from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError
 from allocsim.model import Document
+from allocsim.plugins import service
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -65,9 +66,7 @@ def ggml(
     if out is not None:
         write(document, out)
     if plot is not None:
-        import reports  # noqa: PLC0415 - draws only when asked
-
-        reports.plot(document, "map", plot, run=0)
+        service("plot")(document, "map", plot, run=0)
     if as_json:
         print_json({"source": document.plans[0].source, "graph": name, **report_entry(report)})
     else:

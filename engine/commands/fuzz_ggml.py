@@ -14,7 +14,7 @@ from engine.ggml import fuzz as live
 from engine.ggml.probe import open_library
 
 
-def fuzz_ggml(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:
+def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:
     """Fuzz a library with `examples` graphs from `seed` on; return the exit status."""
     entries: list[dict[str, Any]] = []
     with open_library(library) as child, counting("fuzz", examples) as advance:

@@ -1,0 +1,12 @@
+"""The engine's commands and what it does for commands of the core: a table, from which nothing is imported before it is called.
+
+`COMMANDS` is what the entry point `engine` of the group `allocsim.commands` names (`allocsim.plugins`); services are entry points of their own.
+"""
+
+from typing import Final
+
+COMMANDS: Final = {
+    "train": ("engine.commands.train:train", "train a model on the engine, resumable, all memory planned"),
+    "audit": ("engine.commands.audit:audit", "run kernels with their results over their operands"),
+    "capture": ("engine.commands.capture:app", "program and plan out of a live real system"),
+}
