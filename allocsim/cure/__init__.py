@@ -300,7 +300,8 @@ class _Task:
             draft.resized[index].add(focus or 0)
         problem = plan.problem
         told_own = problem is not None and focus is not None and bool(problem.own[focus])
-        if mend.kind == "slot" and focus is not None and told_own and not _is_own(draft, index, focus):
+        lasting = focus is not None and _in_other_plans(draft.document, index, focus)
+        if mend.kind == "slot" and focus is not None and told_own and not lasting and not _is_own(draft, index, focus):
             draft.rooms[index].arena[focus] = OWN
             draft.moved[index].add(focus)
             draft.wheres.append((index, focus, mend))
@@ -313,7 +314,8 @@ class _Task:
             touched = {pair for pair in left if focus in pair}
             rest = {buffer for pair in left - touched for buffer in pair[1:]}
             stay = mend.kind in {"size", "slot"} and own_faults
-            options.append(({focus} | rest, stay))
+            if not lasting:
+                options.append(({focus} | rest, stay))
             partners = {one if other == focus else other for one, other in touched}
             if partners and not own_faults:
                 options.append((partners | rest, False))
@@ -727,6 +729,20 @@ def _apart_already(room: Room, pair: tuple[int, int]) -> bool:
         return True
     low, high = sorted(pair, key=lambda buffer: int(room.offset[buffer]))
     return int(room.offset[low]) + int(room.nbytes[low]) <= int(room.offset[high])
+
+
+def _in_other_plans(document: Document, index: int, buffer: int) -> bool:
+    """Whether a buffer lasts and other plans have it too: then it cannot move in one of them alone."""
+    plan = document.plans[index]
+    if not plan.program.buffers.persistent[buffer] or document.session is None:
+        return False
+    name = plan.program.buffers.names[buffer]
+    return any(
+        one == name and bool(other.program.buffers.persistent[b])
+        for other in document.plans
+        if other is not plan
+        for b, one in enumerate(other.program.buffers.names)
+    )
 
 
 def _is_own(draft: _Draft, index: int, buffer: int) -> bool:

@@ -80,13 +80,13 @@ def _stated(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem) ->
     short = _undersized(plan, (one, other), plan.nbytes.tolist())
     if short is not None:
         return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
-    if problem.own[one] or problem.own[other]:
-        return SLOT
     way = dossier.way(plan, one, other)
     if way is not None:
         bad = [pair for pair in way if (index, *pair) in dossier.bad_pairs]
         if bad:
             return tuple(dict.fromkeys(pair_mend(dossier, index, *pair) for pair in bad))
+    if problem.own[one] or problem.own[other]:
+        return SLOT
     if _meet(_believed(problem, one), _believed(problem, other)) and not _handed_over(plan, problem, one, other):
         return SLOT
     return _false_lives(dossier, meeting, plan, problem, index)
@@ -132,9 +132,9 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Men
     """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made the pair look safe."""
     belief = dossier.document.problems[problem]
     whole, _ = dossier.lives(belief.program)
-    if int(belief.stop[donor]) < int(whole[donor, 1]):
+    if (problem, donor) in dossier.short and int(belief.stop[donor]) < int(whole[donor, 1]):
         return life_mend(dossier, problem, donor)
-    if int(belief.start[recipient]) > int(whole[recipient, 0]):
+    if (problem, recipient) in dossier.short and int(belief.start[recipient]) > int(whole[recipient, 0]):
         return life_mend(dossier, problem, recipient)
     return Mend(kind="pair", problem=problem, buffer=donor, other=recipient)
 

@@ -156,7 +156,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
         takers[id(v)] = [place for place in _takers(dossier, v) if place in paired]
         for place in takers[id(v)]:
             victims[place].add(v.buffer or 0)
-    innocent = _innocent(dossier, paired)
+    innocent, accomplices = _innocent(dossier, paired)
     answers: dict[Place, tuple[Mend, ...]] = {}
     edges: list[Place] = []
     for place, rows in paired.items():
@@ -182,6 +182,9 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
         for v in rows:
             if v.kind != "StaleRead":
                 for mend in answers[place]:
+                    found[mend].append(v)
+            for other in accomplices.get(place, ()) if v.kind == "UnsafeInPlace" else ():
+                for mend in answers[other]:
                     found[mend].append(v)
     for v in late:
         for mend in _why_late(dossier, v, takers[id(v)], answers):
@@ -209,8 +212,12 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
     return [(v.plan, v.program, min(v.buffer, other), max(v.buffer, other)) for other in sorted(others)]
 
 
-def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> dict[Place, Place]:
-    """Return the pairs that break no rule by themselves, and the pair of the same op that does: an op is unsafe in place as a whole."""
+def _innocent(
+    dossier: Dossier, paired: dict[Place, list[Violation]]
+) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
+    """Return the pairs that break no rule by themselves, each with the pair of the same op that does; and for the pair an unsafe op is filed under, the others
+    that make it so: an op is unsafe in place as a whole.
+    """
     ops: dict[tuple[int, int, int | None], list[Place]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
     for place, rows in paired.items():
@@ -220,6 +227,7 @@ def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> dict[Pl
             if v.kind == "UnsafeInPlace":
                 unsafe[place[0], place[1], v.op] = v
     found: dict[Place, Place] = {}
+    accomplices: dict[Place, list[Place]] = {}
     for at, v in unsafe.items():
         program = dossier.document.programs[at[1]]
         read, written = dossier.doings(program).buffers(at[2] or 0)
@@ -230,7 +238,11 @@ def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> dict[Pl
         guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
         if guilty:
             found |= {p: guilty[0] for p, kinds in alone.items() if p not in guilty}
-    return found
+        filed = _place(dossier, v)
+        if filed is not None:
+            unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
+            accomplices.setdefault(filed, []).extend(unsafe_too)
+    return found, accomplices
 
 
 def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Violation]) -> dict[Place, tuple[Mend, ...]]:
@@ -331,15 +343,24 @@ def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
 
 def _slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
     """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
-    for v in violations:
+    for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
         if v.kind == "Race":
             yield v
         elif v.kind in EVENTS:
-            found[Mend(kind="events", plan=v.plan, buffer=v.buffer)].append(v)
+            found[_book_mend(found, v)].append(v)
         elif v.plan is not None:
             found[_slot_mend(dossier, found, v)].append(v)
         elif v.problem is not None and v.buffer is not None:
             found[Mend(kind="lifetime", problem=v.problem, buffer=v.buffer)].append(v)
+
+
+def _book_mend(found: Charges, v: Violation) -> Mend:
+    """What is handed out while it is taken comes of what was given back too often, where anything was."""
+    if v.kind == "AllocOverLive":
+        for mend in found:
+            if mend.kind == "events" and mend.plan == v.plan:
+                return mend
+    return Mend(kind="events", plan=v.plan, buffer=v.buffer)
 
 
 def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:

@@ -219,6 +219,11 @@ class Dossier:
         return self._believed[id(problem)]
 
     @cached_property
+    def short(self) -> frozenset[tuple[int | None, int | None]]:
+        """(problem, buffer) of the lifetimes that leave out an access."""
+        return frozenset((v.problem, v.buffer) for v in self.beliefs if v.kind in {"LifetimeTooShort", "MissingPin"})
+
+    @cached_property
     def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
         """(problem, donor, recipient) of the pairs that may not share."""
         return frozenset(

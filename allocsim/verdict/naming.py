@@ -122,7 +122,9 @@ def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violati
 
 
 def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
-    """An output took the place of an input that was handed over for it."""
+    """An output took the place of an input that was handed over for it, by an op that may be run in place there."""
+    if any(v.kind == "UnsafeInPlace" for v in violations):
+        return False
     runs = [run for run in (dossier.run(v) for v in violations) if run is not None]
     return any({mend.buffer, mend.other} <= dossier.handed(run) for run in runs)
 
