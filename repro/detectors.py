@@ -3,8 +3,8 @@
     asked = ask(bench, bench.train("default", against=bench.train("reference")))
     asked.evidence, asked.cured
 
-S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure by delta
-debugging. The detectors see the program, the plan, the session and the kernels, never the scenario.
+S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure from the
+verdict, run against the reference. The detectors see the program, the plan, the session and the kernels, never the scenario.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
@@ -16,12 +16,12 @@ from typing import Final
 
 import msgspec
 
-from allocsim import cure
-from allocsim.checks import check
+from allocsim.cure import CURABLE, Cure, cure_of
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
-from allocsim.programs.streams import preferring, said_of
+from allocsim.programs.streams import preferring
 from allocsim.verdict import judge
+from allocsim.verdict.causes import demand_of
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
 from engine.k_audit import Case, default_cases
@@ -29,10 +29,11 @@ from engine.k_audit.programs import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
 from repro.bench import Bench, Trained
-from repro.waits import Waits, waits_that_cure
 
 SANITIZED_RUNS: Final = 2
 """Runs P watches: the first, and one more that names the op where the first left several suspects."""
+LEFT_OUT: Final = 4
+"""Causes of which each is left out of the cure once, and the rest run."""
 LOCKSTEP_RUNS: Final = 2
 """Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
 
@@ -62,7 +63,7 @@ def ask(bench: Bench, default: Trained) -> Asked:
         sanitizer=_sanitized(bench, default.plan),
         diverges=default.first_difference is not None,
     )
-    if judge(evidence).sound:
+    if judge(evidence, cures=False).sound:
         return Asked(evidence=evidence)
     record, cured = _cure(bench, evidence, horizon)
     return Asked(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
@@ -86,70 +87,54 @@ def _standing_cases(bench: Bench) -> Iterator[Case]:
 
 
 def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | None, Plan | None]:
-    """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where only the belief changes.
+    """Return the cure of all causes, if a run with it gives the reference's numbers: its record, and the plan where only the belief changes.
 
-    Each plan tried has the waits that its own reuse takes, none where it takes none. So a set is 1-minimal if its other changes are: without one of
-    these a plan is wrong with all the waits it could have, and without a wait some race is back.
+    The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a few changes each is left out once in numbers too.
     """
-    default = bench.plans["default"]
-    if default.problem is None:
+    verdict = judge(evidence)
+    found = verdict.cure
+    if found is None:
         return None, None
     target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
 
-    def right(plan: Plan) -> bool:
-        mended = _waiting(bench, waits_that_cure(plan))
-        said = said_of(mended.program, plan)
-        if not check(mended.session(said, horizon), limit=1).clean:
-            return False
-        return mended.train_plan(said, horizon, "cure", against=target).first_difference is None
+    def right(made: Cure) -> bool:
+        mended = _mended(bench, made)
+        return mended.train_plan(made.document.runs[0].plan, horizon, "cure", against=target).first_difference is None
 
-    def record(plan: Plan, waits: Waits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
-        return CureRecord(
-            elements=(*(() if waits is None else waits.elements), *elements),
-            nbytes=plan.peak_bytes - default.peak_bytes,
-            pin_all_bytes=bench.plans["pinned"].peak_bytes - default.peak_bytes,
-            minimal=minimal,
-            trials=trials + (0 if waits is None else waits.trials),
-        )
-
-    if (waits := waits_that_cure(default)) and right(default):
-        return record(default, waits, (), 0, minimal=True), None
-    suspected, others = suspects(evidence)
-    found = cure.find(default.problem, bench.planner.place, suspects=suspected, others=others, right=right)
-    if found is None:
+    if not right(found):
         return None, None
-    elements, waits = tuple(element.describe(bench.program) for element in found.elements), waits_that_cure(found.plan)
-    return record(found.plan, waits, elements, found.trials, minimal=found.minimal), found.plan if waits is None else None
+    trials = found.trials + 1
+    chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
+    minimal = len(chosen) <= LEFT_OUT
+    for left_out in chosen if minimal and len(chosen) > 1 else ():
+        fewer = [demand_of(cause) for cause in chosen if cause is not left_out]
+        made = cure_of(evidence.document, fewer, verdict.report, others=[demand_of(left_out)])
+        trials += 1
+        minimal &= made is None or not right(made)
+    record = CureRecord(
+        elements=found.words,
+        nbytes=found.nbytes,
+        pin_all_bytes=bench.plans["pinned"].peak_bytes - bench.plans["default"].peak_bytes,
+        minimal=minimal,
+        trials=trials,
+    )
+    only_belief = not any(element.kind in {"wait", "upload"} for element in found.elements)
+    return record, found.document.runs[0].plan if only_belief else None
 
 
-def _waiting(bench: Bench, waits: Waits | None) -> Bench:
-    """Return the bench with a program that has these waits, run in an order they allow."""
-    if waits is None:
-        return bench
-    waiting = copy(bench)
-    waiting.lowered, waiting.program = replace(bench.lowered, program=waits.program), waits.program
-    waiting.order = preferring(waits.program, len(waits.program.streams) - 1)
-    return waiting
+def _mended(bench: Bench, made: Cure) -> Bench:
+    """Return the bench with the waits and the uploads of a cure, run in an order that its waits allow."""
+    mended = copy(bench)
+    run = made.document.runs[0]
+    if run.program is not bench.program:
+        mended.lowered, mended.program = replace(bench.lowered, program=run.program), run.program
+        mended.order = preferring(run.program, len(run.program.streams) - 1) if bench.order is not None else None
+    uploaded = {element.op for element in made.elements if element.kind == "upload"}
+    names = {bench.lowered.tensors[step].name for step in uploaded}
+    if names:
+        once = tuple(name for name in bench.scenario.write_once if name not in names)
+        mended.scenario = replace(bench.scenario, write_once=once)
+    return mended
 
 
-def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:
-    """Return the changes that the evidence suggests, and all others that could matter."""
-    document = evidence.document
-    plan = document.runs[0].plan
-    program = plan.program
-    used = {element: None for donor, recipient in cure.used_pairs(plan) for element in cure.pair_class(program, donor, recipient)}
-    unsafe = {
-        (row.kind, row.operand, row.result) for row in evidence.audit or () if row.measured == "unsafe" and row.layout == "over"
-    }
-    suspects: dict[cure.Element, None] = {
-        element: None for element in used if (element.kind, element.operand, element.result) in unsafe
-    }
-    for v in check(document).of_kind("StaleRead"):
-        if v.buffer is None or v.op is None:
-            continue
-        earlier = v.want_run is not None and v.run is not None and v.want_run < v.run
-        suspects[cure.Pin(v.buffer) if earlier else cure.Extend(v.buffer, v.op + 1)] = None
-    return list(suspects), [element for element in used if element not in suspects]
-
-
-__all__ = ["LOCKSTEP_RUNS", "Asked", "ask", "suspects"]
+__all__ = ["LOCKSTEP_RUNS", "Asked", "ask"]

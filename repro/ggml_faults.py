@@ -51,7 +51,7 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict is the expected one and the numbers show the fault, or its absence."""
-        return self.verdict.causes == frozenset(self.expected) and bool(self.evidence.diverges) is not self.fixed
+        return self.verdict.classes == frozenset(self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`."""

@@ -77,7 +77,7 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict names exactly the faults the scenario holds."""
-        return self.verdict.causes == frozenset(self.scenario.expected)
+        return self.verdict.classes == frozenset(self.scenario.expected)
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`; of joined scenarios, `expected` is the first one's, `matches` about all."""

@@ -23,7 +23,7 @@ from allocsim.checks.violations import Report, Violation
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.formats import load
 from allocsim.model import Document, Program
-from allocsim.verdict.attribution import Cause, causes
+from allocsim.verdict.attribution import Charge, charges
 
 FINGERPRINT_BYTES = 16
 
@@ -32,7 +32,7 @@ FINGERPRINT_BYTES = 16
 class Finding:
     """A violation with its cause, and whether it was known before."""
 
-    cause: Cause
+    cause: Charge
     fingerprint: str
     known: bool
     kind_of_op: str | None
@@ -112,12 +112,12 @@ def outcome_of(
     max_peak: int | None = None,
 ) -> Outcome:
     """Judge a document, unless its `report` is given; violations whose fingerprint is in `known` are marked so."""
-    report, found = causes(document, report)
+    report, found = charges(document, report)
     findings = tuple(_finding(document, cause, known) for cause in found)
     return Outcome(file=file, document=document, report=report, findings=findings, max_peak=max_peak)
 
 
-def fingerprint(document: Document, cause: Cause) -> str:
+def fingerprint(document: Document, cause: Charge) -> str:
     """Return the fingerprint of a violation of a document: 32 hexadecimal digits."""
     v = cause.violation
     names = {
@@ -137,7 +137,7 @@ def fingerprint(document: Document, cause: Cause) -> str:
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 
 
-def _finding(document: Document, cause: Cause, known: Collection[str]) -> Finding:
+def _finding(document: Document, cause: Charge, known: Collection[str]) -> Finding:
     program, mark = _program(document, cause.violation), fingerprint(document, cause)
     return Finding(
         cause=cause,

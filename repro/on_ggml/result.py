@@ -87,7 +87,7 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict and every claim are as they must be for this version."""
-        return self.verdict.causes == frozenset(self.expected) and all(claim.holds for claim in self.claims)
+        return self.verdict.classes == frozenset(self.expected) and all(claim.holds for claim in self.claims)
 
     @property
     def title(self) -> str:

@@ -51,7 +51,7 @@ def late(slots="a=0 b=0", text=LATE, **beliefs):
 
 def causes(document):
     """Return the (class, party) of every finding of the document alone."""
-    return judge(Evidence(document=document)).causes
+    return judge(Evidence(document=document)).classes
 
 
 def stale():
@@ -649,7 +649,7 @@ def test_two_faults_are_both_named_and_counted():
     made = program("x = host.write; a = f x; b = g x; c = h b a; d = k! c; host.read c; host.read d; host.read a")
     planned = plan(made, "x=0 a=64 b=64 c=128 d=128", belief(made, a=(1, 2), pinned="d", c=(3, 5)))
     verdict = judge(Evidence(document=Document.of(Run.of(planned))))
-    assert verdict.causes == {("C01", "plan"), ("C05", "caller")}
+    assert verdict.classes == {("C01", "plan"), ("C05", "caller")}
     assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 1), ("C05", 2)]
 
 
@@ -668,4 +668,4 @@ def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own(
     document = Document.of(plan(made, "s=0 t=64 u=0 v=64", belief(made, share="s>u t>v")))
     verdict = judge(Evidence(document=document))
     assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == ["Overlap", "Overlap", "UnsafeInPlace"]
-    assert verdict.causes == {("C03", "plan")}
+    assert verdict.classes == {("C03", "plan")}
