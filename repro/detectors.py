@@ -3,8 +3,8 @@
     asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
-S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure by delta
-debugging. The detectors see the program, the plan, the session and the kernels, never the scenario.
+S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure from the
+verdict, run against the reference. The detectors see the program, the plan, the session and the kernels, never the scenario.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 
-from allocsim import cure
-from allocsim.checks import check
+from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure.elements import Upload
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
-from allocsim.programs.streams import preferring, said_of
+from allocsim.programs.streams import preferring
 from allocsim.verdict import judge
+from allocsim.verdict.causes import demand_of
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
 from engine.d_differential.side_comparison import Progress, silent
@@ -29,11 +30,12 @@ from engine.k_audit.program_audit import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
 from repro.pipeline import Experiment
-from repro.waits import AddedWaits, waits_that_cure
 from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
 """Runs P watches: the first, and one more that names the op where the first left several suspects."""
+LEFT_OUT: Final = 4
+"""Causes of which each is left out of the cure once, and the rest run."""
 LOCKSTEP_RUNS: Final = 2
 """Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
 
@@ -64,7 +66,7 @@ def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -
         sanitizer=_sanitized(workload, default.plan, min(steps, SANITIZED_RUNS), progress),
         diverges=default.first_difference is not None,
     )
-    if judge(evidence).sound:
+    if judge(evidence, cures=False).sound:
         return DetectorAnswers(evidence=evidence)
     record, cured = _cure(experiment, evidence, horizon, progress)
     return DetectorAnswers(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
@@ -91,69 +93,52 @@ def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
 
 
 def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress) -> tuple[CureRecord | None, Plan | None]:
-    """Search the smallest change that brings the reference back, statically and in numbers: its record, and the plan where only the belief changes.
+    """Return the cure of all causes, if a run with it gives the reference's numbers: its record, and the plan where only the belief changes.
 
-    Each plan tried has the waits that its own reuse takes, none where it takes none. So a set is 1-minimal if its other changes are: without one of
-    these a plan is wrong with all the waits it could have, and without a wait some race is back.
+    The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a few changes each is left out once in numbers too.
     """
     workload, plans = experiment.workload, experiment.plans
-    default = plans["default"]
-    if default.problem is None:
+    verdict = judge(evidence)
+    found = verdict.cure
+    if found is None:
         return None, None
     target = train(workload, plans["reference"], horizon, name="cure: reference", progress=progress)
 
-    def right(plan: Plan) -> bool:
-        mended = _waiting(workload, waits_that_cure(plan))
-        said = said_of(mended.program, plan)
-        if not check(session(mended, said, horizon), limit=1).clean:
-            return False
-        return train(mended, said, horizon, name="cure", against=target, progress=progress).first_difference is None
+    def right(made: Cure) -> bool:
+        mended, plan = _mended(workload, made), made.document.runs[0].plan
+        return train(mended, plan, horizon, name="cure", against=target, progress=progress).first_difference is None
 
-    def record(plan: Plan, waits: AddedWaits | None, elements: tuple[str, ...], trials: int, *, minimal: bool) -> CureRecord:
-        return CureRecord(
-            elements=(*(() if waits is None else waits.elements), *elements),
-            nbytes=plan.peak_bytes - default.peak_bytes,
-            pin_all_bytes=plans["pinned"].peak_bytes - default.peak_bytes,
-            minimal=minimal,
-            trials=trials + (0 if waits is None else waits.trials),
-        )
-
-    if (waits := waits_that_cure(default)) and right(default):
-        return record(default, waits, (), 0, minimal=True), None
-    suspected, others = suspects(evidence)
-    found = cure.find(default.problem, experiment.planner.place, suspects=suspected, others=others, right=right)
-    if found is None:
+    if not right(found):
         return None, None
-    elements, waits = tuple(element.describe(workload.program) for element in found.elements), waits_that_cure(found.plan)
-    return record(found.plan, waits, elements, found.trials, minimal=found.minimal), found.plan if waits is None else None
+    trials = found.trials + 1
+    chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
+    minimal = len(chosen) <= LEFT_OUT
+    for left_out in chosen if minimal and len(chosen) > 1 else ():
+        fewer = [demand_of(cause) for cause in chosen if cause is not left_out]
+        made = cure_of(evidence.document, fewer, verdict.report, others=[demand_of(left_out)])
+        trials += 1
+        minimal &= made is None or not right(made)
+    record = CureRecord(
+        elements=found.words,
+        nbytes=found.nbytes,
+        pin_all_bytes=plans["pinned"].peak_bytes - plans["default"].peak_bytes,
+        minimal=minimal,
+        trials=trials,
+    )
+    only_belief = not any(element.kind in {"wait", "upload"} for element in found.elements)
+    return record, found.document.runs[0].plan if only_belief else None
 
 
-def _waiting(workload: Workload, waits: AddedWaits | None) -> Workload:
-    """Return the workload with a program that has these waits, run in an order they allow."""
-    if waits is None:
-        return workload
-    order = preferring(waits.program, len(waits.program.streams) - 1)
-    return replace(workload, lowered=replace(workload.lowered, program=waits.program), order=order)
+def _mended(workload: Workload, made: Cure) -> Workload:
+    """Return the workload with the waits and the uploads of a cure, run in an order that its waits allow."""
+    lowered, order = workload.lowered, workload.order
+    run = made.document.runs[0]
+    if run.program is not workload.program:
+        lowered = replace(lowered, program=run.program)
+        order = preferring(run.program, len(run.program.streams) - 1) if order is not None else None
+    uploaded = {workload.lowered.tensors[element.op].name for element in made.elements if isinstance(element, Upload)}
+    once = tuple(name for name in workload.write_once if name not in uploaded)
+    return replace(workload, lowered=lowered, order=order, write_once=once)
 
 
-def suspects(evidence: Evidence) -> tuple[list[cure.Element], list[cure.Element]]:
-    """Return the changes that the evidence suggests, and all others that could matter."""
-    document = evidence.document
-    plan = document.runs[0].plan
-    program = plan.program
-    used = {element: None for donor, recipient in cure.used_pairs(plan) for element in cure.pair_class(program, donor, recipient)}
-    unsafe = {
-        (row.kind, row.operand, row.result) for row in evidence.audit or () if row.measured == "unsafe" and row.layout == "over"
-    }
-    suspects: dict[cure.Element, None] = {
-        element: None for element in used if (element.kind, element.operand, element.result) in unsafe
-    }
-    for v in check(document).of_kind("StaleRead"):
-        if v.buffer is None or v.op is None:
-            continue
-        earlier = v.want_run is not None and v.run is not None and v.want_run < v.run
-        suspects[cure.Pin(v.buffer) if earlier else cure.Extend(v.buffer, v.op + 1)] = None
-    return list(suspects), [element for element in used if element not in suspects]
-
-
-__all__ = ["LOCKSTEP_RUNS", "DetectorAnswers", "ask", "suspects"]
+__all__ = ["LOCKSTEP_RUNS", "DetectorAnswers", "ask"]

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim import cure
 from allocsim.allocators import ALLOCATORS, PINS, Constraints, Pins, Planner, find, pin_reads
 from allocsim.allocators.planner import Allocator
+from allocsim.cure.pairs import Position, without_positions
 from allocsim.errors import ModelError, PlannerError, UnknownNameError
 from allocsim.model import VIEW, Bools, Plan, Program
 from engine.d_differential.side_comparison import EXECUTORS, Progress, Side, SideRecord, compare, silent
@@ -106,14 +106,14 @@ def plan_of(choice: Choice, lowered: Lowered) -> Plan:
     problem = planner.believe(program, constraints)
     if not choice.denied:
         return planner.place(replace(problem, may_share=problem.may_share[:0]))
-    return planner.place(cure.apply(problem, denials(program, choice.denied)))
+    return planner.place(without_positions(problem, denials(program, choice.denied)))
 
 
-def denials(program: Program, words: Sequence[str]) -> tuple[cure.Deny, ...]:
+def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
     """Return the in-place classes that words name; ModelError for a kind or an operand that no op of the program has."""
     ops = program.ops
     widths = np.diff(ops.operand_starts), np.diff(ops.result_starts)
-    found: list[cure.Deny] = []
+    found: list[Position] = []
     for word in words:
         kind, slash, position = word.partition("/")
         if kind not in ops.kinds:
@@ -122,7 +122,7 @@ def denials(program: Program, words: Sequence[str]) -> tuple[cure.Deny, ...]:
         if slash and not (position.isdecimal() and int(position) < operands):
             raise ModelError("deny", f"{kind} has operands 0 to {operands - 1}, and {position!r} is none of them")
         chosen = [int(position)] if slash else range(operands)
-        found += [cure.Deny(kind, operand, result) for operand in chosen for result in range(results)]
+        found += [(kind, operand, result) for operand in chosen for result in range(results)]
     return tuple(found)
 
 

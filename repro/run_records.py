@@ -78,7 +78,7 @@ def library_entry(
 
 def agree(verdict: Verdict, expected: Expected) -> bool:
     """Return whether the verdict names exactly these causes."""
-    return verdict.causes == frozenset(expected)
+    return verdict.classes == frozenset(expected)
 
 
 def by_name(modes: Mapping[str, TrainingSummary]) -> dict[str, Any]:

@@ -87,7 +87,11 @@ def lives(program: Program, skip: Iterable[int] = ()) -> dict[int, Life]:
 def life(program: Program, buffer: int, ops: list[Op]) -> Life:
     """Return when one buffer is live in the ops given."""
     mine = [
-        (op.step, [v for v in op.operands if program.values[v].buffer == buffer], [v for v in op.results if program.values[v].buffer == buffer])
+        (
+            op.step,
+            [v for v in op.operands if program.values[v].buffer == buffer],
+            [v for v in op.results if program.values[v].buffer == buffer],
+        )
         for op in ops
     ]
     whole = {byte for v in range(len(program.values)) if program.values[v].buffer == buffer for byte in touched(program, v)}

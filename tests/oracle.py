@@ -74,6 +74,7 @@ def judge(document: Document) -> Judgement:
         found += judge_belief(document, problem)
     for plan in document.plans:
         found += judge_events(document, plan)
+        found += judge_promises(document, plan)
     found.sort(key=place)
     return Judgement(
         violations=[v for v in found if v.severity == "violation"],
@@ -489,6 +490,103 @@ def judge_events(document: Document, plan: Plan) -> list[Violation]:
                 found.append(Violation(kind="AllocOverLive", step=step, buffer=buffer, other_buffer=other, **fields))
         holds[buffer] = True
         ever.add(buffer)
+    return found
+
+
+# --- a plan against its own problem ---------------------------------------------------------------------------------------
+
+
+def judge_promises(document: Document, plan: Plan) -> list[Violation]:
+    """Judge what a plan in use does against what its own problem told and believed, whatever the program does."""
+    problem = plan.problem
+    if problem is None or not any(run.plan is plan for run in document.runs):
+        return []
+    fields = {
+        "program": position(document.programs, plan.program),
+        "plan": position(document.plans, plan),
+        "problem": position(document.problems, problem),
+    }
+    elsewhere = any(run.plan is plan and standing_in(run) is problem for run in document.runs)
+    found = []
+    for buffer in range(len(plan.arena)):
+        arena, believed = int(plan.arena[buffer]), int(problem.nbytes[buffer])
+        lives = problem.start[buffer] < problem.stop[buffer]
+        if arena >= 0 and plan.nbytes[buffer] < believed and not elsewhere:
+            found.append(Violation(kind="SizeIgnored", buffer=buffer, **fields))
+        if problem.own[buffer] and arena >= 0:
+            found.append(Violation(kind="OwnIgnored", buffer=buffer, **fields))
+        if not problem.own[buffer] and arena == OWN and believed and (lives or problem.pinned[buffer]):
+            found.append(Violation(kind="OwnUntold", buffer=buffer, **fields))
+        if buffer in problem.fixed and not problem.own[buffer]:
+            moved = arena >= 0 and plan.offset[buffer] != problem.fixed[buffer]
+            if moved or (arena == UNPLACED and lives):
+                found.append(Violation(kind="FixedIgnored", buffer=buffer, **fields))
+    found += [v for v in judge_meetings(plan, problem, fields) if v.kind == "PinIgnored" or not elsewhere]
+    return found + judge_early_events(plan, problem, fields)
+
+
+def judge_meetings(plan: Plan, problem: Problem, fields: dict[str, int]) -> list[Violation]:
+    """Find every two buffers whose believed bytes share an address while both are believed to live, or one is pinned."""
+    count = len(plan.arena)
+    horizon = max([len(plan.program.ops), *problem.start.tolist(), *problem.stop.tolist()]) + 1
+    believed = {buffer: believed_steps(problem, buffer) for buffer in range(count)}
+    held = {b: set(range(int(problem.stop[b]), horizon)) if problem.pinned[b] else set() for b in range(count)}
+    at_one_address = {
+        (donor, recipient)
+        for donor, recipient in problem.may_share.tolist()
+        if plan.arena[donor] == plan.arena[recipient] >= 0 and plan.offset[donor] == plan.offset[recipient]
+    }
+    places_taken = set(at_one_address)
+    while fresh := {(a, d) for a, b in places_taken for c, d in at_one_address if b == c} - places_taken:
+        places_taken |= fresh
+    found = []
+    for one, other in combinations(range(count), 2):
+        shared = slot_bytes(plan, one, int(problem.nbytes[one])) & slot_bytes(plan, other, int(problem.nbytes[other]))
+        if not shared:
+            continue
+        by_pair = at_one_address & {(one, other), (other, one)}
+        together = believed[one] & believed[other]
+        later = (held[one] & (believed[other] | held[other])) | (held[other] & believed[one])
+        if any(problem.pinned[donor] for donor, _ in by_pair):
+            together, later = set(), together | later
+        elif {(one, other), (other, one)} & places_taken:
+            together = set()
+        if not together and not later:
+            continue
+        kind, step = ("LifetimeIgnored", min(together)) if together else ("PinIgnored", min(later))
+        first, second = (other, one) if kind == "PinIgnored" and not problem.pinned[one] else (one, other)
+        found.append(
+            Violation(
+                kind=kind,
+                step=step,
+                op=step if step < len(plan.program.ops) else None,
+                buffer=first,
+                other_buffer=second,
+                bytes=as_ranges(byte - int(plan.offset[first]) for _, byte in shared),
+                **fields,
+            )
+        )
+    return found
+
+
+def judge_early_events(plan: Plan, problem: Problem, fields: dict[str, int]) -> list[Violation]:
+    """Find every event that leaves a buffer free in a step in which it is believed to live."""
+    end = max([len(plan.program.ops), *problem.stop.tolist()])
+    found = []
+    for buffer in range(len(plan.arena)):
+        mine = [(step, event) for step, event, whose in plan.events.tolist() if whose == buffer]
+        if not mine or mine[0][1] == Event.FREE:
+            continue
+        lives = believed_steps(problem, buffer)
+        if problem.pinned[buffer]:
+            lives |= set(range(int(problem.stop[buffer]), end))
+        if lives & set(range(mine[0][0])):
+            found.append(Violation(kind="EventOutsideLifetime", step=mine[0][0], buffer=buffer, **fields))
+        for place, (step, event) in enumerate(mine):
+            if event == Event.FREE and mine[place - 1][1] == Event.ALLOC:
+                again = [late for late, kind in mine[place:] if kind == Event.ALLOC]
+                if lives & set(range(step + 1, again[0] if again else end)):
+                    found.append(Violation(kind="EventOutsideLifetime", step=step, buffer=buffer, **fields))
     return found
 
 

@@ -135,13 +135,14 @@ def first_fit(program: Program, *, kept: Iterable[int] = (), reserved: int = 0, 
 
 
 def with_events(made: Plan, *, free_donors_first: bool = True) -> Plan:
-    """Return the plan with the events of a planner: it frees at the end of a step, a donor before the recipient if asked to."""
+    """Return the plan with the events of a planner: it frees at the end of a step, a donor before the recipient if asked to, what is pinned never."""
     done = accesses(made.program)
     donors = {d for d, r in pairs_of(made.program) if done[d] and overlaps(made, d, r)} if free_donors_first else set()
     rows = []
     for buffer in (b for b in done if done[b] and made.arena[b] >= 0):
         rows.append((done[buffer][0].step, 1, Event.ALLOC, buffer))
-        rows.append((done[buffer][-1].step, 0 if buffer in donors else 2, Event.FREE, buffer))
+        if made.problem is None or not made.problem.pinned[buffer]:
+            rows.append((done[buffer][-1].step, 0 if buffer in donors else 2, Event.FREE, buffer))
     return changed(made, events=np.array([(step, event, b) for step, _, event, b in sorted(rows)]).reshape(-1, 3))
 
 
@@ -211,12 +212,24 @@ def truth(program: Program) -> dict[str, Any]:
     }
 
 
-def believed(program: Program, mistakes: Sequence[Fault] = ()) -> Problem:
-    """Return a right belief with mistakes planted."""
+def believed(program: Program, mistakes: Sequence[Fault], made: Plan, *, own: Sequence[int] = ()) -> Problem:
+    """Return a right belief that tells no more than a plan keeps, with mistakes planted, and some more told `own` (by remainder)."""
     columns = truth(program)
+    count = len(program.buffers)
+    columns["own"] = [*np.flatnonzero(made.arena == OWN).tolist(), *(choice % count for choice in own if count)]
+    if count:
+        columns["pinned"] = [b for b in columns["pinned"] if kept_to_the_end(made, b)]
     for fault in mistakes:
         mistake(columns, fault)
     return Problem.of(program, **columns)
+
+
+def kept_to_the_end(made: Plan, buffer: int) -> bool:
+    """Return whether nothing that lives later than a buffer lies on its bytes."""
+    live = live_steps(made.program)
+    end = max(live[buffer])
+    later = [other for other in live if other != buffer and overlaps(made, buffer, other) and max(live[other], default=-1) >= end]
+    return not later
 
 
 @st.composite
@@ -309,7 +322,8 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
             made = synchronised(programs[number], made)
         program = programs[number] = made.program
         if draw(st.booleans()):
-            problems.append(believed(program, () if sound else draw(faults_of(MISTAKES, max_size=4))))
+            mistakes = () if sound else draw(faults_of(MISTAKES, max_size=4))
+            problems.append(believed(program, mistakes, made, own=() if sound else draw(st.lists(SMALL, max_size=1))))
             made = changed(made, problem=problems[-1])
         if draw(st.sampled_from((False, False, True))):
             made = with_events(made, free_donors_first=draw(st.booleans()))

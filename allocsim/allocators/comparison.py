@@ -4,7 +4,9 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included.
+(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
+measured against that one. A peak below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie in no
+arena are in no peak.
 
 * `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
   compilation. A plan that came with the document has none.
@@ -26,8 +28,8 @@ from allocsim.allocators.bounds import lower_bound
 from allocsim.allocators.branch_and_bound import proof
 from allocsim.checks import check
 from allocsim.errors import PlannerError
-from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Program
-from allocsim.model.layout import Int64s
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, Document, Plan, Problem, Program
+from allocsim.model.layout import LIMIT, Int64s
 from allocsim.programs.builder import ProgramBuilder
 
 
@@ -45,6 +47,7 @@ class Row:
     """Processor time; None for a plan that came with the document."""
     fragmentation: float | None = None
     sound: bool | None = None
+    """Whether the judge finds nothing and the peak is not below the bound; None where there is no plan."""
     proved: bool = False
     """Whether the planner proved its peak to be the least."""
     finding: str = ""
@@ -72,10 +75,10 @@ def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -
     for program in document.programs:
         told = next((problem for problem in document.problems if problem.program is program), None)
         problem = _belief(program, told)
-        bound = lower_bound(problem)
+        measure = _measure(problem)
         own = [plan for plan in document.plans if plan.program is program]
-        rows += [_row(problem, bound, plan.source or "file", plan, None) for plan in own]
-        rows += (_measured(problem, bound, planner, told) for planner in planners)
+        rows += [_brought(measure, plan, told) for plan in own]
+        rows += (_measured(measure, planner, told) for planner in planners)
     return rows
 
 
@@ -119,31 +122,83 @@ def _belief(program: Program, told: Problem | None) -> Problem:
     return exact.believe(program, Constraints.of(program) if told is None else Constraints.from_problem(told))
 
 
-def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> Row:
+def _measured(measure: "_Measure", planner: Planner, told: Problem | None) -> Row:
+    program = measure.problem.program
     began = time.process_time()
     try:
-        plan = plan_program(planner, problem.program, believed=told)
+        plan = plan_program(planner, program, believed=told)
     except PlannerError as error:
         seconds = time.process_time() - began
-        return Row(
-            program=problem.program.name, planner=planner.name, bound_bytes=bound, seconds=seconds, sound=None, finding=str(error)
-        )
-    return _row(problem, bound, planner.name, plan, time.process_time() - began)
+        return Row(program=program.name, planner=planner.name, bound_bytes=measure.bound, seconds=seconds, finding=str(error))
+    return _row(measure, planner.name, plan, time.process_time() - began)
 
 
-def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measure:
+    """What plans of one problem are measured by."""
+
+    problem: Problem
+    bound: int
+    least: int
+    """The judge's own bound, if every buffer that was not told otherwise has a slot."""
+
+
+def _measure(problem: Problem) -> _Measure:
+    return _Measure(problem=problem, bound=lower_bound(problem), least=_live_at_once(problem))
+
+
+def _brought(measure: _Measure, plan: Plan, told: Problem | None) -> Row:
+    """Measure a plan that came with the document, by the problem it was made from where it names one."""
+    if plan.problem is not None and plan.problem is not told:
+        measure = _measure(_belief(plan.program, plan.problem))
+    return _row(measure, plan.source or "file", plan, None)
+
+
+def _row(measure: _Measure, name: str, plan: Plan, seconds: float | None) -> Row:
     report = check(Document.of(plan), limit=1)
     return Row(
-        program=problem.program.name,
+        program=plan.program.name,
         planner=name,
-        bound_bytes=bound,
+        bound_bytes=measure.bound,
         peak_bytes=plan.peak_bytes,
         seconds=seconds,
-        fragmentation=fragmentation(problem, plan),
-        sound=report.clean,
+        fragmentation=fragmentation(measure.problem, plan),
+        sound=report.clean and plan.peak_bytes >= measure.least,
         proved=seconds is not None and bool(proof(plan).get("proved")),  # what a file says of its plan proves nothing
-        finding=report.violations[0].message if report.violations else "",
+        finding=report.violations[0].message if report.violations else _lacking(measure, plan),
     )
+
+
+def _live_at_once(problem: Problem) -> int:
+    """Return the judge's own bound, if every buffer that was not told otherwise has a slot."""
+    buffers = problem.program.buffers
+    arena = np.where(problem.own, OWN, buffers.arena).astype(np.int32)
+    slots = Plan(program=problem.program, problem=problem, arena=arena, offset=_apart(problem), nbytes=buffers.nbytes)
+    return check(Document.of(slots), limit=0).stats.lower_bound_bytes
+
+
+def _apart(problem: Problem) -> Int64s:
+    """Return offsets at which no two buffers share a byte; all 0 where they would be beyond 2^62."""
+    ends = np.cumsum(np.maximum(problem.nbytes, problem.program.buffers.nbytes).astype(np.float64))
+    if len(ends) and ends[-1] >= LIMIT:
+        return np.zeros(len(ends), dtype=np.int64)
+    sizes = np.maximum(problem.nbytes, problem.program.buffers.nbytes)
+    offsets: Int64s = np.cumsum(sizes) - sizes
+    return offsets
+
+
+def _lacking(measure: _Measure, plan: Plan) -> str:
+    """Say of a plan with fewer bytes than live at once, in which the judge finds nothing, where the others are."""
+    problem, lack = measure.problem, measure.least - plan.peak_bytes
+    if lack <= 0:
+        return ""
+    lacking = f"{lack} bytes below the bound"
+    rows = np.flatnonzero((plan.arena < 0) & ~problem.own & (problem.nbytes > 0) & (problem.start < problem.stop))
+    if not len(rows):
+        return f"{lacking}: no plan that keeps every buffer takes so few"
+    first, nbytes = int(rows[0]), int(problem.nbytes[rows].sum())
+    name = problem.program.buffers.names[first]
+    return f"{lacking}: {len(rows)} buffers of {nbytes} bytes lie in no arena, untold, buffer {first} {name!r} first"
 
 
 def _warm(planner: Planner) -> None:

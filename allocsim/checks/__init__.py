@@ -35,6 +35,7 @@ from allocsim.checks.l_beliefs import check_beliefs
 from allocsim.checks.s_dataflow import check_dataflow
 from allocsim.checks.s_events import check_events
 from allocsim.checks.s_overlap import check_overlap
+from allocsim.checks.s_promises import check_promises
 from allocsim.checks.s_slots import check_slots
 from allocsim.checks.s_writes import check_writes
 from allocsim.checks.selector import PLAIN, SCREENED
@@ -45,6 +46,7 @@ from allocsim.model import Document
 
 CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
     "slots": check_slots,
+    "promises": check_promises,
     "beliefs": check_beliefs,
     "events": check_events,
     "dataflow": check_dataflow,

@@ -27,7 +27,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from allocsim import plugins
-from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim.errors import AllocsimError, UnknownNameError, os_error_line
 
 
 class Command(NamedTuple):
@@ -92,12 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  # the last one to see it: usage errors have no common public type
         return _say_other(error)
     return status
-
-
-def os_error_line(error: OSError) -> str:
-    """Return what the operating system said, with the file it is about."""
-    said = error.strerror or str(error)
-    return f"{error.filename}: {said}" if error.filename is not None else said
 
 
 def one_line(text: str) -> str:

@@ -8,7 +8,7 @@ bad usage or input.
 `--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
 `bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
 
-What this module does not see: how cures are found (`allocsim.cure.remedy`) and documents reduced
+What this module does not see: how cures are found (`allocsim.cure`) and documents reduced
 (`allocsim.reduction`), and scenarios (the service `bisect_scenario`).
 """
 
@@ -21,9 +21,11 @@ from typing import Annotated, Any
 import typer
 
 from allocsim import document as native
+from allocsim.allocators import exact, find
+from allocsim.allocators.planner import Allocator
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.cli.pictures import draw_beside
-from allocsim.cure.remedy import remedy
+from allocsim.cure import Cure
 from allocsim.errors import EngineError, NotInstalledError, OutputError
 from allocsim.files import write_atomic
 from allocsim.formats import load
@@ -32,6 +34,7 @@ from allocsim.outcomes.description import describe
 from allocsim.plugins import service
 from allocsim.reduction import Reduction, reduce, script
 from allocsim.verdict.attribution import leading
+from allocsim.verdict.causes import cure_all
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are run unless told otherwise: what goes wrong at thirty layers does at two."""
@@ -90,18 +93,18 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
     if cause is None:
         record = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
         return Bisected(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
-    cured = remedy(document, allocator)
+    cured = cure_all(document, planner=_planner(allocator))
     reduced = reduce(document, seconds=seconds)
     cure = None
     if cured is not None:
         cure = {
-            "elements": list(cured.elements),
+            "elements": list(cured.words),
             "bytes": cured.nbytes,
             "pin_all_bytes": cured.pin_all_bytes,
-            "minimal": cured.cure.minimal,
-            "trials": cured.cure.trials,
+            "minimal": cured.minimal,
+            "trials": cured.trials,
             "placement": cured.placement,
-            **_times({"default": document.plans[cured.plan], "cured": cured.cure.plan, "pinned": cured.pinned}),
+            **_times(_timed(document, cured)),
         }
     cause_record = {"class": cause.class_, "fault": cause.fault, "kind": cause.violation.kind, "message": cause.violation.message}
     record = {
@@ -123,6 +126,20 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
         test=script(reduced.document, title=f"The smallest program found with the fault of {Path(path).name}."),
         cured=cured.document if cured is not None else None,
     )
+
+
+def _planner(name: str | None) -> Allocator | None:
+    """Return the allocator asked for, None for the plan's own maker or for the plan as it is."""
+    if name is None or name == "amended":
+        return None
+    found = find(name)
+    return found if isinstance(found, Allocator) else Allocator(name=found.name, belief=exact.believe, placement=found.place)
+
+
+def _timed(document: Document, cured: Cure) -> dict[str, Plan | None]:
+    """Return the first plan that the cure changes, and what it becomes."""
+    changed = next((n for n, (a, b) in enumerate(zip(document.plans, cured.document.plans, strict=False)) if a is not b), 0)
+    return {"default": document.plans[changed], "cured": cured.document.plans[changed]}
 
 
 def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:

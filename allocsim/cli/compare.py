@@ -1,7 +1,7 @@
 """`allocsim compare FILE... [--allocator A]...`: planners x problems, in one table.
 
 A row for each planner and program: peak, ratio to the lower bound, processor time, fragmentation, and whether the judge finds the plan
-sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
+sound. A peak below the bound is never called sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
 2 where a file cannot be read.
 
 What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how pictures are drawn (the service `plot_comparison`).
@@ -58,11 +58,13 @@ def compare(
 
 
 def geometric_means(rows: list[Row]) -> dict[str, float]:
-    """Return the geometric mean of each planner's ratios, for those with a finite one everywhere they were asked, the best first."""
+    """Return the geometric mean of each planner's ratios, the best first, for those with a finite one, never below 1, wherever asked."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
         ratios.setdefault(row.planner, []).append(row.ratio if row.ratio is not None else math.inf)
-    means = {name: math.exp(sum(map(math.log, of)) / len(of)) for name, of in ratios.items() if all(0 < r < math.inf for r in of)}
+    means = {
+        name: math.exp(sum(map(math.log, of)) / len(of)) for name, of in ratios.items() if all(1 <= r < math.inf for r in of)
+    }
     return dict(sorted(means.items(), key=lambda entry: entry[1]))
 
 
@@ -74,7 +76,8 @@ def _entry(path: str, row: Row) -> dict[str, Any]:
 def _print(path: str, rows: list[Row]) -> None:
     for program in dict.fromkeys(row.program for row in rows):
         chosen = [row for row in rows if row.program == program]
-        print_line(f"{show_path(path)}: {program}, at least {in_bytes(chosen[0].bound_bytes)} ({chosen[0].bound_bytes})")
+        bound = chosen[-1].bound_bytes
+        print_line(f"{show_path(path)}: {program}, at least {in_bytes(bound)} ({bound})")
         print_table(COLUMNS, [_cells(row) for row in chosen], right=COLUMNS[1:5])
 
 

@@ -98,10 +98,10 @@ def _problems(plans: list[Plan]) -> tuple[Any, ...]:
 
 
 def _bound(made: Plan) -> int:
-    """Return bytes no plan goes below; of a program without ops, by its problem."""
+    """Return bytes no plan goes below that does as it was told; of a program without ops, by its problem."""
     if made.problem is not None and not len(made.program.ops):
         return bounds.lower_bound(made.problem)
-    return lower_bound(made.program, counted=made.placed)
+    return lower_bound(made.program, counted=made.placed if made.problem is None else ~made.problem.own)
 
 
 def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
@@ -125,4 +125,4 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         proved = f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes" if "proved" in row else ""
         print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")
         if row["peak_bytes"] < row["lower_bound_bytes"]:
-            print_line("  below the bound: buffers that live at once share bytes; allocsim check says which")
+            print_line("  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check says which")

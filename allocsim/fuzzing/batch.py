@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from allocsim.checks import Report, check
-from allocsim.screens.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
+from allocsim.screens.many import to_look_at
 
 T = TypeVar("T")
 
@@ -246,7 +246,10 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
     program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
     vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
-    problem = None if plan.problem is None else trusted(Problem, **{**_fields(plan.problem), "program": program})
+    problem = None
+    if plan.problem is not None:
+        fixed = {buffer: offset + int(base[owner[buffer]]) for buffer, offset in plan.problem.fixed.items()}
+        problem = trusted(Problem, **{**_fields(plan.problem), "program": program, "fixed": fixed})
     laid = Plan(
         program=program,
         problem=problem,

@@ -21,7 +21,7 @@ import numpy as np
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.case import FAILURES, Answer, Case
-from allocsim.model import VIEW, Bools, Document, Plan, Program
+from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
@@ -78,11 +78,38 @@ def two_answers(_: Case, answer: Answer) -> Why | None:
 # plans ------------------------------------------------------------------------------------------------------------------
 
 
-def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the seam's signature
-    """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first."""
+def unsound(case: Case, answer: Answer) -> Why | None:
+    """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first.
+
+    And by bytes kept outside all arenas that the planner was not told to keep there, whatever its own problem says of it.
+    """
     if answer.plan is None:
         return None
-    return _leading(Document.of(answer.plan))
+    return _leading(Document.of(answer.plan)) or _kept_outside(answer.plan, case.constraints.own)
+
+
+def _kept_outside(plan: Plan, told: Bools) -> Why | None:
+    found = np.flatnonzero(_untold(plan, told) & _accessed(plan.program))
+    if not len(found):
+        return None
+    buffer = int(found[0])
+    what = f"buffer {buffer} {plan.program.buffers.names[buffer]!r}"
+    rule = "is answered with memory of its own, which the planner was not told; its bytes are in no arena and in no peak"
+    return "OwnUntold C12 plan", f"{what} {rule}"
+
+
+def _untold(plan: Plan, told: Bools) -> Bools:
+    mask: Bools = (plan.arena == OWN) & ~told & (plan.program.buffers.nbytes > 0)
+    return mask
+
+
+def _accessed(program: Program) -> Bools:
+    ops = program.ops
+    acts = ~ops.is_kind(VIEW)
+    mask = np.zeros(len(program.buffers), dtype=np.bool_)
+    for values, starts in ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts)):
+        mask[program.values.buffer[values[np.repeat(acts, np.diff(starts))]]] = True
+    return mask
 
 
 def _leading(document: Document) -> Why | None:
@@ -95,7 +122,9 @@ def _leading(document: Document) -> Why | None:
 def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    return sorted({*alone, *batch.unsound(laid)})
+    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
+    outside = owner[_untold(plan, plan.program.buffers.persistent)].tolist()
+    return sorted({*alone, *outside, *batch.unsound(laid)})
 
 
 def lost(case: Case, answer: Answer) -> Why | None:
@@ -191,7 +220,12 @@ def _padded(nbytes: Int64s, alignment: Int64s) -> Int64s:
 PROPERTIES: Final[dict[str, Property]] = {
     "answers": Property(claim="every program gets a plan or a clear refusal", broken=no_answer),
     "capacity": Property(claim="a capacity is kept, or the problem refused", broken=over_capacity),
-    "sound": Property(claim="every plan is clean under S, H and L", broken=unsound, suspects=unsound_among, of="plain"),
+    "sound": Property(
+        claim="every plan is clean under S, H and L, and keeps nothing outside the arenas that it was not told to",
+        broken=unsound,
+        suspects=unsound_among,
+        of="plain",
+    ),
     "pins": Property(claim="a pin never makes a plan unsound", broken=unsound, suspects=unsound_among, of="pinned"),
     "kept": Property(claim="what is pinned is there at the end", broken=lost, suspects=lost_among, of="pinned"),
     "no_worse": Property(

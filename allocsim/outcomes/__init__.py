@@ -1,6 +1,6 @@
 """What judging a file came to, in a form that other tools take: JUnit XML, SARIF, and a list of known faults.
 
-    outcome = outcome_of("plan.json", document, known=baseline.read("known.json"), max_peak=1 << 30)
+    outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])
 
 An outcome *passes* if every violation is a known one, there is no more of them than is listed, and the peak is within its limit.
@@ -18,9 +18,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from allocsim.checks import check
 from allocsim.checks.violations import Report, Violation
+from allocsim.errors import AllocsimError, os_error_line
+from allocsim.formats import load
 from allocsim.model import Document, Program
-from allocsim.verdict.attribution import Cause, causes
+from allocsim.verdict.attribution import Charge, charges
 
 FINGERPRINT_BYTES = 16
 
@@ -29,7 +32,7 @@ FINGERPRINT_BYTES = 16
 class Finding:
     """A violation with its cause, and whether it was known before."""
 
-    cause: Cause
+    cause: Charge
     fingerprint: str
     known: bool
     kind_of_op: str | None
@@ -48,6 +51,8 @@ class Outcome:
     """One file: judged, or not readable."""
 
     file: str
+    document: Document | None = None
+    """What was judged; None where the file could not be read."""
     report: Report | None = None
     """None where the file could not be read."""
     findings: tuple[Finding, ...] = ()
@@ -74,6 +79,30 @@ class Outcome:
         return self.error is None and not self.new and not self.over_peak
 
 
+def judge_file(
+    path: str, *, limit: int | None = None, known: Collection[str] = (), max_peak: int | None = None, causes_too: bool = True
+) -> Outcome:
+    """Read a file in any supported format and judge it; a file that cannot be read is an outcome with an error.
+
+    Args:
+        path: the file, as it is named in what is printed.
+        limit: violations listed at most; None is the judge's own limit.
+        known: fingerprints of violations that do not count.
+        max_peak: bytes the plan may need at most.
+        causes_too: whether each violation is given its cause and fingerprint, which costs as much as judging. Without, `findings` is empty.
+    """
+    try:
+        document = load(path)
+        report = check(document) if limit is None else check(document, limit=limit)
+    except AllocsimError as error:
+        return Outcome(file=path, error=str(error))
+    except OSError as error:
+        return Outcome(file=path, error=os_error_line(error))
+    if report.clean or not causes_too:
+        return Outcome(file=path, document=document, report=report, max_peak=max_peak)
+    return outcome_of(path, document, report=report, known=known, max_peak=max_peak)
+
+
 def outcome_of(
     file: str,
     document: Document,
@@ -83,12 +112,12 @@ def outcome_of(
     max_peak: int | None = None,
 ) -> Outcome:
     """Judge a document, unless its `report` is given; violations whose fingerprint is in `known` are marked so."""
-    report, found = causes(document, report)
+    report, found = charges(document, report)
     findings = tuple(_finding(document, cause, known) for cause in found)
-    return Outcome(file=file, report=report, findings=findings, max_peak=max_peak)
+    return Outcome(file=file, document=document, report=report, findings=findings, max_peak=max_peak)
 
 
-def fingerprint(document: Document, cause: Cause) -> str:
+def fingerprint(document: Document, cause: Charge) -> str:
     """Return the fingerprint of a violation of a document: 32 hexadecimal digits."""
     v = cause.violation
     names = {
@@ -108,7 +137,7 @@ def fingerprint(document: Document, cause: Cause) -> str:
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 
 
-def _finding(document: Document, cause: Cause, known: Collection[str]) -> Finding:
+def _finding(document: Document, cause: Charge, known: Collection[str]) -> Finding:
     program, mark = _program(document, cause.violation), fingerprint(document, cause)
     return Finding(
         cause=cause,
@@ -131,4 +160,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["Finding", "Outcome", "fingerprint", "outcome_of"]
+__all__ = ["Finding", "Outcome", "fingerprint", "judge_file", "outcome_of"]

@@ -15,7 +15,7 @@ from allocsim.model import Document, Plan, Run
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.verification import document_of
-from allocsim.verdict.attribution import Cause
+from allocsim.verdict.attribution import Charge
 
 SHOWN: Final = 3
 """Violations that a message describes with the ops round them; the others are one line each up to `LISTED`."""
@@ -86,6 +86,6 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
     return "\n".join(lines)
 
 
-def _leading(findings: Sequence[Any]) -> list[Cause]:
+def _leading(findings: Sequence[Any]) -> list[Charge]:
     """Return the causes, late reads first: they tell more than the overlaps and beliefs behind them."""
     return sorted((finding.cause for finding in findings), key=lambda cause: cause.violation.kind != "StaleRead")

@@ -26,7 +26,7 @@ import numpy as np
 
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, VIEW, Document, Op, Plan, Problem, Program, Run
-from allocsim.verdict.attribution import Cause
+from allocsim.verdict.attribution import Charge
 
 CONTEXT: Final = 2
 """Ops shown before and after each party."""
@@ -72,7 +72,7 @@ class _Party:
     main: bool
 
 
-def describe(document: Document, violation: Violation, *, cause: Cause | None = None, context: int = CONTEXT) -> str:
+def describe(document: Document, violation: Violation, *, cause: Charge | None = None, context: int = CONTEXT) -> str:
     """Return a violation of a document as text of several lines, without a newline at the end.
 
     `cause` adds its class and party (`allocsim.verdict.attribution`). Every index of the violation must be of this document.

@@ -39,7 +39,7 @@ from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, w
 from allocsim.reduction.script import script
 from allocsim.reduction.search import Keep, OutOfTime, Search
 from allocsim.reduction.shrink import SHRINKS
-from allocsim.verdict.attribution import Cause, causes, leading
+from allocsim.verdict.attribution import Charge, charges, leading
 
 T = TypeVar("T")
 Row = tuple[int, int]
@@ -55,7 +55,7 @@ class Reduction:
     """What is left of a document."""
 
     document: Document
-    cause: Cause | None
+    cause: Charge | None
     """The violation that is left, as the checks name it in `document`; None where only `keep` knows what is wrong."""
     complete: bool
     """Whether the search ended by itself; if not, a time limit ended it and the best so far is here."""
@@ -102,20 +102,20 @@ def reduce(
     return Reduction(document=search.best, cause=leading(search.best), complete=complete, trials=search.trials)
 
 
-def same_fault(document: Document, cause: Cause) -> Keep:
+def same_fault(document: Document, cause: Charge) -> Keep:
     """Return the question whether another document has this fault of `document`, and none that `document` has not."""
-    known = {found.key for found in causes(document)[1]}
+    known = {found.key for found in charges(document)[1]}
     wanted = cause.key
 
     def keep(candidate: Document) -> bool:
-        found = {cause.key for cause in causes(candidate)[1]}
+        found = {cause.key for cause in charges(candidate)[1]}
         return wanted in found and found <= known
 
     return keep
 
 
-def _cause_of(document: Document, violation: Violation) -> Cause | None:
-    found = next((cause for cause in causes(document)[1] if cause.violation == violation), None)
+def _cause_of(document: Document, violation: Violation) -> Charge | None:
+    found = next((cause for cause in charges(document)[1] if cause.violation == violation), None)
     if found is None:
         raise ModelError("", f"the document has no such violation: {violation.message or violation.kind}")
     return found
@@ -253,7 +253,7 @@ def _guess(search: Search, violation: Violation) -> None:
         rows, only = _parts("runs")
         kept = [run for run in rows(search.best) if run in named]
         if kept and len(kept) < len(rows(search.best)) and search.attempt(lambda best: only(best, kept)):
-            same = (found.violation for found in causes(search.best)[1])
+            same = (found.violation for found in charges(search.best)[1])
             violation = next((v for v in same if (v.kind, v.op) == (violation.kind, violation.op)), violation)
     for masks in _likely(search.best, violation):
         if search.attempt(lambda best, masks=masks: cut(best, ops=masks)):  # type: ignore[misc]

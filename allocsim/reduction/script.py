@@ -17,7 +17,7 @@ import numpy as np
 from allocsim.checks.violations import Violation
 from allocsim.model import DEFAULT_ARENAS, EXACT, NEWEST, OWN, STRENGTHS, Arena, Document, Op, Plan, Problem, Program, Role
 from allocsim.model.layout import dense_nbytes, dense_strides
-from allocsim.verdict.attribution import causes
+from allocsim.verdict.attribution import charges
 
 HEADER = '''"""{title}
 
@@ -37,7 +37,7 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
     Meta is left out. The source is deterministic and well-formed Python, whatever the names in the document are.
     """
     body = list(_function(document))
-    found = causes(document)[1]
+    found = charges(document)[1]
     kinds = sorted({cause.violation.kind for cause in found})
     late_first = sorted(found, key=lambda cause: cause.violation.kind != "StaleRead")
     story = [cause.violation.message for cause in late_first[:1]] or ["The checks find nothing wrong with it."]

@@ -6,7 +6,7 @@ The programs stand one after another in one program, as `allocsim.fuzzing.batch`
 `op_starts[k]:op_starts[k + 1]` and the buffers `buffer_starts[k]:buffer_starts[k + 1]`. No op but those behind the last program touches buffers of two
 of them, and no two have slots that share a byte.
 
-It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `events`, `order`) are run as they are. The kernels that `dataflow`
+It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `promises`, `events`, `order`) are run as they are. The kernels that `dataflow`
 and `placement` have for large documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What `writes` and `beliefs` ask of each
 op is asked by a compiled pass (`many_passes`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
 of the programs pointed at.
@@ -23,6 +23,7 @@ from allocsim.checks.h_races import check_order
 from allocsim.checks.intervals import among, end_of
 from allocsim.checks.s_events import check_events
 from allocsim.checks.s_in_place import addresses
+from allocsim.checks.s_promises import check_promises
 from allocsim.checks.s_slots import check_slots
 from allocsim.checks.trial import Findings, TrialDocument
 from allocsim.model import VIEW, Bools, Document, Plan
@@ -71,7 +72,7 @@ class _Many:
     def _as_they_are(self) -> None:
         """Run the rows of the check that are quick."""
         findings = Findings(ROOM)
-        for row in (check_slots, check_events, check_order):
+        for row in (check_slots, check_promises, check_events, check_order):
             row(self.case, findings)
         if findings.bounded or any(number > ROOM for number in findings.counts.values()):
             self.pointed[:] = True

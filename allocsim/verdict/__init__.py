@@ -1,76 +1,79 @@
 """One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and the cure.
 
-A verdict is a pure function of `Evidence`. S and L are run anew on its document; K, D and P come as measured rows. Attribution
-compares *belief* with *fact*: the table `ROWS` maps each kind of evidence to a root-cause class (C01 to C15) and the
-party at fault (plan, kernel, caller, schedule). For one violation the first row that applies decides. Findings of one class
-and party are one finding with a count; the earliest in (run, step) is the verdict, the others its `also`.
+A verdict is a pure function of `Evidence`. S, L and H are run anew on its document; K, D and P come as measured rows. What is wrong is
+charged by counterfactual: each violation to the smallest mend that makes it vanish, in an order in which the first broken promise is charged
+(`allocsim.verdict.charging`). A mend with all it explains is a *cause*; the table `NAMES` gives it a root-cause class (C01 to C15) and the party at fault
+(plan, kernel, caller, schedule). Most important first: the cause of the first wrong number where D ran, else of the most bytes read wrong.
 
-Invariants: no row looks at a name, at which scenario ran, or at how buffers are numbered; renaming everything and permuting
-indices leaves class, fault, `also` and cure unchanged. A difference that D sees and no row explains is reported as
-unexplained, never guessed. The order of rows matters and is part of the table.
+Invariants: nothing looks at a name, at which scenario ran, or at how anything is numbered; renaming everything and permuting
+indices leaves causes and cures unchanged. More evidence never finds less: what a set of detectors names, each larger set names as well; only what was unknown may get a
+name. A difference that D sees and no cause explains is reported as unexplained, never guessed.
 
-Complexity: that of the checks, plus O(violations + ops).
+Complexity: that of the checks, plus O(violations + ops), and a few checks for cures.
 
-What this module does not see: how K, D, P and the cure were measured.
+What this module does not see: how K, D, P and a measured cure came about.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from allocsim.checks import Violation
-from allocsim.verdict.case import Case
-from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.findings import belief_findings, kernel_findings, origin_text, plan_findings, twice_findings, unexplained
-from allocsim.verdict.kernels import sanitizer_findings
-from allocsim.verdict.records import CLASSES, Finding, Verdict, Witness
-from allocsim.verdict.rows import BELIEF_ROWS, MEASURED_ROWS, ROWS, Row
+from allocsim.cure import Cure
+from allocsim.verdict.causes import causes_of, found_in, with_cures
+from allocsim.verdict.dossier import BELIEF_KINDS, Dossier
+from allocsim.verdict.evidence import CureRecord, Evidence
+from allocsim.verdict.measured import origin_text
+from allocsim.verdict.naming import MEASURED_NAMES, NAMES, NamingRow
+from allocsim.verdict.records import CLASSES, Cause, FirstPlace, JointFault, Verdict, Witness
+
+PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
+"""Kinds of mend whose violations are of a plan: it is not legal, whoever is at fault."""
+
+OVER_RUNS: Final = frozenset({"upload", "state"})
+"""Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence) -> Verdict:
-    """Return the verdict for this evidence."""
-    case = Case(evidence)
-    found = [
-        *plan_findings(case),
-        *kernel_findings(case),
-        *twice_findings(case),
-        *sanitizer_findings(case),
-        *belief_findings(case),
-    ]
-    findings = _join((*found, *unexplained(case, found)))
-    cure = evidence.cure
+def judge(evidence: Evidence, *, cures: bool = True) -> Verdict:
+    """Return the verdict for this evidence; without `cures`, none is sought."""
+    dossier = Dossier(evidence)
+    causes, cure = found_in(dossier), None
+    if cures:
+        causes, cure = with_cures(dossier, causes)
+    findings = _joined(causes)
+    said = evidence.cure
     return Verdict(
+        causes=causes,
         findings=findings,
-        detectors=_detectors(case),
-        clauses=_clauses(case, findings),
-        cure="; ".join(cure.elements) if cure else None,
-        cure_bytes=cure.nbytes if cure else None,
-        pin_all_bytes=cure.pin_all_bytes if cure else None,
-        report=case.report,
+        detectors=_detectors(dossier),
+        clauses=_clauses(dossier, causes, findings, cure),
+        cure=cure,
+        cure_text="; ".join(said.elements) if said else "; ".join(cure.words) if cure else None,
+        cure_bytes=said.nbytes if said else cure.nbytes if cure else None,
+        pin_all_bytes=said.pin_all_bytes if said else cure.pin_all_bytes if cure else None,
+        report=dossier.report,
     )
 
 
-def _join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Join findings of one class and party, keep the earliest of each, and order them by when they strike."""
-    joined: dict[tuple[str, str], Finding] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for finding in sorted(findings, key=lambda f: (f.run, f.step, f.class_, f.fault)):
-        key = (finding.class_, finding.fault)
-        joined.setdefault(key, finding)
-        counts[key] = counts.get(key, 0) + 1
-    return tuple(replace(finding, count=counts[key]) for key, finding in joined.items())
+def _joined(causes: Sequence[Cause]) -> tuple[JointFault, ...]:
+    """Join causes of one class and party, the most important first."""
+    joined: dict[tuple[str, str], list[Cause]] = {}
+    for cause in causes:
+        joined.setdefault((cause.class_, cause.party), []).append(cause)
+    return tuple(
+        JointFault(cause=found[0], count=sum(cause.places for cause in found), causes=len(found)) for found in joined.values()
+    )
 
 
-def _detectors(case: Case) -> dict[str, dict[str, Any]]:
-    evidence = case.evidence
+def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
+    evidence = dossier.evidence
     audit, origins = evidence.audit, evidence.origins
-    beliefs, races = case.beliefs_count, case.report.counts.get("Race", 0)
-    too_long = case.report.counts.get("LifetimeTooLong", 0)
-    streams = max((len(run.program.streams) for run in case.runs), default=1)
+    beliefs, races = dossier.beliefs_count, dossier.report.counts.get("Race", 0)
+    too_long = dossier.report.counts.get("LifetimeTooLong", 0)
+    streams = max((len(run.program.streams) for run in dossier.runs), default=1)
     not_run = {"status": "not run", "count": None}
     return {
-        "S": _status(case.report.count - beliefs - races, ops=case.report.stats.ops, truncated=case.report.truncated),
-        "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in case.races))
+        "S": _status(dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated),
+        "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in dossier.races))
         if streams > 1
         else not_run | {"why": "one stream"},
         "P": not_run | {"why": "no kernels to execute"}
@@ -78,7 +81,7 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
         else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
         "D": _without_lockstep(evidence.diverges)
         if origins is None
-        else _status(len(origins), diverges=evidence.diverges, first=origin_text(case, origins[0]) if origins else None),
+        else _status(len(origins), diverges=evidence.diverges, first=origin_text(dossier, origins[0]) if origins else None),
         "K": not_run | {"why": "no kernels to execute"}
         if audit is None
         else _status(
@@ -92,21 +95,21 @@ def _detectors(case: Case) -> dict[str, dict[str, Any]]:
                 if row.measured == "unsafe" and row.declared
             ],
         ),
-        "R": _status(_only_later(case), runs=len(case.runs)) if len(case.runs) > 1 else not_run | {"why": "one run"},
+        "R": _status(_only_later(dossier), runs=len(dossier.runs)) if len(dossier.runs) > 1 else not_run | {"why": "one run"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},
     }
 
 
-def _only_later(case: Case) -> int:
+def _only_later(dossier: Dossier) -> int:
     """Count the violations of later runs that the first run, of the same program, does not show."""
 
     def place(v: Violation) -> tuple[object, ...]:
         return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
 
-    first = {place(v) for v in case.static if v.run == 0}
-    return sum(bool(v.run) and place(v) not in first for v in case.static)
+    first = {place(v) for v in dossier.static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in dossier.static)
 
 
 def _without_lockstep(diverges: bool | None) -> dict[str, Any]:  # noqa: FBT001 - a fact of the evidence
@@ -119,38 +122,44 @@ def _status(count: int, **more: Any) -> dict[str, Any]:
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 
-def _clauses(case: Case, findings: tuple[Finding, ...]) -> tuple[str, ...]:
-    legal = _legality(case)
+def _clauses(dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFault, ...], cure: Cure | None) -> tuple[str, ...]:
+    legal = _legality(dossier, causes)
     if not findings:
-        agreed = ("default and reference agree to the bit",) if case.evidence.origins is not None else ()
+        agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
         return (legal, "nothing wrong was found", *agreed)
     parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
-    origins = case.evidence.origins
+    origins = dossier.evidence.origins
     if origins:
-        parts.append(f"first wrong tensor: {origin_text(case, origins[0])}")
-    cure = case.evidence.cure
-    if cure is not None:
-        against = f", against {_mib(cure.pin_all_bytes)} for pinning everything" if cure.pin_all_bytes is not None else ""
-        parts.append(f"cure: {'; '.join(cure.elements)}, {_mib(cure.nbytes)}{against}")
+        parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")
+    said: CureRecord | Cure | None = dossier.evidence.cure or cure
+    if said is not None:
+        words = said.elements if isinstance(said, CureRecord) else said.words
+        against = f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
+        parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{against}")
     return tuple(parts)
 
 
-def _legality(case: Case) -> str:
-    """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow."""
-    ops = max((len(run.program.ops) for run in case.runs), default=0)
-    races = case.report.counts.get("Race", 0)
-    conflicts = case.report.count - case.beliefs_count - races
+def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
+    """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow; a program's own faults are no fault of it."""
+    ops = max((len(run.program.ops) for run in dossier.runs), default=0)
+    mine = {id(v): v for cause in causes if cause.charge.kind in PLACED for v in cause.violations if v.kind not in BELIEF_KINDS}
+    over = {id(v): v for cause in causes if cause.charge.kind in OVER_RUNS for v in cause.violations}
+    races = [v for v in mine.values() if v.kind == "Race"]
+    conflicts = len(mine) - len(races)
     found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
-    if any(v.run in {0, None} for v in case.static if v.kind != "Race"):
-        return f"the plan is not legal ({found} in {len(case.runs)} run{'s'[: len(case.runs) != 1]} of {ops} ops)"
-    if conflicts:
-        return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {len(case.runs)} runs ({found})"
-    if any(not v.in_apart for v in case.races):
+    runs = f"{len(dossier.runs)} run{'s'[: len(dossier.runs) != 1]}"
+    if any(v.run in {0, None} for v in mine.values() if v.kind != "Race"):
+        return f"the plan is not legal ({found} in {runs} of {ops} ops)"
+    if conflicts or over:
+        number = conflicts + len(over)
+        found = f"{number} conflict{'s'[: number != 1]}"
+        return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {runs} ({found})"
+    if races:
         return f"the plan is legal in list order (0 conflicts in {ops} ops) but not in every order its streams allow"
     return f"the plan is legal (0 conflicts in {ops} ops)"
 
 
-def _party(finding: Finding) -> str:
+def _party(finding: JointFault) -> str:
     return f"{finding.class_}, fault of the {finding.fault}" if finding.fault != "unknown" else "cause unknown"
 
 
@@ -158,4 +167,6 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:+.2f} MiB"
 
 
-__all__ = ["BELIEF_ROWS", "CLASSES", "MEASURED_ROWS", "ROWS", "Finding", "Row", "Verdict", "Witness", "judge"]
+__all__ = [
+    "CLASSES", "MEASURED_NAMES", "NAMES", "Cause", "FirstPlace", "JointFault", "NamingRow", "Verdict", "Witness", "causes_of", "judge",
+]  # fmt: skip

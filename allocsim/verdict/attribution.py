@@ -1,29 +1,41 @@
-"""Each violation by itself with its root cause: the row of the verdict's table that applies to it.
+"""Each violation by itself with what it comes of: class and party of the most important cause that explains it.
 
-A verdict joins findings; who compares documents, files reports or keeps a list of known faults needs the cause of each record.
+A verdict joins violations to causes; who compares documents, files reports or keeps a list of known faults needs the charge of each record.
 
-What this module does not see: kernels and differential runs; causes here are those of S, H and L alone.
+What this module does not see: kernels and differential runs; charges here are those of S, H and L alone.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from allocsim.checks import check
 from allocsim.checks.violations import Report, Violation
+from allocsim.cure.defects import Key, key_of
 from allocsim.model import Document
-from allocsim.verdict import judge
-from allocsim.verdict.case import Case
-from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.rows import BELIEF_ROWS, ROWS, Row
+from allocsim.verdict.causes import causes_of
+from allocsim.verdict.records import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """Why a violation came about; `class_` and `fault` as in a verdict, None where no row of the table applies."""
+class Charge:
+    """Why a violation came about; `class_` and `fault` as in a verdict, None where nothing accounts for it."""
 
     violation: Violation
-    class_: str | None
-    fault: str | None
-    evidence: str
+    cause: Cause | None
+
+    @property
+    def class_(self) -> str | None:
+        """Class of root cause."""
+        return None if self.cause is None else self.cause.class_
+
+    @property
+    def fault(self) -> str | None:
+        """The party at fault."""
+        return None if self.cause is None else self.cause.party
+
+    @property
+    def evidence(self) -> str:
+        """The row that names the cause, in words."""
+        return "" if self.cause is None else self.cause.evidence
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
@@ -31,37 +43,32 @@ class Cause:
         return self.violation.kind, self.class_, self.fault
 
 
-def causes(document: Document, report: Report | None = None) -> tuple[Report, tuple[Cause, ...]]:
-    """Judge a document, unless its `report` is given; return it and the cause of each violation, in the report's order.
+def charges(document: Document, report: Report | None = None) -> tuple[Report, tuple[Charge, ...]]:
+    """Judge a document, unless its `report` is given; return it and the charge of each violation, in the report's order.
 
-    As the checks, plus O(violations * rows of the table).
+    A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
-    case = Case(Evidence(document=document))
-    judged = case.report if report is None else report
-    return judged, tuple(_causes(case, judged))
+    judged = check(document, of_each_kind=True) if report is None else report
+    whole = judged if judged.count <= len(judged.violations) else check(document, of_each_kind=True)
+    charged: dict[Key, Cause] = {}
+    for cause in causes_of(document, whole):
+        for v in cause.violations:
+            charged.setdefault(key_of(v), cause)
+    return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
 
 
-def leading(document: Document) -> Cause | None:
-    """Return the violation a verdict would name first, with its cause; None for a clean document."""
-    _, found = causes(document)
+def leading(document: Document) -> Charge | None:
+    """Return the violation at the first place of the cause that a verdict would name first; None for a clean document."""
+    report = check(document, of_each_kind=True)
+    found = causes_of(document, report)
     if not found:
         return None
-    for finding in judge(Evidence(document=document)).findings:
-        for cause in found:
-            v = cause.violation
-            place = (-1 if v.run is None else v.run, -1 if v.step is None else v.step)
-            if (cause.class_, cause.fault) == (finding.class_, finding.fault) and place == (finding.run, finding.step):
-                return cause
-    return found[0]
+    first = found[0]
+    listed = {id(v) for v in report.violations}
+    at = [v for v in first.violations if id(v) in listed]
+    chosen = next((v for v in at if (v.run, v.op, v.value, v.buffer) == _place(first)), at[0] if at else None)
+    return None if chosen is None else Charge(violation=chosen, cause=first)
 
 
-def _causes(case: Case, report: Report) -> Iterator[Cause]:
-    table: tuple[Row, ...] = (*ROWS, *BELIEF_ROWS)
-    for v in report.violations:
-        row = next((row for row in table if v.kind in row.kinds and row.applies(case, v)), None)
-        yield Cause(
-            violation=v,
-            class_=row.class_ if row is not None else None,
-            fault=row.fault if row is not None else None,
-            evidence=row.evidence if row is not None else "",
-        )
+def _place(cause: Cause) -> tuple[int | None, ...]:
+    return cause.first.run, cause.first.op, cause.first.value, cause.first.buffer

@@ -1,16 +1,21 @@
-"""What a verdict is made of: witnesses, findings, and the verdict itself.
+"""What a verdict is made of: witnesses, causes, causes joined by class and party, and the verdict itself.
+
+A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations vanish and adds none. A violation may stand
+under two causes, each of which alone would bring it about. A *joint fault* is all causes of one class and party.
 
 Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are half-open ranges within the
 buffer, `address` the offset of its slot in its arena. `as_json` gives the objects of the command line's `--json`.
 
-What this module does not see: evidence, and how a finding was reached.
+What this module does not see: evidence, and how a cause was found.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocsim.checks import Report
+from allocsim.checks import Report, Violation
+from allocsim.cure import Cure
+from allocsim.cure.mends import Mend
 
 CLASSES: Final[dict[str, str]] = {
     "C01": "a reader was missed, the last use computed too early",
@@ -57,35 +62,136 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One root cause with its witnesses."""
+class FirstPlace:
+    """Where a cause strikes first; None where an index does not apply."""
+
+    run: int | None = None
+    step: int | None = None
+    op: int | None = None
+    value: int | None = None
+    buffer: int | None = None
+    bytes: tuple[tuple[int, int], ...] = ()
+    """Half-open ranges within the buffer."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {**fields, "bytes": [list(pair) for pair in self.bytes]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One wrong thing, and all that it explains."""
 
     class_: str
-    fault: str
+    party: str
     """`plan`, `kernel`, `caller`, `schedule`, or `unknown` where the evidence does not suffice."""
+    evidence: str
+    """The row of the table that names it, in words."""
     text: str
-    run: int = -1
-    step: int = -1
+    """The evidence, and what happened at the place that tells most."""
+    places: int
+    """Violations and measured places that it explains."""
+    first: FirstPlace
+    mend: str
+    """The smallest mend, in words."""
+    charge: Mend = field(repr=False)
+    """The same as data."""
+    violations: tuple[Violation, ...] = field(repr=False, default=())
+    """Those it explains, in the report's order."""
+    wrong_bytes: int = 0
+    """Bytes read wrong, over all its places."""
     victim: Witness | None = None
     """The value that lost its bytes, or the operand a kernel destroyed."""
     writer: Witness | None = None
     reader: Witness | None = None
     belief: str | None = None
     """The belief that failed, in words."""
+    cure: Cure | None = field(repr=False, default=None)
+    """Of this cause alone; None where none was asked for, or nothing that can be changed here mends it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return an entry of `causes` in `--json`."""
+        return {
+            "class": self.class_,
+            "party": self.party,
+            "places": self.places,
+            "first": self.first.as_json(),
+            "mend": self.mend,
+            "cure": None if self.cure is None else self.cure.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointFault:
+    """The causes of one class and party: the most important one with its witnesses, and how many places all of them explain."""
+
+    cause: Cause
     count: int = 1
-    """Violations joined in this finding."""
+    """Places of all of them."""
+    causes: int = 1
+
+    @property
+    def class_(self) -> str:
+        """Class of root cause."""
+        return self.cause.class_
+
+    @property
+    def fault(self) -> str:
+        """The party at fault."""
+        return self.cause.party
+
+    @property
+    def text(self) -> str:
+        """What happened, in words."""
+        return self.cause.text
+
+    @property
+    def run(self) -> int:
+        """Run of the first place, -1 where there is none."""
+        return -1 if self.cause.first.run is None else self.cause.first.run
+
+    @property
+    def step(self) -> int:
+        """Step of the first place, -1 where there is none."""
+        return -1 if self.cause.first.step is None else self.cause.first.step
+
+    @property
+    def victim(self) -> Witness | None:
+        """Who lost bytes."""
+        return self.cause.victim
+
+    @property
+    def writer(self) -> Witness | None:
+        """Who took them."""
+        return self.cause.writer
+
+    @property
+    def reader(self) -> Witness | None:
+        """Who read them late."""
+        return self.cause.reader
+
+    @property
+    def belief(self) -> str | None:
+        """The belief that failed."""
+        return self.cause.belief
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the suite concludes."""
 
-    findings: tuple[Finding, ...]
-    """Earliest first; empty where nothing is wrong."""
+    causes: tuple[Cause, ...]
+    """Most important first; empty where nothing is wrong."""
+    findings: tuple[JointFault, ...]
+    """The causes by class and party, most important first."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
     """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for a line."""
-    cure: str | None = None
+    cure: Cure | None = field(repr=False, default=None)
+    """Of all causes that can be cured here, together."""
+    cure_text: str | None = None
+    """The cure in words: the measured one, where a run was made with it."""
     cure_bytes: int | None = None
     pin_all_bytes: int | None = None
     report: Report = field(repr=False)
@@ -98,12 +204,12 @@ class Verdict:
     @property
     def sound(self) -> bool:
         """Whether no fault was found."""
-        return not self.findings
+        return not self.causes
 
     @property
-    def causes(self) -> frozenset[tuple[str, str]]:
-        """Every (class, fault) named."""
-        return frozenset((finding.class_, finding.fault) for finding in self.findings)
+    def classes(self) -> frozenset[tuple[str, str]]:
+        """Every (class, party) named."""
+        return frozenset((cause.class_, cause.party) for cause in self.causes)
 
     def as_json(self) -> dict[str, Any]:
         """Return the `verdict` object of `--json`."""
@@ -116,7 +222,8 @@ class Verdict:
             "reader": witness_json(first.reader) if first else None,
             "belief": first.belief if first else None,
             "also": [finding_json(finding) for finding in self.findings[1:]],
-            "cure": self.cure,
+            "causes": [cause.as_json() for cause in self.causes],
+            "cure": self.cure_text,
             "cure_bytes": self.cure_bytes,
             "pin_all_bytes": self.pin_all_bytes,
             "text": self.text,
@@ -131,8 +238,8 @@ def witness_json(witness: Witness | None) -> dict[str, Any] | None:
     return {**fields, "bytes": [list(pair) for pair in witness.bytes]}
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as an entry of `also`."""
+def finding_json(finding: JointFault) -> dict[str, Any]:
+    """Return a joint fault as an entry of `also`."""
     return {
         "class": finding.class_,
         "fault": finding.fault,

@@ -15,7 +15,7 @@ from math import isfinite
 
 from allocsim.model import Value
 from allocsim.verdict.evidence import KernelRow
-from allocsim.verdict.facts import read_twice
+from allocsim.verdict.measured import read_twice
 from engine.graph.lowering import Lowered
 from engine.k_audit import AuditCase, AuditLayout, AuditRow, Table, audit_ops
 from engine.kernels import KERNELS

@@ -71,7 +71,7 @@ def test_a_verdict_has_a_fault_exactly_where_the_checks_find_a_violation(drawn):
 def test_names_and_numbers_do_not_matter_to_scenarios(result, seed):
     other = judge(shuffled(result.evidence, seed))
     assert essence(other) == essence(result.verdict)
-    assert other.causes == frozenset(result.scenario.expected)
+    assert other.classes == frozenset(result.scenario.expected)
 
 
 def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(result, tmp_path):

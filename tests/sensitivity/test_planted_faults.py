@@ -4,6 +4,7 @@ Where a fault cannot help but break two rules at once, both are named.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -457,6 +458,100 @@ def the_bytes_of_a_donor_pass_to_its_recipient_and_no_further(planted):
     b.op(HOST_READ, (y,), ())
     made = plan_of(b.build(), {0: 0, 1: 0, 2: 0}, events=np.array([(0, A, 0), (1, A, 1), *rows, (3, F, 2)]))
     return Document.of(made)
+
+
+# --- a plan against its own problem ---------------------------------------------------------------------------------------
+
+
+def told(slots: dict[int, int | str | None], *rows: tuple[int, int, int], **columns: object) -> Document:
+    """Return the chain laid as `slots` say, harmless, from a right belief with the columns given, and with these events."""
+    made = chained(slots, events=np.array(rows, dtype=np.int64).reshape(-1, 3))
+    problem = Problem.of(made.program, **({"start": [0, 1, 2], "stop": [2, 3, 4], "pinned": [2]} | columns))
+    return Document.of(replace(made, problem=problem))
+
+
+@plant("LifetimeIgnored", "LifetimeTooLong")
+def a_slot_is_taken_while_its_buffer_is_believed_to_live(planted):
+    """x is dead when y is written; the problem says longer, and the plan knows better."""
+    return told({2: 0}, stop=[3, 3, 4]) if planted else told({2: 0})
+
+
+@plant("LifetimeIgnored")
+def in_place_without_a_believed_pair(planted):
+    return told({1: 0}, may_share=[] if planted else [(0, 1)])
+
+
+@plant("LifetimeIgnored", "LifetimeTooLong")
+def a_slot_is_taken_beyond_a_gap(planted):
+    """y comes when x need not survive, and is not gone when x is believed to be back."""
+    return told({2: 0}, stop=[4, 3, 4], gaps={0: ((2, 3),)}) if planted else told({2: 0})
+
+
+@plant("PinIgnored")
+def a_pinned_buffer_gives_its_bytes_away(planted):
+    return told({2: 0}, pinned=[0, 2] if planted else [2])
+
+
+@plant("PinIgnored")
+def a_pinned_donor(planted):
+    return told({1: 0}, may_share=[(0, 1)], pinned=[0, 2] if planted else [2])
+
+
+@plant("SizeIgnored")
+def a_slot_below_the_believed_size(planted):
+    return told({1: 64}, nbytes=[16, 17 if planted else 16, 16])
+
+
+@plant("FixedIgnored")
+def a_slot_that_is_not_where_it_was_told(planted):
+    return told({0: 64 if planted else 128}, fixed={0: 128})
+
+
+@plant("FixedIgnored")
+def a_fixed_buffer_without_a_slot(planted):
+    b = ProgramBuilder("p")
+    b.buffer("x", 16)
+    y = b.tensor("y", "f32", (4,))
+    b.op(HOST_WRITE, (), (y,))
+    program = b.build()
+    problem = Problem.of(program, start=[0, 0], stop=[1 if planted else 0, 1], fixed={0: 32})
+    return Document.of(plan_of(program, [None, 0], problem=problem))
+
+
+@plant("OwnIgnored")
+def memory_of_its_own_was_told(planted):
+    return told({0: 64 if planted else "own"}, own=[0])
+
+
+@plant("OwnIgnored")
+def a_parameter_is_told_so_by_default(planted):
+    b = ProgramBuilder("p")
+    w, y = b.tensor("w", "f32", (4,), role=Role.PARAMETER), b.tensor("y", "f32", (4,))
+    b.op("relu", (w,), (y,))
+    b.op(HOST_READ, (y,), ())
+    program = b.build()
+    problem = Problem.of(program, pinned=[1], start=[0, 0], stop=[2, 2])
+    return Document.of(plan_of(program, [0, 32], problem=problem if planted else None))
+
+
+@plant("OwnUntold")
+def memory_of_its_own_that_nobody_told(planted):
+    return told({0: "own"}, own=[] if planted else [0])
+
+
+@plant("EventOutsideLifetime")
+def a_free_before_the_last_step(planted):
+    return told({}, (0, A, 0), (1, A, 1), (1, F, 0), (2, A, 2), (1 if planted else 2, F, 1))
+
+
+@plant("EventOutsideLifetime")
+def an_allocation_after_the_first_step(planted):
+    return told({}, (0, A, 0), (2 if planted else 1, A, 1), (1, F, 0), (2, A, 2), (2, F, 1))
+
+
+@plant("EventOutsideLifetime")
+def a_pinned_buffer_is_freed(planted):
+    return told({}, (0, A, 0), (1, A, 1), (1, F, 0), (2, A, 2), (2, F, 1), pinned=[0, 2] if planted else [2])
 
 
 # --- sessions -------------------------------------------------------------------------------------------------------------

@@ -48,6 +48,23 @@ def test_plans_of_the_document_come_first_and_are_judged():
     assert "unsafely" in rows[0].finding
 
 
+def test_a_peak_below_the_bound_is_never_sound():
+    """A plan that was told nothing and keeps all memory outside the arenas has no violation, and no peak to speak of."""
+    made = program()
+    untold = plan_of(made, ["own", "own", "own"], source="nowhere")
+    told = plan_of(
+        made, ["own", 0, 256], problem=Problem.of(made, own=[0], start=[0, 1, 2], stop=[3, 3, 4], pinned=[2]), source="told"
+    )
+    rows = compare(Document.of(untold, told), ["reference"])
+
+    assert [(row.planner, row.peak_bytes, row.bound_bytes, row.sound) for row in rows] == [
+        ("nowhere", 0, 512, False),
+        ("told", 512, 512, True),
+        ("reference", 512, 512, True),
+    ]
+    assert rows[0].finding == "512 bytes below the bound: 2 buffers of 512 bytes lie in no arena, untold, buffer 1 'y' first"
+
+
 def test_a_planner_that_fails_has_a_row_that_says_why():
     (row,) = compare(Document(programs=(program(capacity=512),)), ["best_fit"])
 

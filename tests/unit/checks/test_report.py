@@ -82,7 +82,7 @@ def test_an_empty_document_is_clean():
 
 def test_the_vocabulary_can_be_had_from_the_package():
     assert Violation(kind="StaleRead").severity == "violation"
-    assert set(CHECKS) == {"slots", "beliefs", "events", "dataflow", "writes", "placement", "order"}
+    assert set(CHECKS) == {"slots", "promises", "beliefs", "events", "dataflow", "writes", "placement", "order"}
 
 
 def test_a_layout_of_too_many_runs_is_named(tiny):

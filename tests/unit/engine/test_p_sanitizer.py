@@ -259,9 +259,9 @@ def test_an_overrunning_kernel_is_the_kernels_fault_and_the_plan_is_legal(tmp_pa
     evidence = Evidence(document=Document.of(*[Run.of(plan)] * 2), audit=(), origins=differs, sanitizer=found, diverges=True)
     save(evidence, tmp_path)
     verdict = judge(load(tmp_path))
-    assert verdict.causes == {("C12", "kernel")}
+    assert verdict.classes == {("C12", "kernel")}
     assert verdict.detectors["S"]["status"] == "clean"
     assert verdict.detectors["P"]["status"] == "violations"
     assert verdict.findings[0].writer.op == step_of(lowered, "scale")
     assert verdict.findings[0].victim.buffer_name == "x"
-    assert judge(Evidence(document=evidence.document, origins=differs, diverges=True)).causes == {("unknown", "unknown")}
+    assert judge(Evidence(document=evidence.document, origins=differs, diverges=True)).classes == {("unknown", "unknown")}

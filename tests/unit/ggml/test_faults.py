@@ -45,7 +45,7 @@ def test_the_judge_finds_the_fault_without_ggml(which, name):
 def test_the_verdict_names_class_and_party_and_clears_what_is_done_right(which, name):
     finding, row = live(which).call(FAULTS[name].task), FAULTS[name]
 
-    assert judge(Evidence(document=evidence(finding), diverges=True)).causes == {(row.root_cause, row.party)}
+    assert judge(Evidence(document=evidence(finding), diverges=True)).classes == {(row.root_cause, row.party)}
     assert judge(Evidence(document=repaired(finding), diverges=False)).sound
 
 

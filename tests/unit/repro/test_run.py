@@ -24,7 +24,7 @@ from repro.workload import train
 def test_each_scenario_and_each_pair_gets_its_verdict(name):
     result = small(name)
     assert result.matches, result.verdict.text
-    assert result.verdict.causes == frozenset(result.scenario.expected)
+    assert result.verdict.classes == frozenset(result.scenario.expected)
     assert [f.class_ for f in result.verdict.findings[1:]] == [also["class"] for also in result.verdict.as_json()["also"]]
 
 
@@ -37,7 +37,7 @@ def test_so_it_does_at_other_sizes(name, layers, seq):
 
 def test_all_three_at_once_are_all_named():
     result = small("+".join(THREE))
-    assert result.verdict.causes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
+    assert result.verdict.classes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)

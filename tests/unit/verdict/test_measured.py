@@ -28,7 +28,7 @@ def origin(op=2, what="result", **changed):
 
 
 def causes(**measured):
-    return judge(evidence(**measured)).causes
+    return judge(evidence(**measured)).classes
 
 
 def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
@@ -80,7 +80,7 @@ def test_a_kernel_handed_bytes_outside_a_buffer_is_not_to_blame():
     made = program("x[16] = host.write; v:x[8@48] = view x; y = f v; host.read y")
     document = Document.of(plan(made, "x=0 y=64"))
     overrun = Incident(kind="Overrun", run=0, op=2, value=2, buffer=1, message="m")
-    assert judge(Evidence(document=document, sanitizer=(overrun,))).causes == {("C12", "caller")}
+    assert judge(Evidence(document=document, sanitizer=(overrun,))).classes == {("C12", "caller")}
 
 
 def test_a_safe_measure_of_a_used_pair_is_clean():

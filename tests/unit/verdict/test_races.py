@@ -54,18 +54,18 @@ def test_a_wait_that_nobody_made_is_the_schedules_fault():
 def test_a_copy_that_is_out_of_step_is_a_class_of_its_own():
     """g carries x into the other memory, and h does not wait for it."""
     verdict = judge(branches(waits=((0,), (), ()), far="b"))
-    assert verdict.causes == {("C10", "schedule")}
+    assert verdict.classes == {("C10", "schedule")}
 
 
 def test_a_copy_that_takes_no_part_makes_no_other_class():
     """The race is between f and g, neither of which crosses; h carries b over."""
     verdict = judge(branches(reuse="xa", far="y"))
-    assert verdict.causes == {("C09", "plan")}
+    assert verdict.classes == {("C09", "plan")}
 
 
 def test_two_defects_at_once_are_both_named():
     verdict = judge(branches(reuse="xa", waits=((0,), (), ())))
-    assert verdict.causes == {("C09", "plan"), ("C09", "schedule")}
+    assert verdict.classes == {("C09", "plan"), ("C09", "schedule")}
 
 
 def test_two_writes_have_a_loser_and_no_reader():

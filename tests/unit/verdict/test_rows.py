@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from allocsim.verdict.case import Case
+from allocsim.verdict.findings import belief_findings, plan_findings
 from tiny import belief, plan, program
 
 from allocsim.checks import Violation
 from allocsim.model import Document, Event, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import BELIEF_ROWS, ROWS, judge
-from allocsim.verdict.case import Case
 from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.findings import belief_findings, plan_findings
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
 """`a` is read by `h` after `g` has made `b`."""
@@ -51,7 +51,7 @@ def late(slots="a=0 b=0", text=LATE, **beliefs):
 
 def causes(document):
     """Return the (class, party) of every finding of the document alone."""
-    return judge(Evidence(document=document)).causes
+    return judge(Evidence(document=document)).classes
 
 
 def stale():
@@ -123,6 +123,12 @@ def events():
     made = program(LATE)
     rows = [(0, Event.ALLOC, 0), (2, Event.FREE, 0), (3, Event.FREE, 0)]
     return Document.of(Run.of(plan(made, "x=0", events=np.array(rows))))
+
+
+def promised(slots="", **told):
+    """A plan that is right for the program, and not what its problem told."""
+    made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+    return Document.of(plan(made, slots, replace(belief(made), **told)))
 
 
 def apart(text, **beliefs):
@@ -417,6 +423,20 @@ CASES = (
         victim="a",
     ),
     Planted(row="the slot does not fit its buffer", document=late("a=4"), class_="C12", fault="plan", victim="a"),
+    Planted(
+        row="the slot is not what the plan's own problem asks for",
+        document=promised(fixed={0: 4096}),
+        class_="C12",
+        fault="plan",
+        victim="x",
+    ),
+    Planted(
+        row="the planner was told to pin it, and gave its bytes away",
+        document=promised("a=0 c=0", pinned=np.array([False, True, False, True])),
+        class_="C05",
+        fault="plan",
+        victim="a",
+    ),
     Planted(row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"),
     Planted(
         row="nobody wrote these bytes",
@@ -517,7 +537,7 @@ def test_every_row_has_a_case(table):
     for planted in CASES:
         case = Case(Evidence(document=planted.document))
         case.static += planted.races
-        records = (*case.static, *case.history) if table is ROWS else () if case.static else case.beliefs
+        records = (*case.static, *case.promises, *case.history) if table is ROWS else () if case.static else case.beliefs
         chosen |= {next((i for i, row in enumerate(table) if v.kind in row.kinds and row.applies(case, v)), -1) for v in records}
     assert set(range(len(table))) <= chosen
 
@@ -629,7 +649,7 @@ def test_two_faults_are_both_named_and_counted():
     made = program("x = host.write; a = f x; b = g x; c = h b a; d = k! c; host.read c; host.read d; host.read a")
     planned = plan(made, "x=0 a=64 b=64 c=128 d=128", belief(made, a=(1, 2), pinned="d", c=(3, 5)))
     verdict = judge(Evidence(document=Document.of(Run.of(planned))))
-    assert verdict.causes == {("C01", "plan"), ("C05", "caller")}
+    assert verdict.classes == {("C01", "plan"), ("C05", "caller")}
     assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 1), ("C05", 2)]
 
 
@@ -648,4 +668,4 @@ def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own(
     document = Document.of(plan(made, "s=0 t=64 u=0 v=64", belief(made, share="s>u t>v")))
     verdict = judge(Evidence(document=document))
     assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == ["Overlap", "Overlap", "UnsafeInPlace"]
-    assert verdict.causes == {("C03", "plan")}
+    assert verdict.classes == {("C03", "plan")}

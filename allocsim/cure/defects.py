@@ -1,0 +1,38 @@
+"""When a violation of a document and one of its mended twin are the same defect.
+
+A mend moves bytes, lengthens lives and adds waits; it renumbers nothing. So a defect is its kind, its run and what it is about, without what a mend may change of it: who
+wrote what was found, which bytes, which plan a run follows. A lifetime too short is one defect, whether or not only the host is missed; an op is unsafe in place, or
+has results on each other, once.
+
+What this module does not see: documents.
+"""
+
+from collections.abc import Iterable
+
+from allocsim.checks import Violation
+
+Key = tuple[object, ...]
+
+READS = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead", "WriteToReadOnly"})
+OPS = frozenset({"UnsafeInPlace", "ResultsOverlap"})
+
+
+def key_of(v: Violation) -> Key:
+    """Return what a violation is about."""
+    if v.kind in {"LifetimeTooShort", "MissingPin"}:
+        return "lifetime", v.problem, v.buffer
+    if v.kind in READS:
+        return v.kind, v.run, v.program, v.op, v.value
+    if v.kind in OPS:
+        return v.kind, v.run, v.program, v.op
+    if v.kind == "Race":
+        return v.kind, v.run, v.program, v.op, v.other_op, v.buffer, v.other_buffer
+    return v.kind, v.run, v.plan if v.run is None else None, v.problem, v.value, v.buffer, v.other_buffer
+
+
+def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
+    """Return what violations are about."""
+    return frozenset(map(key_of, violations))
+
+
+__all__ = ["Key", "key_of", "keys_of"]

@@ -1,0 +1,177 @@
+"""Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while it lives.
+
+What everyone needs: bytes of the largest size that slot, buffer and belief give, for the life that the program demands and the belief states together, to the run's end
+where pinned. A parameter or state needs its bytes in every run, and so does a buffer whose content one run leaves for another. Where a plan runs several
+programs, steps mean nothing, and everybody lives always.
+
+`Rigour` says whom a moved buffer avoids: those it lives with; everybody, as streams have no common time; or, for what nobody may ever touch, all bytes any plan
+has. What is right is not said here: whoever moves a buffer judges the result.
+
+Complexity: O(buffers) for each buffer moved.
+
+What this module does not see: why a buffer moves.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from allocsim.liveness import lifetimes
+from allocsim.model import Document, Plan
+from allocsim.model.layout import LIMIT, Int64s
+
+
+class Rigour(IntEnum):
+    """Whom a moved buffer avoids."""
+
+    LIVING = 0
+    EVERYBODY = 1
+    FRESH = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Room:
+    """The slots of one plan while some of them move."""
+
+    plan: Plan
+    arena: Int64s
+    offset: Int64s
+    nbytes: Int64s
+    """int64 (buffers,): bytes needed of each slot."""
+    start: Int64s
+    stop: Int64s
+    foreign: tuple[tuple[int, int, int], ...]
+    """(arena, low, high) of bytes that other plans keep from run to run."""
+    ends: tuple[int, ...]
+    """For each arena, the highest end of any slot of any plan."""
+
+    @classmethod
+    def of(cls, document: Document, plan: Plan) -> "Room":
+        """Return the room of a plan of a document."""
+        programs = {id(run.program): run.program for run in document.runs if run.plan is plan} or {id(plan.program): plan.program}
+        count = len(plan.program.buffers)
+        end = max((len(program.ops) for program in programs.values()), default=0)
+        spans = [lifetimes(program) for program in programs.values()]
+        start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
+        idle = stop <= start
+        nbytes = np.max([plan.nbytes, *(program.buffers.nbytes for program in programs.values())], axis=0)
+        problem = plan.problem
+        if problem is not None:
+            start = np.where(idle, problem.start, np.minimum(start, problem.start))
+            stop = np.maximum(stop, problem.stop)
+            stop = np.where(problem.pinned, np.maximum(stop, end), stop)
+            nbytes = np.maximum(nbytes, problem.nbytes)
+        always = plan.program.buffers.persistent.copy()
+        always[list(_left(document, plan))] = True
+        if len(programs) > 1:
+            always[:] = True
+        start, stop = np.where(always, 0, start), np.where(always, LIMIT, stop)
+        return cls(
+            plan=plan,
+            arena=plan.arena.astype(np.int64),
+            offset=plan.offset.copy(),
+            nbytes=nbytes.astype(np.int64),
+            start=start.astype(np.int64),
+            stop=stop.astype(np.int64),
+            foreign=_foreign(document, plan),
+            ends=tuple(_end(document, arena) for arena in range(len(plan.program.arenas))),
+        ).sized(count)
+
+    def sized(self, count: int) -> "Room":
+        """Check that there is a row for each buffer."""
+        assert len(self.start) == count
+        return self
+
+    def copy(self) -> "Room":
+        """Return a room whose slots can be moved without moving these."""
+        return Room(
+            plan=self.plan, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy(), start=self.start,
+            stop=self.stop, foreign=self.foreign, ends=self.ends,
+        )  # fmt: skip
+
+    def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
+        """Move buffers to the lowest bytes that are free for them, large ones first; False where one finds no room.
+
+        With `stay`, a buffer whose bytes are free where it lies is left there.
+        """
+        chosen = sorted(buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(self.offset[b])))
+        homes = self.plan.program.buffers.arena
+        settled = (self.arena >= 0) & (self.nbytes > 0)
+        settled[chosen] = False
+        for buffer in chosen:
+            here = int(homes[buffer])
+            limit = self.plan.program.arenas[here].capacity
+            at = self._lowest(buffer, here, settled, rigour, stay=stay)
+            if at + int(self.nbytes[buffer]) > (LIMIT if limit is None else limit):
+                return False
+            self.arena[buffer], self.offset[buffer] = here, at
+            settled[buffer] = bool(self.nbytes[buffer] > 0)
+        return True
+
+    def _lowest(self, buffer: int, arena: int, settled: Int64s, rigour: Rigour, *, stay: bool) -> int:
+        step, size = int(self.plan.program.buffers.alignment[buffer]), int(self.nbytes[buffer])
+        beside = settled & (self.arena == arena)
+        if rigour is Rigour.LIVING:
+            beside = beside & (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
+        low, high = self.offset[beside], self.offset[beside] + self.nbytes[beside]
+        taken = [(int(a), int(b)) for a, b in zip(low, high, strict=True)] + [(a, b) for n, a, b in self.foreign if n == arena]
+        if rigour is Rigour.FRESH:
+            taken.append((0, self.ends[arena]))
+        now = int(self.offset[buffer])
+        if stay and now >= 0 and now % step == 0 and all(b <= now or now + size <= a for a, b in taken):
+            return now
+        at = 0
+        for a, b in sorted(taken):
+            if at + size <= a:
+                break
+            at = max(at, -(-b // step) * step)
+        return at
+
+    def peak(self) -> int:
+        """Highest end of any slot, summed over arenas."""
+        total = 0
+        for arena in range(len(self.plan.program.arenas)):
+            here = self.arena == arena
+            total += max(int((self.offset[here] + self.nbytes[here]).max(initial=0)), 0)
+        return total
+
+
+def _left(document: Document, plan: Plan) -> frozenset[int]:
+    """Return the buffers whose content one run leaves for another: those into which some run leaves out an upload."""
+    return frozenset(
+        int(run.program.values.buffer[value])
+        for run in document.runs
+        if run.plan is plan
+        for step in run.skip
+        for value in run.program.ops[step].results
+    )
+
+
+def _foreign(document: Document, plan: Plan) -> tuple[tuple[int, int, int], ...]:
+    """Return the bytes that other plans of a session keep from run to run."""
+    if document.session is None:
+        return ()
+    kept: list[tuple[int, int, int]] = []
+    for other in document.plans:
+        if other is plan:
+            continue
+        lasting = other.program.buffers.persistent.copy()
+        lasting[list(_left(document, other))] = True
+        for buffer in np.flatnonzero(lasting & other.placed).tolist():
+            low = int(other.offset[buffer])
+            kept.append((int(other.arena[buffer]), low, low + int(other.program.buffers.nbytes[buffer])))
+    return tuple(kept)
+
+
+def _end(document: Document, arena: int) -> int:
+    ends: Sequence[int] = [
+        int((plan.offset[here] + np.maximum(plan.nbytes[here], plan.program.buffers.nbytes[here])).max(initial=0))
+        for plan in document.plans
+        for here in [plan.arena == arena]
+    ]
+    return max(ends, default=0)
+
+
+__all__ = ["Rigour", "Room"]

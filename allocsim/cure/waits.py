@@ -1,0 +1,118 @@
+"""Waits that order pairs of ops: as few as cover all pairs, and what they cost.
+
+A wait (op, after) puts every op that happens before `after`, and `after`, before `op` and all that comes after it. Between two streams the pairs are
+intervals of the list, `[earlier, later]`, and a wait covers those that it stabs: taken by their ends, each first one uncovered gets a wait of its later op on the
+latest earlier op needed by then. That is the least number for two streams. Between several, a wait may be implied by others; those are left out again.
+
+The price of waits is the number of pairs of ops that could overlap and can no more.
+
+Complexity: O(pairs log pairs) for the cover; O(ops x streams) for each order.
+
+What this module does not see: bytes, and how long ops take.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from allocsim.model import Program
+from allocsim.model.layout import Int64s
+
+Pair = tuple[int, int]
+"""The later op of the list, and the earlier one."""
+
+PRUNED: Final = 64
+"""Waits of which each is tried to be left out; of more, none is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """How far each op knows each stream: `known[i, s]` is the last op of stream s that happens before op i or is it, -1 if none does."""
+
+    stream: Int64s
+    known: Int64s
+    """int64 (ops, streams)."""
+    waits: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, program: Program) -> "Ordered":
+        """Return the order of a program."""
+        ops = program.ops
+        bounds, after = ops.after_starts.tolist(), ops.after.tolist()
+        waits = tuple(tuple(after[low:high]) for low, high in pairwise(bounds))
+        _, stream = np.unique(ops.stream, return_inverse=True)
+        return cls(stream=stream.astype(np.int64), known=_known(stream.astype(np.int64), waits), waits=waits)
+
+    def waiting(self, more: Iterable[Pair]) -> "Ordered":
+        """Return the order with more waits, pairs of an op and an earlier one."""
+        rows = [list(row) for row in self.waits]
+        added = False
+        for op, after in more:
+            rows[op].append(after)
+            added = True
+        if not added:
+            return self
+        waits = tuple(map(tuple, rows))
+        return Ordered(stream=self.stream, known=_known(self.stream, waits), waits=waits)
+
+    def before(self, first: int, second: int) -> bool:
+        """Whether one op happens before another."""
+        return bool(self.known[second, self.stream[first]] >= first)
+
+    def overlapping(self) -> int:
+        """How many pairs of ops have no order: O(ops x streams)."""
+        ops = np.arange(len(self.stream))
+        total = 0
+        for stream in range(self.known.shape[1]):
+            mine = np.flatnonzero(self.stream == stream)
+            others = self.stream != stream
+            earlier = np.searchsorted(mine, ops[others])
+            known = np.searchsorted(mine, self.known[others, stream], side="right")
+            total += int((earlier - known).sum())
+        return total
+
+
+def _known(stream: Int64s, waits: Sequence[Sequence[int]]) -> Int64s:
+    count = int(stream.max(initial=0)) + 1
+    known = np.full((len(stream), count), -1, dtype=np.int64)
+    last = [-1] * count
+    for op, (mine, row) in enumerate(zip(stream.tolist(), waits, strict=True)):
+        if last[mine] >= 0:
+            known[op] = known[last[mine]]
+        for after in row:
+            np.maximum(known[op], known[after], out=known[op])
+        known[op, mine] = last[mine] = op
+    return known
+
+
+def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """Return waits (op, after) with which every pair is in order, as few as found; none where all are."""
+    between: dict[tuple[int, int], set[Pair]] = defaultdict(set)
+    for later, earlier in pairs:
+        if not ordered.before(earlier, later):
+            between[int(ordered.stream[earlier]), int(ordered.stream[later])].add((later, earlier))
+    waits: list[Pair] = []
+    for rows in between.values():
+        left = sorted(rows)
+        while left:
+            op = left[0][0]
+            taken = [earlier for _, earlier in left if earlier < op]
+            after = max(taken)
+            waits.append((op, after))
+            left = [row for row in left if row[1] >= op]
+    wanted = [row for rows in between.values() for row in rows]
+    waits.sort()
+    if 1 < len(waits) <= PRUNED:
+        for wait in list(waits):
+            fewer = [one for one in waits if one != wait]
+            mended = ordered.waiting(fewer)
+            if all(mended.before(earlier, later) for later, earlier in wanted):
+                waits = fewer
+    return tuple(waits)
+
+
+__all__ = ["Ordered", "Pair", "covering"]

@@ -1,0 +1,198 @@
+"""Who allowed two buffers to lie over each other: the placement, or which belief.
+
+In the order of charge: a plan for another program; a placement that its own problem forbids; then the belief that made it allowed. Where two beliefs
+are wrong, the one whose mend alone would have forbidden the pair is charged, the victim's first; where it takes both, both are. A pair that may not share is
+not charged where the lifetime of its donor, or of its recipient, is wrong as well: that made the pair look safe.
+
+A *hand-over* is let pass: the op at which one believed life ends and the other begins declares that pair in place.
+
+Without a stated problem the document's default belief counts: what the host reads is pinned, what lasts is kept apart, and of any other late read it is
+taken that the last use was computed too early.
+
+What this module does not see: violations that are not about two buffers, classes and parties.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.cure.mends import Mend
+from allocsim.model import HOST_READ, Plan, Problem
+from allocsim.verdict.dossier import Dossier
+
+Life = tuple[int, int]
+Answer = tuple[Mend, ...] | None
+"""What is to be mended; None: one of the two slots, whichever."""
+
+SLOT: Final = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Two buffers that a run lays over each other."""
+
+    plan: int
+    program: int
+    buffer: int
+    other: int
+    late: frozenset[int]
+    """Those of the two that some op reads too late."""
+    kinds: frozenset[str]
+    """Kinds of the violations between the two."""
+
+
+def allowed_by(dossier: Dossier, meeting: Meeting) -> Answer:
+    """Return what would have kept the two apart."""
+    plan = dossier.document.plans[meeting.plan]
+    pair = (meeting.buffer, meeting.other)
+    if dossier.strange(meeting.plan, meeting.program) and (True, frozenset(pair)) not in dossier.on_own_program(meeting.plan):
+        return (Mend(kind="stale", plan=meeting.plan, program=meeting.program),)
+    if plan.problem is None:
+        return _unstated(dossier, meeting, plan)
+    return _stated(dossier, meeting, plan, plan.problem)
+
+
+def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
+    program = plan.program
+    short = _undersized(plan, (meeting.buffer, meeting.other), plan.nbytes.tolist())
+    if short is not None:
+        return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
+    if program.buffers.persistent[meeting.buffer] or program.buffers.persistent[meeting.other]:
+        return SLOT
+    if "ResultsOverlap" in meeting.kinds:
+        return SLOT
+    if meeting.late:
+        return tuple(Mend(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
+    if "UnsafeInPlace" in meeting.kinds:
+        donor, recipient = _in_time(dossier, meeting, plan)
+        return (Mend(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
+    return SLOT
+
+
+def _stated(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem) -> Answer:
+    one, other = meeting.buffer, meeting.other
+    index = dossier.problem_index(problem)
+    if not len(plan.program.ops):
+        return SLOT
+    short = _undersized(plan, (one, other), problem.nbytes.tolist())
+    if short is not None:
+        return (Mend(kind="size", problem=index, buffer=short),)
+    short = _undersized(plan, (one, other), plan.nbytes.tolist())
+    if short is not None:
+        return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
+    way = dossier.way(plan, one, other)
+    if way is not None:
+        bad = [pair for pair in way if (index, *pair) in dossier.bad_pairs]
+        if bad:
+            return tuple(dict.fromkeys(pair_mend(dossier, index, *pair) for pair in bad))
+    if problem.own[one] or problem.own[other]:
+        return SLOT
+    if _meet(_believed(problem, one), _believed(problem, other)) and not _handed_over(plan, problem, one, other):
+        return SLOT
+    return _false_lives(dossier, meeting, plan, problem, index)
+
+
+def _false_lives(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem, index: int) -> Answer:
+    pair = (meeting.buffer, meeting.other)
+    real = {buffer: _real(dossier, plan, buffer) for buffer in pair}
+    wrong = [buffer for buffer in pair if not _covers(problem, buffer, real[buffer])]
+    enough = [
+        buffer for buffer in wrong for partner in pair if partner != buffer and _meet([real[buffer]], _believed(problem, partner))
+    ]
+    chosen = enough
+    if len(enough) > 1:
+        victims = [buffer for buffer in enough if buffer in meeting.late]
+        chosen = [victims[0] if victims else min(enough, key=lambda buffer: real[buffer])]
+    if not chosen:
+        chosen = wrong
+    if not chosen:
+        return SLOT
+    return tuple(
+        life_mend(dossier, index, buffer, next(_believed(problem, partner) for partner in pair if partner != buffer))
+        for buffer in chosen
+    )
+
+
+def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Mend:
+    """Return the mend of a believed lifetime: a pin where the planner was not told that the host reads, and nothing else is missed.
+
+    With a `partner`, the pin is charged as soon as the life without the host's reads would have let the partner in.
+    """
+    belief = dossier.document.problems[problem]
+    whole, unread = dossier.lives(belief.program)
+    untold = not belief.pinned[buffer] and whole[buffer, 1] > max(int(unread[buffer, 1]), int(belief.stop[buffer]))
+    if untold and belief.program.ops.is_kind(HOST_READ)[whole[buffer, 1] - 1]:
+        life = int(whole[buffer, 0]), int(unread[buffer, 1])
+        if _covers(belief, buffer, life) or (partner and not _meet([life], partner)):
+            return Mend(kind="pin", problem=problem, buffer=buffer)
+    return Mend(kind="lifetime", problem=problem, buffer=buffer)
+
+
+def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Mend:
+    """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made the pair look safe."""
+    belief = dossier.document.problems[problem]
+    whole, _ = dossier.lives(belief.program)
+    if (problem, donor) in dossier.short and int(belief.stop[donor]) < int(whole[donor, 1]):
+        return life_mend(dossier, problem, donor)
+    if (problem, recipient) in dossier.short and int(belief.start[recipient]) > int(whole[recipient, 0]):
+        return life_mend(dossier, problem, recipient)
+    return Mend(kind="pair", problem=problem, buffer=donor, other=recipient)
+
+
+def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | None:
+    """Return the one of two buffers that reaches the other only with more bytes than are given for it."""
+    low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
+    if int(plan.offset[low]) == int(plan.offset[high]):
+        return next((buffer for buffer in pair if not nbytes[buffer]), None)
+    meets = int(plan.offset[low]) + nbytes[low] > int(plan.offset[high])
+    return None if meets or nbytes[low] >= int(plan.program.buffers.nbytes[low]) else low
+
+
+def _in_time(dossier: Dossier, meeting: Meeting, plan: Plan) -> tuple[int, int]:
+    whole, _ = dossier.lives(plan.program)
+    first, second = sorted((meeting.buffer, meeting.other), key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])))
+    return first, second
+
+
+def _real(dossier: Dossier, plan: Plan, buffer: int) -> Life:
+    whole, _ = dossier.lives(plan.program)
+    return int(whole[buffer, 0]), int(whole[buffer, 1])
+
+
+def _believed(problem: Problem, buffer: int) -> list[Life]:
+    """Return the believed life of a buffer less its gaps."""
+    start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
+    left = []
+    for low, high in sorted(problem.gaps.get(buffer, ())):
+        if start < min(low, stop) and low < high:
+            left.append((start, min(low, stop)))
+        start = max(start, high) if low < high else start
+    return [*left, (start, stop)] if start < stop else left
+
+
+def _covers(problem: Problem, buffer: int, life: Life) -> bool:
+    if life[0] >= life[1]:
+        return True
+    return any(start <= life[0] and life[1] <= stop for start, stop in _believed(problem, buffer))
+
+
+def _meet(one: Collection[Life], other: Collection[Life]) -> bool:
+    return any(max(a[0], b[0]) < min(a[1], b[1]) for a in one for b in other)
+
+
+def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
+    """Whether the believed lives meet in one op alone, which declares the pair in place."""
+    if int(plan.offset[one]) != int(plan.offset[other]):
+        return False
+    for donor, recipient in ((one, other), (other, one)):
+        op = int(problem.start[recipient])
+        if int(problem.stop[donor]) - 1 != op or not 0 <= op < len(plan.program.ops):
+            continue
+        row, home = plan.program.ops[op], plan.program.values.buffer
+        for operand, result in row.in_place or ():
+            if home[row.operands[operand]] == donor and home[row.results[result]] == recipient:
+                return True
+    return False
+
+
+__all__ = ["Answer", "Meeting", "allowed_by", "life_mend", "pair_mend"]

@@ -1,0 +1,111 @@
+"""Causes: what is wrong, whose fault it is, what it explains, and what cures it; most important first.
+
+A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure (`allocsim.cure`). Violations of one mend are one cause, however many there are.
+
+Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the most places; then what strikes first.
+
+Complexity: the checks once; a cure takes a few more, for each of the first `CURED` causes.
+
+What this module does not see: files and the terminal.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from allocsim.allocators.planner import Allocator
+from allocsim.checks.violations import Report
+from allocsim.cure import CURABLE, Cure, Demand, cure_of
+from allocsim.model import Document
+from allocsim.verdict.charging import charges_of
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.measured import explains, kernel_causes, sanitizer_causes, twice_causes, unknown_causes
+from allocsim.verdict.naming import name_of
+from allocsim.verdict.records import Cause
+from allocsim.verdict.saying import cause_of
+
+CURED: Final = 12
+"""Causes whose cure is sought one by one; the others are cured only together."""
+
+
+def causes_of(document: Document, report: Report | None = None, *, cures: bool = False) -> tuple[Cause, ...]:
+    """Return the causes of all that S, H and L find in a document, most important first.
+
+    Args:
+        document: what is judged.
+        report: what the judge says of it, where that is known; one of each kind's limit (`of_each_kind`) is best.
+        cures: whether the cure of each is sought too.
+    """
+    dossier = Dossier(Evidence(document=document), report)
+    found = found_in(dossier)
+    return with_cures(dossier, found)[0] if cures else found
+
+
+def found_in(dossier: Dossier) -> tuple[Cause, ...]:
+    """Return all causes of a dossier, most important first, without cures."""
+    static = [
+        cause_of(dossier, mend, violations, name_of(dossier, mend, violations))
+        for mend, violations in charges_of(dossier).items()
+        if violations
+    ]
+    known = [*static, *kernel_causes(dossier), *twice_causes(dossier), *sanitizer_causes(dossier)]
+    return ordered(dossier, [*known, *unknown_causes(dossier, known)])
+
+
+def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return causes, most important first."""
+    origins = dossier.evidence.origins or ()
+
+    def importance(cause: Cause) -> tuple[object, ...]:
+        first = bool(origins) and explains(dossier, cause, origins[0])
+        place = cause.first
+        return (
+            not first,
+            -cause.wrong_bytes,
+            all(v.problem is not None and v.plan is None for v in cause.violations) and bool(cause.violations),
+            -1 if place.run is None else place.run,
+            -1 if place.step is None else place.step,
+            -cause.places,
+            cause.class_,
+            cause.party,
+        )
+
+    return tuple(sorted(causes, key=importance))
+
+
+def demand_of(cause: Cause) -> Demand:
+    """Return what curing a cause asks for."""
+    return Demand(mend=cause.charge, violations=cause.violations)
+
+
+def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, ...], Cure | None]:
+    """Return the causes each with its cure, and the cure of all that can be cured together."""
+    curable = [cause for cause in causes if cause.charge.kind in CURABLE]
+    whole = _cure(dossier, curable, causes)
+    cured = []
+    for cause in causes:
+        if cause not in curable:
+            cured.append(cause)
+        elif len(curable) == 1:
+            cured.append(replace(cause, cure=whole))
+        elif curable.index(cause) < CURED:
+            cured.append(replace(cause, cure=_cure(dossier, [cause], causes)))
+        else:
+            cured.append(cause)
+    return tuple(cured), whole
+
+
+def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
+    """Return the cure of all causes of a document that can be cured, planned anew by a planner where one is given."""
+    dossier = Dossier(Evidence(document=document))
+    causes = found_in(dossier)
+    return _cure(dossier, [cause for cause in causes if cause.charge.kind in CURABLE], causes, planner)
+
+
+def _cure(dossier: Dossier, chosen: Sequence[Cause], causes: Sequence[Cause], planner: Allocator | None = None) -> Cure | None:
+    others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
+    return cure_of(dossier.document, [demand_of(cause) for cause in chosen], dossier.report, others=others, planner=planner)
+
+
+__all__ = ["causes_of", "cure_all", "demand_of", "found_in", "with_cures"]

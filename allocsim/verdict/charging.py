@@ -1,0 +1,451 @@
+"""From violations to mends: what each violation would vanish with.
+
+The order of charge:
+
+1. The program against itself, every buffer apart: what the judge finds there is the program's, or the host's where an upload brings it right.
+2. The placement against its problem, then the problem against the program (`allocsim.verdict.blame`), for each pair of buffers that meet.
+3. The host against what the program counts on from run to run: an upload left out, or a buffer nobody keeps.
+4. The order: waits, of the program where the race exists apart, of the plan where reuse made it.
+
+A violation may stand under several mends: each of them alone would bring it about. Which of several pairs do is asked of the judge: the run by itself, all buffers
+apart but the victim and those who took its place for that one reason.
+
+Slots that only the placement can have put where they are share mends: as few slots as meet every other, those that do not fit or keep no promise first.
+
+Complexity: the checks once, O(violations), and one more check of one run for each victim whose bytes were taken for several reasons, `QUESTIONS` at most.
+
+What this module does not see: classes and parties (`allocsim.verdict.naming`), kernels (`allocsim.verdict.measured`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from allocsim.checks import Violation
+from allocsim.cure.defects import key_of
+from allocsim.cure.mends import Mend
+from allocsim.cure.waits import Ordered, covering
+from allocsim.model import HOST_WRITE, Event
+from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
+from allocsim.verdict.dossier import Dossier
+
+Charges = dict[Mend, list[Violation]]
+
+QUESTIONS: Final = 64
+"""Runs judged with few buffers together, to tell several reasons apart; beyond that the writer found is believed."""
+
+OWN_KINDS: Final[dict[str, str]] = {
+    "UninitialisedRead": "unwritten",
+    "OverwrittenRead": "mutation",
+    "UnsafeInPlace": "in place",
+    "ResultsOverlap": "results",
+    "WriteToReadOnly": "read only",
+    "OutOfBounds": "bounds",
+}
+"""Kind of violation that a program can have by itself -> kind of mend."""
+
+EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
+PAIRED: Final = frozenset({"Overlap", "StaleRead", "UnsafeInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"})
+"""Kinds that are about two buffers a plan lays over each other."""
+
+
+def charges_of(dossier: Dossier) -> Charges:
+    """Return the mends of everything that S, H and L found, each with the violations it explains, in the report's order."""
+    found: Charges = defaultdict(list)
+    left = list(_own(dossier, found))
+    left = list(_meetings(dossier, found, left))
+    left = list(_slots(dossier, found, left))
+    _beliefs(dossier, found)
+    _order(dossier, found, [v for v in left if v.kind == "Race"])
+    _history(dossier, found)
+    position = {id(v): number for number, v in enumerate((*dossier.report.violations, *dossier.report.warnings))}
+    return {
+        mend: sorted({id(v): v for v in violations}.values(), key=lambda v: position[id(v)]) for mend, violations in found.items()
+    }
+
+
+# the program and the host -------------------------------------------------------------------------------------------------------
+
+
+def _own(dossier: Dossier, found: Charges) -> Iterator[Violation]:
+    """Charge what exists with every buffer apart; yield the rest."""
+    mixed = any(v.kind in {"UnsafeInPlace", "ResultsOverlap"} for v in dossier.static)
+    for v in dossier.static:
+        own = _is_own(dossier, v, mixed=mixed)
+        if own:
+            found[_own_mend(dossier, v)].append(v)
+        if not own or (v.buffer != v.other_buffer and v.other_buffer is not None and v.kind in PAIRED):
+            yield v
+
+
+def _is_own(dossier: Dossier, v: Violation, *, mixed: bool) -> bool:
+    if v.kind in {"UninitialisedRead", "OverwrittenRead", "WriteToReadOnly"}:
+        return True
+    if v.kind == "OutOfBounds":
+        return v.value is not None
+    if v.kind in {"UnsafeInPlace", "ResultsOverlap"}:
+        return v.other_buffer is None or v.buffer == v.other_buffer or (mixed and _op_of(v) in _ops_apart(dossier))
+    return False
+
+
+def _op_of(v: Violation) -> tuple[object, ...]:
+    return v.kind, v.run, v.op
+
+
+def _ops_apart(dossier: Dossier) -> frozenset[tuple[object, ...]]:
+    return frozenset((key[0], key[1], key[3]) for key in dossier.apart if key[0] in {"UnsafeInPlace", "ResultsOverlap"})
+
+
+def _own_mend(dossier: Dossier, v: Violation) -> Mend:
+    kind = OWN_KINDS[v.kind]
+    if kind in {"unwritten", "mutation"} and v.run is not None and _is_uploaded(dossier, v):
+        return _upload(dossier, v)
+    if kind == "unwritten":
+        return Mend(kind=kind, program=v.program, buffer=v.buffer)
+    if kind == "mutation":
+        return Mend(kind=kind, program=v.program, buffer=v.buffer, op=v.other_op)
+    if kind in {"in place", "results"}:
+        return Mend(kind=kind, program=v.program, op=v.op)
+    return Mend(kind=kind, program=v.program, buffer=v.buffer)
+
+
+def _is_uploaded(dossier: Dossier, v: Violation) -> bool:
+    """Whether a violation vanishes if the host leaves out no upload, of those into this buffer or any."""
+    if v.run is None or v.buffer not in dossier.left_out[v.run]:
+        return False
+    return key_of(v) not in dossier.uploaded
+
+
+def _upload(dossier: Dossier, v: Violation) -> Mend:
+    run = dossier.runs[v.run or 0]
+    home = run.program.values.buffer
+    into = [step for step in run.skip if any(int(home[value]) == v.buffer for value in run.program.ops[step].results)]
+    before = [step for step in into if v.op is None or step < v.op]
+    return Mend(kind="upload", program=v.program, op=max(before, default=min(into)))
+
+
+def _history(dossier: Dossier, found: Charges) -> None:
+    """A warning that old bytes are read goes with what is wrong with these bytes; by itself it is none."""
+    for v in dossier.history:
+        for kind in ("unwritten", "state"):
+            mend = Mend(kind=kind, program=v.program, buffer=v.buffer)
+            if mend in found:
+                found[mend].append(v)
+
+
+# pairs of buffers ---------------------------------------------------------------------------------------------------------------
+
+Place = tuple[int, int, int, int]
+"""Plan, program, and two buffers, the lower first."""
+
+
+def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation]) -> Iterator[Violation]:
+    """Charge what is between two buffers of one run; yield the rest."""
+    places: dict[Place, list[Violation]] = defaultdict(list)
+    late: list[Violation] = []
+    for v in violations:
+        place = _place(dossier, v)
+        if v.kind == "StaleRead":
+            late.append(v)
+        if place is not None and (v.kind in PAIRED or v.kind == "Race"):
+            places[place].append(v)
+    paired = {place: rows for place, rows in places.items() if any(v.kind in PAIRED for v in rows)}
+    victims: dict[Place, set[int]] = defaultdict(set)
+    takers: dict[int, list[Place]] = {}
+    for v in late:
+        takers[id(v)] = [place for place in _takers(dossier, v) if place in paired]
+        for place in takers[id(v)]:
+            victims[place].add(v.buffer or 0)
+    innocent, accomplices = _innocent(dossier, paired)
+    answers: dict[Place, tuple[Mend, ...]] = {}
+    edges: list[Place] = []
+    for place, rows in paired.items():
+        if place in innocent:
+            continue
+        meeting = Meeting(
+            plan=place[0],
+            program=place[1],
+            buffer=place[2],
+            other=place[3],
+            late=frozenset(victims[place]),
+            kinds=frozenset(v.kind for v in rows),
+        )
+        answer = allowed_by(dossier, meeting)
+        if answer is None:
+            edges.append(place)
+        else:
+            answers[place] = answer
+    answers |= _covered(dossier, edges, violations)
+    for place, guilty in innocent.items():
+        answers[place] = answers.get(guilty, ())
+    for place, rows in paired.items():
+        for v in rows:
+            if v.kind != "StaleRead":
+                for mend in answers[place]:
+                    found[mend].append(v)
+            for other in accomplices.get(place, ()) if v.kind == "UnsafeInPlace" else ():
+                for mend in answers[other]:
+                    found[mend].append(v)
+    for v in late:
+        for mend in _why_late(dossier, v, takers[id(v)], answers):
+            found[mend].append(v)
+    return (
+        v for v in violations if v.kind != "StaleRead" and (_place(dossier, v) not in paired or v.kind not in {*PAIRED, "Race"})
+    )
+
+
+def _place(dossier: Dossier, v: Violation) -> Place | None:
+    other = dossier.other_buffer(v)
+    if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
+        return None
+    return v.plan, v.program, min(v.buffer, other), max(v.buffer, other)
+
+
+def _takers(dossier: Dossier, v: Violation) -> list[Place]:
+    """Return the pairs that a late read may come of: those the judge lists for the victim, and the writer it found."""
+    if v.plan is None or v.program is None or v.buffer is None:
+        return []
+    others = set(dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, ()))
+    place = _place(dossier, v)
+    if place is not None and v.other_run in {v.run, None}:
+        others.add(place[2] + place[3] - v.buffer)
+    return [(v.plan, v.program, min(v.buffer, other), max(v.buffer, other)) for other in sorted(others)]
+
+
+def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
+    """Return the pairs that break no rule by themselves, each with the pair of the same op that does; and for the pair an unsafe op is filed under, the others
+    that make it so: an op is unsafe in place as a whole.
+    """
+    ops: dict[tuple[int, int, int | None], list[Place]] = defaultdict(list)
+    unsafe: dict[tuple[int, int, int | None], Violation] = {}
+    for place, rows in paired.items():
+        for v in rows:
+            if v.kind in {"Overlap", "UnsafeInPlace"} and v.op is not None:
+                ops[place[0], place[1], v.op].append(place)
+            if v.kind == "UnsafeInPlace":
+                unsafe[place[0], place[1], v.op] = v
+    found: dict[Place, Place] = {}
+    accomplices: dict[Place, list[Place]] = {}
+    for at, v in unsafe.items():
+        program = dossier.document.programs[at[1]]
+        read, written = dossier.doings(program).buffers(at[2] or 0)
+        here = [p for p in dict.fromkeys(ops[at]) if {p[2], p[3]} <= read | written and not {p[2], p[3]} <= written]
+        if len(here) < 2 or v.run is None:
+            continue
+        alone = {p: {(kind, op) for kind, op, _, _ in dossier.alone(v.run, p[2:])} for p in here[:QUESTIONS]}
+        guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
+        if guilty:
+            found |= {p: guilty[0] for p, kinds in alone.items() if p not in guilty}
+        filed = _place(dossier, v)
+        if filed is not None:
+            unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
+            accomplices.setdefault(filed, []).extend(unsafe_too)
+    return found, accomplices
+
+
+def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Violation]) -> dict[Place, tuple[Mend, ...]]:
+    """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not fit first.
+
+    Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later written, the smaller.
+    """
+    misfits = {(v.plan, v.buffer) for v in violations if v.kind not in {*PAIRED, *EVENTS, "Race"} and v.buffer is not None}
+    answers: dict[Place, tuple[Mend, ...]] = {}
+    open_: dict[int, set[Place]] = defaultdict(set)
+    for place in edges:
+        open_[place[0]].add(place)
+    for index, places in open_.items():
+        plan = dossier.document.plans[index]
+        whole, _ = dossier.lives(plan.program)
+        persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
+        misled = {buffer: _breaks_promise(dossier, index, buffer) for place in places for buffer in place[2:]}
+        degree: dict[int, set[Place]] = defaultdict(set)
+        for place in places:
+            for buffer in place[2:]:
+                degree[buffer].add(place)
+        while places:
+            chosen = max(
+                (buffer for buffer, rows in degree.items() if rows),
+                key=lambda buffer: (
+                    misled[buffer],
+                    (index, buffer) in misfits,
+                    len(degree[buffer]),
+                    bool(persistent[buffer]),
+                    int(whole[buffer, 0]),
+                    -int(nbytes[buffer]),
+                    int(whole[buffer, 1]),
+                    int(plan.offset[buffer]),
+                ),
+            )
+            mend = Mend(kind="slot", plan=index, buffer=chosen)
+            for place in list(degree[chosen]):
+                answers[place] = (mend,)
+                places.discard(place)
+                for buffer in place[2:]:
+                    degree[buffer].discard(place)
+    return answers
+
+
+def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
+    """Whether a slot is not where it was told to be: in memory of its own, or at an offset already decided."""
+    plan = dossier.document.plans[index]
+    if plan.problem is None:
+        return False
+    own = bool(plan.problem.own[buffer]) and bool(plan.placed[buffer])
+    return own or plan.problem.fixed.get(buffer, int(plan.offset[buffer])) != int(plan.offset[buffer])
+
+
+def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]) -> Iterable[Mend]:
+    """Return the mends of a late read."""
+    if v.run is not None and v.want_run is not None and v.want_run < v.run and not _lasts(dossier, v):
+        if _is_uploaded(dossier, v):
+            by_host = dossier.kind(v.want_run, v.want_op) == HOST_WRITE
+            return (_upload(dossier, v) if by_host else Mend(kind="state", program=v.program, buffer=v.buffer),)
+        if not takers:
+            return (Mend(kind="state", program=v.program, buffer=v.buffer),)
+    reasons: dict[Mend, list[Place]] = defaultdict(list)
+    for place in takers:
+        for mend in answers.get(place, ()):
+            reasons[mend].append(place)
+    if not reasons:
+        return (_elsewhere(dossier, v),)
+    if len(reasons) == 1:
+        return reasons
+    place = _place(dossier, v)
+    if v.run is None or len(dossier.asked) >= QUESTIONS:
+        return answers.get(place, reasons) if place is not None else reasons
+    enough = []
+    for mend, places in reasons.items():
+        buffers = {buffer for one in places for buffer in one[2:]}
+        question = v.run, tuple(sorted(buffers))
+        dossier.asked.add(question)
+        if ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(v.run, buffers):
+            enough.append(mend)
+    return enough or reasons
+
+
+def _lasts(dossier: Dossier, v: Violation) -> bool:
+    return v.buffer is not None and bool(dossier.program(v).buffers.persistent[v.buffer])
+
+
+def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
+    """A late read that no meeting within its run explains: by a plan for another program, or a buffer that lasts and was not kept."""
+    if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
+        return Mend(kind="stale", plan=v.plan, program=v.program)
+    if _lasts(dossier, v):
+        return Mend(kind="address", plan=v.plan, buffer=v.buffer)
+    return Mend(kind="slot", plan=v.plan, buffer=v.buffer)
+
+
+# slots, books, beliefs ----------------------------------------------------------------------------------------------------------
+
+
+def _slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
+    for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
+        if v.kind == "Race":
+            yield v
+        elif v.kind in EVENTS:
+            found[_book_mend(found, v)].append(v)
+        elif v.plan is not None:
+            found[_slot_mend(dossier, found, v)].append(v)
+        elif v.problem is not None and v.buffer is not None:
+            found[Mend(kind="lifetime", problem=v.problem, buffer=v.buffer)].append(v)
+
+
+def _book_mend(found: Charges, v: Violation) -> Mend:
+    """What is handed out while it is taken comes of what was given back too often, where anything was."""
+    if v.kind == "AllocOverLive":
+        for mend in found:
+            if mend.kind == "events" and mend.plan == v.plan:
+                return mend
+    return Mend(kind="events", plan=v.plan, buffer=v.buffer)
+
+
+def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
+    plan = dossier.document.plans[v.plan or 0]
+    strange = v.program is not None and dossier.strange(v.plan or 0, v.program)
+    if strange and (v.kind, v.buffer) not in dossier.on_own_program(v.plan or 0):
+        return Mend(kind="stale", plan=v.plan, program=v.program)
+    problem = plan.problem
+    believed = None if problem is None or v.buffer is None else int(problem.nbytes[v.buffer])
+    if problem is not None and v.kind == "Undersized" and believed is not None and believed <= int(plan.nbytes[v.buffer or 0]):
+        return Mend(kind="size", problem=dossier.problem_index(problem), buffer=v.buffer)
+    mends = [Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None]
+    return next((mend for mend in mends if mend in found), mends[0] if mends else Mend(kind="slot", plan=v.plan))
+
+
+def _beliefs(dossier: Dossier, found: Charges) -> None:
+    """Charge every wrong belief, whether or not the plan made harm of it."""
+    for v in dossier.beliefs:
+        if v.problem is None or v.buffer is None or v.severity != "violation":
+            continue
+        if v.kind == "BadSize":
+            mend = Mend(kind="size", problem=v.problem, buffer=v.buffer)
+        elif v.kind == "BadShare":
+            mend = pair_mend(dossier, v.problem, v.buffer, v.other_buffer or 0)
+        else:
+            mend = life_mend(dossier, v.problem, v.buffer)
+        found[mend].append(v)
+
+
+# the order ----------------------------------------------------------------------------------------------------------------------
+
+
+def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
+    """Charge races to waits: first those that exist apart; what their waits mend too is theirs; the rest is of reuse."""
+    rows: dict[int, list[Violation]] = defaultdict(list)
+    for v in races:
+        rows[v.program or 0].append(v)
+    for program, here in rows.items():
+        ordered = Ordered.of(dossier.document.programs[program])
+        apart = [v for v in here if v.in_apart]
+        waits = covering(ordered, [(v.op or 0, v.other_op or 0) for v in apart])
+        _by_wait(found, ordered, (program, None), waits, apart)
+        mended = ordered.waiting(waits)
+        rest = []
+        for v in here:
+            if v.in_apart:
+                continue
+            if waits and mended.before(v.other_op or 0, v.op or 0):
+                _by_wait(found, ordered, (program, None), waits, [v])
+            else:
+                rest.append(v)
+        for plan, kept in {(v.plan, _kept_rule(dossier, v)): None for v in rest}:
+            mine = [v for v in rest if (v.plan, _kept_rule(dossier, v)) == (plan, kept)]
+            more = covering(mended, [(v.op or 0, v.other_op or 0) for v in mine])
+            _by_wait(found, mended, (program, None if kept else plan), more, mine)
+
+
+def _by_wait(
+    found: Charges,
+    ordered: Ordered,
+    where: tuple[int, int | None],
+    waits: Sequence[tuple[int, int]],
+    races: Sequence[Violation],
+) -> None:
+    """Put each race under the first wait that orders it by itself, or under the first that it takes."""
+    program, plan = where
+    singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
+    for v in races:
+        which = 0
+        if singles:
+            which = next((n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0)), 0)
+        if waits:
+            op, after = waits[which]
+            found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
+
+
+def _kept_rule(dossier: Dossier, v: Violation) -> bool:
+    """Whether the planner's book shows that it handed out only what had been given back: then whoever used it longer had to say so."""
+    plan = dossier.document.plans[v.plan or 0]
+    if not len(plan.events) or v.buffer is None or v.other_buffer is None:
+        return False
+    place = {(int(event), int(buffer)): row for row, (_, event, buffer) in enumerate(plan.events.tolist())}
+    for first, second in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)):
+        freed, taken = place.get((int(Event.FREE), first)), place.get((int(Event.ALLOC), second))
+        if freed is not None and taken is not None and freed < taken:
+            return True
+    return False
+
+
+__all__ = ["Charges", "charges_of"]

@@ -1,0 +1,342 @@
+"""The evidence of one judgement, with what charging and naming ask of it computed once.
+
+Every question about right and wrong goes to the judge (`allocsim.checks.check`): the report of the document itself, of the document with every buffer
+apart, with every upload done, of a plan on its own program, and of one run with all buffers apart but a few. The rest are look-ups.
+
+What this module does not see: classes and parties.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from allocsim.checks import KINDS, Report, Violation, check
+from allocsim.cure.defects import Key, key_of
+from allocsim.cure.pairs import used_pairs
+from allocsim.liveness import lifetimes
+from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
+from allocsim.model.layout import Int64s
+from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.programs import Doings
+from allocsim.verdict.records import Witness
+
+BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
+"""What L says; `Race` is H's, everything else a report lists is S's."""
+
+
+class Dossier:
+    """The evidence with what is asked of it, computed once."""
+
+    def __init__(self, evidence: Evidence, report: Report | None = None) -> None:
+        self.evidence = evidence
+        self.document: Document = evidence.document
+        self.runs = self.document.runs
+        self.report = check(self.document, of_each_kind=True) if report is None else report
+        self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
+        self.races = tuple(v for v in self.static if v.kind == "Race")
+        self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
+        self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
+        self.beliefs_count = sum(self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
+        """How many wrong beliefs there are, listed or not."""
+        self._doings: dict[int, Doings] = {}
+        self._strange: dict[tuple[int, int], bool] = {}
+        self._handed: dict[tuple[int, int], frozenset[int]] = {}
+        self._lives: dict[int, tuple[Int64s, Int64s]] = {}
+        self._believed: dict[int, frozenset[tuple[int, int]]] = {}
+        self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
+        self._alone: dict[Key, frozenset[Key]] = {}
+        self._own_program: dict[int, frozenset[Key]] = {}
+        self.asked: set[Key] = set()
+        """Questions put to `alone` for a late read with several reasons."""
+        self.replays = 0
+        """Documents judged beside the one in question."""
+
+    def run(self, violation: Violation) -> Run | None:
+        """The run a violation belongs to, if any."""
+        return self.runs[violation.run] if violation.run is not None else None
+
+    def program(self, violation: Violation) -> Program:
+        """The program whose tables the indices of a violation mean."""
+        run = self.run(violation)
+        if run is not None:
+            return run.program
+        return self.document.programs[violation.program or 0]
+
+    def problem(self, violation: Violation) -> Problem | None:
+        """The belief the plan of a violation was made from."""
+        run = self.run(violation)
+        if run is not None:
+            return run.plan.problem
+        return self.document.problems[violation.problem] if violation.problem is not None else None
+
+    def doings(self, program: Program) -> Doings:
+        """What a program does."""
+        if id(program) not in self._doings:
+            self._doings[id(program)] = Doings(program)
+        return self._doings[id(program)]
+
+    def kind(self, run: int | None, step: int | None) -> str | None:
+        """The kind of an op of a run; None for content laid before the session."""
+        return self.doings(self.runs[run].program).kind(step) if run is not None and step is not None else None
+
+    def crosses(self, run: int | None, step: int | None) -> bool:
+        """Whether an op of a run carries bytes from one arena to another."""
+        return run is not None and step is not None and self.doings(self.runs[run].program).crosses(step)
+
+    def other_buffer(self, violation: Violation) -> int | None:
+        """`other_buffer` in the tables of the violation's own run; None if it is a buffer of another program.
+
+        It comes numbered as in the program of the write found, and for content (no run) as in the reader's.
+        """
+        run = self.run(violation)
+        if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
+            return violation.other_buffer
+        return None
+
+    def handed(self, run: Run) -> frozenset[int]:
+        """Inputs of a run whose place an output took along a believed pair, and these outputs."""
+        key = id(run.plan), id(run.program)
+        if key not in self._handed:
+            outputs, role = self.doings(run.program).outputs, run.program.buffers.role
+            pairs = [pair for pair in used_pairs(run.plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
+            self._handed[key] = frozenset(buffer for pair in pairs for buffer in pair)
+        return self._handed[key]
+
+    def strange(self, plan: int, program: int) -> bool:
+        """Whether a plan was made for another program than this one."""
+        if (plan, program) not in self._strange:
+            document = self.document
+            self._strange[plan, program] = not same_program(document.plans[plan].program, document.programs[program])
+        return self._strange[plan, program]
+
+    @cached_property
+    def left_out(self) -> tuple[frozenset[int], ...]:
+        """For each run the buffers into which the host left out an upload."""
+        return tuple(
+            frozenset(int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results)
+            for run in self.runs
+        )
+
+    @cached_property
+    def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
+        """For each run, the (op, operand position, result position) whose bytes start at one address as planned."""
+        known: dict[tuple[int, int], frozenset[tuple[int, int, int]]] = {}
+        for run in self.runs:
+            key = (id(run.plan), id(run.program))
+            if key not in known:
+                known[key] = frozenset(_aliases(run))
+        return tuple(known[id(run.plan), id(run.program)] for run in self.runs)
+
+    # what the judge says of a document mended -------------------------------------------------------------------------------
+
+    def _judged(self, document: Document) -> frozenset[Key]:
+        self.replays += 1
+        return frozenset(key_of(v) for v in check(document, of_each_kind=True).violations)
+
+    @cached_property
+    def apart(self) -> frozenset[Key]:
+        """What is wrong with every buffer in memory of its own: the program's doing and the host's."""
+        plans = {id(plan): _apart(plan, ()) for plan in self.document.plans}
+        document = replace(
+            self.document,
+            problems=(),
+            plans=tuple(plans.values()),
+            session=None
+            if self.document.session is None
+            else tuple(replace(run, plan=plans[id(run.plan)]) for run in self.document.session),
+        )
+        return self._judged(document)
+
+    @cached_property
+    def uploaded(self) -> frozenset[Key]:
+        """What is wrong if the host leaves out no upload."""
+        if self.document.session is None:
+            return frozenset(key_of(v) for v in self.report.violations)
+        return self._judged(replace(self.document, session=tuple(replace(run, skip=()) for run in self.document.session)))
+
+    def on_own_program(self, plan: int) -> frozenset[Key]:
+        """What is wrong with a plan on the program it was made for: kind and buffers."""
+        if plan not in self._own_program:
+            self.replays += 1
+            report = check(Document.of(self.document.plans[plan]), of_each_kind=True)
+            self._own_program[plan] = frozenset(
+                (v.kind in {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}, frozenset((v.buffer, v.other_buffer)))
+                if v.other_buffer is not None
+                else (v.kind, v.buffer)
+                for v in report.violations
+            )
+        return self._own_program[plan]
+
+    def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
+        """What is wrong with one run by itself, with all buffers apart but these; keys name no run."""
+        made = self.runs[run]
+        chosen = tuple(sorted(buffers))
+        key = id(made.plan), id(made.program), made.skip, chosen
+        if key not in self._alone:
+            self.replays += 1
+            plan = _apart(made.plan, chosen)
+            report = check(Document.of(replace(made, plan=plan)), of_each_kind=True)
+            self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
+        return self._alone[key]
+
+    # look-ups ---------------------------------------------------------------------------------------------------------------
+
+    def plan_index(self, plan: Plan) -> int:
+        """The place of a plan in the document."""
+        return next(index for index, one in enumerate(self.document.plans) if one is plan)
+
+    def problem_index(self, problem: Problem) -> int:
+        """The place of a problem in the document."""
+        return next(index for index, one in enumerate(self.document.problems) if one is problem)
+
+    def lives(self, program: Program) -> tuple[Int64s, Int64s]:
+        """When each buffer of a program lives, and when it would if the host read nothing: int64 (buffers, 2) each, half-open."""
+        if id(program) not in self._lives:
+            whole = lifetimes(program)
+            unread = whole.copy()
+            ops = program.ops
+            step = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+            keep = ~ops.is_kind(VIEW)[step] & ~ops.is_kind(HOST_READ)[step]
+            made = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+            kept = ~ops.is_kind(VIEW)[made]
+            last = np.zeros(len(program.buffers), dtype=np.int64)
+            np.maximum.at(last, program.values.buffer[ops.operands[keep]], step[keep] + 1)
+            np.maximum.at(last, program.values.buffer[ops.results[kept]], made[kept] + 1)
+            passing = ~program.buffers.persistent
+            unread[passing, 1] = last[passing]
+            self._lives[id(program)] = whole, unread
+        return self._lives[id(program)]
+
+    def believed_pairs(self, problem: Problem) -> frozenset[tuple[int, int]]:
+        """Pairs (donor, recipient) that a belief lets share."""
+        if id(problem) not in self._believed:
+            self._believed[id(problem)] = frozenset((d, r) for d, r in problem.may_share.tolist())
+        return self._believed[id(problem)]
+
+    @cached_property
+    def short(self) -> frozenset[tuple[int | None, int | None]]:
+        """(problem, buffer) of the lifetimes that leave out an access."""
+        return frozenset((v.problem, v.buffer) for v in self.beliefs if v.kind in {"LifetimeTooShort", "MissingPin"})
+
+    @cached_property
+    def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
+        """(problem, donor, recipient) of the pairs that may not share."""
+        return frozenset(
+            (v.problem, v.buffer, v.other_buffer)
+            for v in self.beliefs
+            if v.kind == "BadShare" and v.problem is not None and v.buffer is not None and v.other_buffer is not None
+        )
+
+    def way(self, plan: Plan, one: int, other: int) -> tuple[tuple[int, int], ...] | None:
+        """Return the believed pairs along which one of two buffers took the place of the other, None where there are none."""
+        if id(plan) not in self._ways:
+            donors: dict[int, list[int]] = defaultdict(list)
+            for donor, recipient in dict.fromkeys(used_pairs(plan)):
+                donors[recipient].append(donor)
+            self._ways[id(plan)] = {recipient: tuple(found) for recipient, found in donors.items()}
+        for donor, recipient in ((one, other), (other, one)):
+            found = _climb(self._ways[id(plan)], donor, recipient)
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:
+        """(plan, program) -> buffer -> the buffers that it lies over while both live, as the judge lists them."""
+        found: dict[tuple[int, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for v in self.static:
+            if v.kind == "Overlap" and v.plan is not None and v.program is not None:
+                place = found[v.plan, v.program]
+                place[v.buffer or 0].add(v.other_buffer or 0)
+                place[v.other_buffer or 0].add(v.buffer or 0)
+        return {place: {buffer: frozenset(others) for buffer, others in rows.items()} for place, rows in found.items()}
+
+    def witness(
+        self,
+        run: int | None,
+        step: int | None,
+        *,
+        program: Program,
+        home: int | None = None,
+        value: int | None = None,
+        buffer: int | None = None,
+        ranges: tuple[tuple[int, int], ...] = (),
+    ) -> Witness:
+        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of run `home` (by default `run`).
+
+        `program` has the tables of what belongs to no run: a plan, a belief, content laid before the session.
+        """
+        tables = self.runs[run].program if run is not None else program
+        home = run if home is None else home
+        plan = self.runs[home].plan if home is not None else None
+        if home is not None:
+            program = self.runs[home].program
+        if buffer is None and value is not None:
+            buffer = int(program.values.buffer[value])
+        placed = plan is not None and buffer is not None and bool(plan.placed[buffer])
+        return Witness(
+            run=run,
+            op=step,
+            op_name=tables.ops.names[step] if step is not None else None,
+            kind=self.doings(tables).kind(step) if step is not None else None,
+            value=value,
+            value_name=program.values.names[value] if value is not None else None,
+            buffer=buffer,
+            buffer_name=program.buffers.names[buffer] if buffer is not None else None,
+            bytes=ranges,
+            address=int(plan.offset[buffer]) if plan is not None and placed and buffer is not None else None,
+        )
+
+
+def _apart(plan: Plan, kept: Collection[int]) -> Plan:
+    """Return a plan with every buffer in memory of its own but these, and no word of what was believed."""
+    arena = np.full(len(plan.arena), OWN, dtype=np.int32)
+    arena[list(kept)] = plan.arena[list(kept)]
+    return replace(plan, problem=None, arena=arena, events=plan.events[:0])
+
+
+def _climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
+    """Return the pairs on a way from a recipient up to a donor, the last one first; None where there is no way."""
+    came: dict[int, tuple[int, int] | None] = {start: None}
+    open_ = [start]
+    while open_:
+        buffer = open_.pop()
+        if buffer == top and buffer != start:
+            path: list[tuple[int, int]] = []
+            step = came[buffer]
+            while step is not None:
+                path.append(step)
+                step = came[step[1]]
+            return tuple(path)
+        for donor in donors.get(buffer, ()):
+            if donor not in came:
+                came[donor] = donor, buffer
+                open_.append(donor)
+    return None
+
+
+def _aliases(run: Run) -> Iterator[tuple[int, int, int]]:
+    program, plan = run.program, run.plan
+    values, ops = program.values, program.ops
+    placed = plan.placed[values.buffer]
+    address = np.where(placed, plan.offset[values.buffer], 0) + values.offset
+    # buffers outside the arenas are address spaces of their own, numbered behind the arenas
+    space = np.where(placed, plan.arena[values.buffer], len(program.arenas) + values.buffer)
+    address_of, space_of = address.tolist(), space.tolist()
+    filled = (values.hulls[:, 1] > values.hulls[:, 0]).tolist()
+    views = ops.is_kind(VIEW).tolist()
+    operands, operand_starts = ops.operands.tolist(), ops.operand_starts.tolist()
+    results, result_starts = ops.results.tolist(), ops.result_starts.tolist()
+    for step in range(len(ops)):
+        if views[step]:
+            continue
+        for r, result in enumerate(results[result_starts[step] : result_starts[step + 1]]):
+            for o, operand in enumerate(operands[operand_starts[step] : operand_starts[step + 1]]):
+                same = address_of[result] == address_of[operand] and space_of[result] == space_of[operand]
+                if same and filled[result] and filled[operand]:
+                    yield step, o, r

@@ -1,0 +1,349 @@
+"""Causes that K, D and P add: kernels that break their own declaration, and differences that nothing accounts for.
+
+K convicts a kernel where the plan uses an alias that was measured unsafe; D confirms it with a wrong result from right operands at that op, and never
+acquits: that it saw no difference with the values it met is said, no more. A violation of the plan at an op explains operands that differ there, never a result
+that is wrong from right operands, but for violations of that very op's own bytes (`OF_RESULTS`). P tells what a kernel did where it may not.
+
+A pair known *not* to be declared is none of K's business: S calls its use unsafe without running anything. Late and uninitialised reads that P saw are not told
+here: S tells them of the same runs. Nor is what a kernel does to values that reach outside their buffers: it does what the program says.
+
+Complexity: O(ops) for each kernel measured unsafe, O(incidents + origins).
+
+What this module does not see: how anything was measured, and what S, H and L found beyond their records.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from allocsim.checks.accesses import Extents
+from allocsim.checks.owners import shared
+from allocsim.cure.mends import Mend
+from allocsim.model import Program
+from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import KernelRow, Origin
+from allocsim.verdict.naming import MEASURED_NAMES, NamingRow
+from allocsim.verdict.records import Cause, FirstPlace
+from allocsim.verdict.saying import mend_words
+
+UNCONFIRMED: Final = " (not confirmed: no differential run)"
+UNSEEN: Final = " (the differential run saw no wrong result from right operands there)"
+TWICE: Final = " (no differential run can show it: the reference gives the buffer twice as well)"
+MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
+
+OF_RESULTS: Final = frozenset({"UnsafeInPlace", "ResultsOverlap", "OutOfBounds"})
+"""Violations that make an op write wrong bytes though it read right ones."""
+
+Use = tuple[int, int]
+"""Run and step."""
+
+
+def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
+    """Yield a cause for each kernel and pair of positions that a plan relies on and K measured unsafe."""
+    evidence = dossier.evidence
+    unsafe = {(row.kind, row.operand, row.result): row for row in _unsafe(dossier, "over")}
+    if not unsafe:
+        return
+    uses: dict[tuple[str, int, int, str], list[Use]] = defaultdict(list)
+    for run, aliases in enumerate(dossier.aliases):
+        ops = dossier.runs[run].program.ops
+        for step, operand, result in sorted(aliases):
+            row = unsafe.get((ops.kinds[ops.kind[step]], operand, result))
+            if row is None:
+                continue
+            promised = ops[step].in_place
+            if promised is None or (operand, result) in promised:
+                name = "promise" if promised is None and not row.declared else "kernel"
+                uses[row.kind, operand, result, name].append((run, step))
+    wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
+    for (kind, operand, result, name), places in uses.items():
+        row = unsafe[kind, operand, result]
+        seen = places if wrong is None else [use for use in places if use in wrong]
+        yield _kernel_cause(dossier, row, name, places, seen=seen if seen or wrong is None else None, asked=wrong is not None)
+
+
+def _kernel_cause(
+    dossier: Dossier, row: KernelRow, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None, asked: bool
+) -> Cause:
+    naming = MEASURED_NAMES[name]
+    run, step = (seen or places)[0]
+    program = dossier.runs[run].program
+    op = program.ops[step]
+    operand, result = op.operands[row.operand], op.results[row.result]
+    mutation = all(_one_buffer(dossier.runs[r].program, s, row) for r, s in places)
+    doubt = "" if asked and seen else UNCONFIRMED if not asked else MUTATION if mutation else UNSEEN
+    promise, relied = (
+        ("as it declares to be", f"what {row.kind} declares")
+        if name == "kernel"
+        else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
+    )
+    home = int(program.values.buffer[operand])
+    victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
+    mend = Mend(kind=name, op_kind=row.kind, operand=row.operand, result=row.result)
+    return Cause(
+        class_=naming.class_,
+        party=naming.party,
+        evidence=naming.evidence,
+        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}{_error(row)}, {promise}{doubt}",
+        places=len(places),
+        first=FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
+        mend=mend_words(dossier, mend),
+        charge=mend,
+        wrong_bytes=sum(_bytes(dossier.runs[r].program, s, row) for r, s in places) if not asked or seen else 0,
+        victim=victim,
+        writer=dossier.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
+        reader=victim,
+        belief=f"the plan relies on {relied}: result {row.result} may lie over operand {row.operand}",
+    )
+
+
+def _bytes(program: Program, step: int, row: KernelRow) -> int:
+    low, high = program.values.hulls[program.ops[step].results[row.result]]
+    return int(high - low)
+
+
+def _one_buffer(program: Program, step: int, row: KernelRow) -> bool:
+    op, buffer = program.ops[step], program.values.buffer
+    return bool(buffer[op.operands[row.operand]] == buffer[op.results[row.result]])
+
+
+def twice_causes(dossier: Dossier) -> Iterator[Cause]:
+    """Yield a cause for each kernel measured wrong where its operands are one buffer. O(ops) where there is such a kernel."""
+    unsafe: dict[str, list[KernelRow]] = defaultdict(list)
+    for known in _unsafe(dossier, "duplicate"):
+        unsafe[known.kind].append(known)
+    if not unsafe:
+        return
+    found: dict[tuple[str, int], list[Use]] = defaultdict(list)
+    for number, run in enumerate(dossier.runs):
+        for op in run.program.ops:
+            given = read_twice(run.program, op.step) if op.kind in unsafe else frozenset()
+            row = next((row for row in unsafe.get(op.kind, ()) if row.operand in given), None)
+            if row is not None:
+                found[op.kind, row.operand].append((number, op.step))
+    for (kind, operand), places in found.items():
+        row = next(row for row in unsafe[kind] if row.operand == operand)
+        yield _twice_cause(dossier, row, places)
+
+
+def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cause:
+    (run, step), naming = places[0], MEASURED_NAMES["twice"]
+    program = dossier.runs[run].program
+    value = program.ops[step].operands[row.operand]
+    home = int(program.values.buffer[value])
+    mend = Mend(kind="twice", op_kind=row.kind, operand=row.operand)
+    return Cause(
+        class_=naming.class_,
+        party=naming.party,
+        evidence=naming.evidence,
+        text=f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
+        f" as every kernel must bear, and op {step} gives it {program.buffers.names[home]} twice{TWICE}",
+        places=len(places),
+        first=FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
+        mend=mend_words(dossier, mend),
+        charge=mend,
+        victim=dossier.witness(run, step, value=value, buffer=home, program=program),
+    )
+
+
+def read_twice(program: Program, step: int) -> frozenset[int]:
+    """Return the positions of the operands of an op that share a byte with another of its operands."""
+    values, operands = program.values, program.ops[step].operands
+    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
+        return frozenset()
+    extents = Extents(program)
+    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
+    return frozenset(
+        position
+        for position, (buffer, runs) in enumerate(lie)
+        if any(other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie))
+    )
+
+
+def _unsafe(dossier: Dossier, layout: str) -> Iterator[KernelRow]:
+    return (row for row in dossier.evidence.audit or () if row.measured == "unsafe" and row.layout == layout)
+
+
+def _error(row: KernelRow) -> str:
+    error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
+    return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]})"
+
+
+# P ------------------------------------------------------------------------------------------------------------------------------
+
+
+def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
+    """Yield a cause for each kernel and each sort of thing that it did and may not."""
+    found: dict[tuple[str, str | None], list[Incident]] = defaultdict(list)
+    for incident in dossier.evidence.sanitizer or ():
+        if incident.kind in BY_KERNEL and not _as_told(dossier, incident):
+            row = _row_of(incident)
+            program = dossier.runs[incident.run].program
+            kind = None if incident.op is None else program.ops.kinds[program.ops.kind[incident.op]]
+            found[row.evidence, kind].append(incident)
+    for (_, kind), incidents in found.items():
+        yield _misdeed(dossier, incidents, kind)
+
+
+def _row_of(incident: Incident) -> NamingRow:
+    if incident.op is None and incident.suspects is not None and incident.suspects[0] == incident.suspects[1]:
+        return MEASURED_NAMES["unknown"]  # no op ran in between
+    return MEASURED_NAMES[incident.kind]
+
+
+def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) -> Cause:
+    incident, row = incidents[0], _row_of(incidents[0])
+    program = dossier.runs[incident.run].program
+    step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
+    mend = Mend(kind=row.mends[0], op_kind=kind)
+    return Cause(
+        class_=row.class_,
+        party=row.party,
+        evidence=row.evidence,
+        text=f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
+        places=len(incidents),
+        first=FirstPlace(
+            run=incident.run, step=step, op=incident.op, value=incident.value, buffer=incident.buffer, bytes=incident.bytes
+        ),
+        mend=mend_words(dossier, mend),
+        charge=mend,
+        wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
+        victim=dossier.witness(
+            incident.held_run, incident.held_op, home=incident.run, buffer=incident.buffer, ranges=incident.bytes, program=program
+        ),
+        writer=dossier.witness(incident.run, incident.op, value=incident.value, program=program)
+        if incident.op is not None
+        else None,
+    )
+
+
+def _as_told(dossier: Dossier, incident: Incident) -> bool:
+    """Return whether the op was handed bytes outside a buffer, in which case what it does there is no misdeed of its kernel."""
+    if incident.op is None:
+        return False
+    program = dossier.runs[incident.run].program
+    op = program.ops[incident.op]
+    values = [*op.operands, *op.results]
+    hulls, nbytes = program.values.hulls[values], program.buffers.nbytes[program.values.buffer[values]]
+    return bool(((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))).any())
+
+
+# D ------------------------------------------------------------------------------------------------------------------------------
+
+
+def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]:
+    """Yield what D saw and nothing accounts for, one cause for each kind of op: said plainly, with what is missing."""
+    evidence = dossier.evidence
+    if dossier.report.count > len(dossier.report.violations):
+        return  # what is not listed may account for it
+    found: dict[str, list[Origin]] = defaultdict(list)
+    kernels = {
+        (run, step)
+        for cause in causes
+        if cause.charge.kind in {"kernel", "promise", "twice"}
+        for run, step in _uses(dossier, cause)
+    }
+    taken = {(v.run, v.op) for v in dossier.static}
+    own = {(v.run, v.op) for v in dossier.static if v.kind in OF_RESULTS}
+    racing = {(v.run, buffer) for v in dossier.races for buffer in (v.buffer, v.other_buffer)}
+    for origin in evidence.origins or ():
+        place = origin.run, origin.op
+        program = dossier.runs[origin.run].program
+        if place in kernels or _accounts_for(dossier, origin):
+            continue
+        if place in (taken if origin.what == "operand" else own):
+            continue
+        if origin.what == "operand" and (origin.run, int(program.values.buffer[origin.value])) in racing:
+            continue  # somebody wrote there, or did not yet, because nothing said when
+        found[program.ops.kinds[program.ops.kind[origin.op]]].append(origin)
+    for kind, origins in found.items():
+        yield _unknown(dossier, origins, kind)
+    if evidence.diverges and not evidence.origins and not causes:
+        row, mend = MEASURED_NAMES["unknown"], Mend(kind="unknown")
+        yield Cause(
+            class_=row.class_,
+            party=row.party,
+            evidence=row.evidence,
+            text="the default run differs from the reference, but no op could be found that makes the difference",
+            places=1,
+            first=FirstPlace(),
+            mend=mend_words(dossier, mend),
+            charge=mend,
+        )
+
+
+def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
+    origin, row, mend = origins[0], MEASURED_NAMES["unknown"], Mend(kind="unknown", op_kind=kind)
+    program = dossier.runs[origin.run].program
+    what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
+    missing = "K has not measured this kernel" if dossier.evidence.audit is None else "S and K find nothing that accounts for it"
+    return Cause(
+        class_=row.class_,
+        party=row.party,
+        evidence=row.evidence,
+        text=f"{origin_text(dossier, origin)}: {what}, but {missing}",
+        places=len(origins),
+        first=FirstPlace(
+            run=origin.run,
+            step=origin.op,
+            op=origin.op,
+            value=origin.value,
+            buffer=int(program.values.buffer[origin.value]),
+        ),
+        mend=mend_words(dossier, mend),
+        charge=mend,
+        victim=dossier.witness(origin.run, origin.op, value=origin.value, program=program),
+    )
+
+
+def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
+    """Yield where a kernel's cause strikes."""
+    mend = cause.charge
+    for run, aliases in enumerate(dossier.aliases):
+        program = dossier.runs[run].program
+        ops = program.ops
+        for step, operand, result in aliases:
+            if ops.kinds[ops.kind[step]] == mend.op_kind and (operand, result) == (mend.operand, mend.result):
+                yield run, step
+        if mend.kind == "twice":
+            for op in ops:
+                if op.kind == mend.op_kind and mend.operand in read_twice(program, op.step):
+                    yield run, op.step
+
+
+def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
+    """Return whether what P saw explains a difference that D saw: bytes a kernel wrote elsewhere, or a result made of what it may not read.
+
+    D runs in memory without red zones, so what an overrun hits there may be another operand than in the sanitized run.
+    """
+    incidents = dossier.evidence.sanitizer or ()
+    if origin.what == "operand":
+        return any(incident.kind in WRITES for incident in incidents)
+    return any(incident.op == origin.op and incident.kind in BY_KERNEL - WRITES for incident in incidents)
+
+
+def origin_text(dossier: Dossier, origin: Origin) -> str:
+    """Name the tensor of an origin and the op where it went wrong."""
+    program = dossier.runs[origin.run].program
+    op = program.ops[origin.op]
+    run = f" of run {origin.run}" if origin.run else ""
+    return f"{program.values.names[origin.value]} at op {origin.op} ({op.kind}){run}"
+
+
+def explains(dossier: Dossier, cause: Cause, origin: Origin) -> bool:
+    """Whether a cause accounts for an origin: it lost these bytes, or its kernel wrote them."""
+    place = origin.run, origin.op
+    if cause.charge.kind in {"kernel", "promise", "twice"}:
+        return origin.what == "result" and place in set(_uses(dossier, cause))
+    if cause.charge.kind == "misdeed":
+        return origin.what == "operand" or cause.first.op == origin.op
+    if cause.charge.kind == "unknown":
+        return (cause.first.run, cause.first.op) == place
+    kinds = None if origin.what == "operand" else OF_RESULTS
+    return any((v.run, v.op) == place and (kinds is None or v.kind in kinds) for v in cause.violations)
+
+
+__all__ = [
+    "explains", "kernel_causes", "origin_text", "read_twice", "sanitizer_causes", "twice_causes", "unknown_causes",
+]  # fmt: skip

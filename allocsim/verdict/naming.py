@@ -1,0 +1,356 @@
+"""Naming a cause: from its mend and what it explains to a class (C01 to C15) and the party at fault.
+
+Who is charged is decided before (`allocsim.verdict.charging`); the table `NAMES` only says what that is called. The first row
+that applies decides. A row asks plain questions about the program, the belief, the plan and the session; it looks at no name and no number of a buffer.
+
+What this module does not see: how a violation came under its mend.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.checks import Violation
+from allocsim.cure.mends import Mend
+from allocsim.model import HOST_READ, HOST_WRITE, Role
+from allocsim.verdict.dossier import Dossier
+
+Fact = Callable[[Dossier, Mend, Sequence[Violation]], bool]
+
+TELLING: Final = (
+    "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
+    "OutOfBounds", "WrongArena", "Misaligned", "Overlap", "BadShare", "BadSize", "MissingPin", "LifetimeTooShort",
+)  # fmt: skip
+"""Kinds of violation, those that tell most of what went wrong first; others come between S and L."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamingRow:
+    """One row of the table."""
+
+    mends: tuple[str, ...]
+    """Kinds of mend it is about."""
+    evidence: str
+    class_: str
+    party: str
+    applies: Fact = lambda _dossier, _mend, _violations: True
+
+
+def told_most(violations: Sequence[Violation]) -> Violation:
+    """Return the violation that tells most of a cause: by kind, then the earliest."""
+    middle = TELLING.index("Overlap")
+
+    def rank(v: Violation) -> tuple[int, int, int]:
+        place = TELLING.index(v.kind) if v.kind in TELLING else middle
+        return place, -1 if v.run is None else v.run, -1 if v.step is None else v.step
+
+    return min(violations, key=rank)
+
+
+def name_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> NamingRow:
+    """Return the row that names a cause."""
+    return next(row for row in NAMES if mend.kind in row.mends and row.applies(dossier, mend, violations))
+
+
+# facts --------------------------------------------------------------------------------------------------------------------------
+
+
+def _late(violations: Sequence[Violation]) -> list[Violation]:
+    return [v for v in violations if v.kind == "StaleRead"]
+
+
+def in_two_calls(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """Victim and taker lie in different calls or branches, neither inside the other; so in all that is explained of two buffers."""
+    found = [found for v in violations if (found := _calls(dossier, v)) is not None]
+    return bool(found) and all(found)
+
+
+def _calls(dossier: Dossier, v: Violation) -> bool | None:
+    other = dossier.other_buffer(v)
+    if v.buffer is None or other is None or other == v.buffer or v.kind in {"BadShare", "Race"}:
+        return None
+    doings = dossier.doings(dossier.program(v))
+    one, two = doings.home(v.buffer), doings.home(other)
+    if one is None or two is None:
+        return False
+    shared = min(len(one), len(two))
+    return one[:shared] != two[:shared]
+
+
+def content(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """The victim is a parameter or a state."""
+    for v in violations:
+        lasting = dossier.program(v).buffers.persistent
+        both = (v.buffer, dossier.other_buffer(v) if v.kind == "Overlap" else None)
+        if v.kind in {"StaleRead", "Overlap"} and any(buffer is not None and bool(lasting[buffer]) for buffer in both):
+            return True
+    return False
+
+
+def bound_twice(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """One and the same slot was given to two buffers whose content comes from outside."""
+    for v in violations:
+        run, other = dossier.run(v), dossier.other_buffer(v)
+        if run is None or v.buffer is None or other is None or v.buffer == other:
+            continue
+        pair = [v.buffer, other]
+        if _one_slot(dossier, v, pair) and (run.program.buffers.role[pair] != Role.TEMPORARY).all():
+            return True
+    return False
+
+
+def _one_slot(dossier: Dossier, v: Violation, pair: list[int]) -> bool:
+    run = dossier.run(v)
+    if run is None:
+        return False
+    arena, offset = run.plan.arena[pair].tolist(), run.plan.offset[pair].tolist()
+    return bool(run.plan.placed[pair].all()) and arena[0] == arena[1] and offset[0] == offset[1]
+
+
+def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """One and the same slot was given to two results of one op."""
+    for v in violations:
+        other = dossier.other_buffer(v)
+        if v.kind == "ResultsOverlap" and v.buffer is not None and other is not None and _one_slot(dossier, v, [v.buffer, other]):
+            return True
+    return False
+
+
+def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """Two results of one op lie on each other."""
+    return any(v.kind == "ResultsOverlap" for v in violations)
+
+
+def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+    """An output took the place of an input that was handed over for it, by an op that may be run in place there."""
+    if any(v.kind == "UnsafeInPlace" for v in violations):
+        return False
+    runs = [run for run in (dossier.run(v) for v in violations) if run is not None]
+    return any({mend.buffer, mend.other} <= dossier.handed(run) for run in runs)
+
+
+def only_host_missed(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+    """Every reader missed is the host."""
+    beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"} and v.buffer == mend.buffer}
+    if beliefs:
+        return beliefs == {"MissingPin"}
+    late = [v for v in _late(violations) if v.buffer == mend.buffer]
+    return bool(late) and all(dossier.kind(v.run, v.op) == HOST_READ for v in late)
+
+
+def laid_by_host(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+    """The bytes read late were laid by the host in the same run."""
+    late = [v for v in _late(violations) if v.buffer == mend.buffer and v.want_run == v.run]
+    return bool(late) and all(dossier.kind(v.want_run, v.want_op) == HOST_WRITE for v in late)
+
+
+def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+    """The last use missed is a view's; where no belief is stated, of those that read late."""
+    if mend.problem is not None and mend.buffer is not None:
+        problem = dossier.document.problems[mend.problem]
+        doings = dossier.doings(problem.program)
+        start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
+        if doings.last_read_outside_through_view(mend.buffer, start, stop):
+            return True
+    late = [v for v in _late(violations) if v.buffer == mend.buffer]
+    if not late:
+        return False
+    last = max(late, key=lambda v: (v.op or 0, v.value or 0))
+    if mend.problem is not None and _leaves_out(dossier, mend, late):
+        return False
+    doings = dossier.doings(dossier.program(last))
+    if any(v.value is not None and bool(doings.own[v.value]) for v in late if v.op == last.op):
+        return False
+    return doings.reads_through_view(last.buffer or 0, last.op or 0)
+
+
+def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool:
+    """Whether a stated belief ends before some late reader: then the use missed last decides, and that is known."""
+    problem = dossier.document.problems[mend.problem or 0]
+    buffer = mend.buffer or 0
+    return any(not int(problem.start[buffer]) <= (v.op or 0) < int(problem.stop[buffer]) for v in late)
+
+
+def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """A copy between arenas reads the instance of another run; what the host laid in this one is read by nobody."""
+    for v in _late(violations):
+        run = dossier.run(v)
+        if run is None or v.op is None or not dossier.crosses(v.run, v.op):
+            continue
+        if dossier.doings(run.program).copies_like_unread(v.op, frozenset(run.skip)):
+            return True
+    return False
+
+
+def counted_on(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """What is read was laid in an earlier run, and taken since."""
+    return bool(_late(violations))
+
+
+def of_plan(_dossier: Dossier, mend: Mend, _violations: Sequence[Violation]) -> bool:
+    """The race comes of reuse by a plan."""
+    return mend.plan is not None
+
+
+def every(*facts: Fact) -> Fact:
+    """Return the fact that all of these hold."""
+    return lambda dossier, mend, violations: all(fact(dossier, mend, violations) for fact in facts)
+
+
+NAMES: Final[tuple[NamingRow, ...]] = (
+    NamingRow(mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"),
+    NamingRow(
+        mends=("slot",),
+        evidence="one slot bound to two buffers that are filled from outside",
+        class_="C11",
+        party="plan",
+        applies=bound_twice,
+    ),
+    NamingRow(
+        mends=("slot", "address"),
+        evidence="the content of a parameter or state was not kept",
+        class_="C07",
+        party="plan",
+        applies=content,
+    ),
+    NamingRow(mends=("slot",), evidence="one slot bound to two results", class_="C11", party="plan", applies=one_op),
+    NamingRow(
+        mends=("slot",),
+        evidence="the placement laid buffers of different inlined calls or branches over each other",
+        class_="C15",
+        party="plan",
+        applies=in_two_calls,
+    ),
+    NamingRow(
+        mends=("slot", "address"),
+        evidence="the slot does not fit its buffer, or lies where no belief allows it",
+        class_="C12",
+        party="plan",
+    ),
+    NamingRow(mends=("size",), evidence="the believed size is too small", class_="C12", party="plan"),
+    NamingRow(mends=("events",), evidence="the planner's own events contradict each other", class_="C13", party="plan"),
+    NamingRow(mends=("pin",), evidence="the host reads it, and the planner was not told", class_="C05", party="caller"),
+    NamingRow(
+        mends=("pair",),
+        evidence="an output took the place of an input that was handed over, and is still needed",
+        class_="C11",
+        party="plan",
+        applies=donated,
+    ),
+    NamingRow(mends=("pair",), evidence="the pair used or believed may not share", class_="C03", party="plan"),
+    NamingRow(
+        mends=("lifetime",),
+        evidence="the last use was computed too early; victim and taker are buffers of different inlined calls or branches",
+        class_="C15",
+        party="plan",
+        applies=in_two_calls,
+    ),
+    NamingRow(
+        mends=("lifetime",),
+        evidence="the host reads it, and the planner was told",
+        class_="C05",
+        party="plan",
+        applies=only_host_missed,
+    ),
+    NamingRow(
+        mends=("lifetime",),
+        evidence="an access was left out; what is read was laid by the host in this run",
+        class_="C06",
+        party="plan",
+        applies=laid_by_host,
+    ),
+    NamingRow(
+        mends=("lifetime",),
+        evidence="the last use was computed too early: the use missed last is a view's",
+        class_="C02",
+        party="plan",
+        applies=lost_view,
+    ),
+    NamingRow(mends=("lifetime",), evidence="the believed lifetime leaves out an access", class_="C01", party="plan"),
+    NamingRow(
+        mends=("upload",),
+        evidence="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        class_="C10",
+        party="schedule",
+        applies=copies_another,
+    ),
+    NamingRow(
+        mends=("upload",),
+        evidence="an upload was left out, and what an earlier run laid is gone",
+        class_="C06",
+        party="caller",
+        applies=counted_on,
+    ),
+    NamingRow(
+        mends=("upload",), evidence="an upload was left out, and nothing else wrote what is read", class_="C14", party="caller"
+    ),
+    NamingRow(mends=("state",), evidence="the bytes wanted were made by an op in an earlier run", class_="C07", party="caller"),
+    NamingRow(
+        mends=("wait",), evidence="unordered accesses that do not exist apart", class_="C09", party="plan", applies=of_plan
+    ),
+    NamingRow(
+        mends=("wait",),
+        evidence="unordered accesses that exist apart too, or of bytes that were given back",
+        class_="C09",
+        party="schedule",
+    ),
+    NamingRow(mends=("unwritten",), evidence="nobody wrote these bytes", class_="C14", party="caller"),
+    NamingRow(mends=("mutation",), evidence="wrong under every plan", class_="program", party="caller"),
+    NamingRow(
+        mends=("results",),
+        evidence="two results of one op lie on each other within a buffer of the program",
+        class_="program",
+        party="caller",
+    ),
+    NamingRow(
+        mends=("in place",),
+        evidence="a mutation the kernel does not declare, within one buffer of the program",
+        class_="C03",
+        party="caller",
+    ),
+    NamingRow(mends=("read only",), evidence="an op writes into a read-only buffer", class_="C11", party="caller"),
+    NamingRow(mends=("bounds",), evidence="a value of the program reaches outside its buffer", class_="C12", party="caller"),
+)
+"""What the cause of a violation is called; the first row that applies decides."""
+
+MEASURED_NAMES: Final[dict[str, NamingRow]] = {
+    "kernel": NamingRow(
+        mends=("kernel",),
+        evidence="a declared pair is measured unsafe, and the plan uses it",
+        class_="C04",
+        party="kernel",
+    ),
+    "promise": NamingRow(
+        mends=("promise",),
+        evidence="the same, but nobody declares the pair: the plan took it to be safe",
+        class_="C03",
+        party="plan",
+    ),
+    "twice": NamingRow(
+        mends=("twice",),
+        evidence="a kernel is measured wrong where two operands are one buffer, and the program gives it one twice",
+        class_="C04",
+        party="kernel",
+    ),
+    "Overrun": NamingRow(mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"),
+    "Changed": NamingRow(mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"),
+    "PoisonRead": NamingRow(
+        mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
+    ),
+    "OperandWritten": NamingRow(mends=("misdeed",), evidence="a kernel wrote into an operand", class_="C03", party="kernel"),
+    "ReadOnlyWritten": NamingRow(
+        mends=("misdeed",), evidence="a kernel wrote into read-only memory", class_="C03", party="kernel"
+    ),
+    "ResultUnwritten": NamingRow(
+        mends=("misdeed",), evidence="a kernel left part of its result unwritten", class_="C14", party="kernel"
+    ),
+    "unknown": NamingRow(
+        mends=("unknown",),
+        evidence="a difference that no violation and no unsafe pair at that op accounts for",
+        class_="unknown",
+        party="unknown",
+    ),
+}
+"""What K, D and P add: by kind of mend, or of incident."""
+
+__all__ = ["MEASURED_NAMES", "NAMES", "NamingRow", "name_of", "told_most"]

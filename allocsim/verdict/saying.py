@@ -1,0 +1,189 @@
+"""What a cause is in words, with its witnesses: who lost bytes, who took them, who read them late, which belief failed, and the mend.
+
+What this module does not see: how violations were charged and named.
+"""
+
+from collections.abc import Sequence
+
+from allocsim.checks import Violation
+from allocsim.cure.mends import Mend
+from allocsim.model import Document, Program
+from allocsim.verdict.dossier import BELIEF_KINDS, Dossier
+from allocsim.verdict.naming import NamingRow, told_most
+from allocsim.verdict.records import Cause, FirstPlace, Witness
+
+READ_WRONG = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead"})
+
+REMEDIES = {
+    "upload": "; let the host write it before every run",
+    "state": "; give it the role of a state, or memory of its own",
+}
+"""What the party at fault can do by itself, where that is not a change of the plan."""
+
+
+def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row: NamingRow) -> Cause:
+    """Return a cause that the judge's violations tell of."""
+    v = told_most(violations)
+    program = dossier.program(v)
+    reader = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
+    victim = dossier.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
+    parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
+    said = _late_read(reader, parties[1], victim) if v.kind == "StaleRead" else v.message
+    first = min(violations, key=lambda v: (-1 if v.run is None else v.run, -1 if v.step is None else v.step))
+    if v.kind in READ_WRONG:
+        first = min((v for v in violations if v.kind in READ_WRONG), key=lambda v: (v.run or 0, v.step or 0))
+    return Cause(
+        class_=row.class_,
+        party=row.party,
+        evidence=row.evidence,
+        text=f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
+        places=len(violations),
+        first=FirstPlace(run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes),
+        mend=mend_words(dossier, mend),
+        charge=mend,
+        violations=tuple(violations),
+        wrong_bytes=sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes),
+        victim=parties[0],
+        writer=parties[1],
+        reader=parties[2],
+        belief=_failed_belief(dossier, mend, v),
+    )
+
+
+def mend_words(dossier: Dossier, mend: Mend) -> str:
+    """Say what would make the violations of a mend vanish."""
+    document = dossier.document
+    program = _program_of(document, mend)
+    buffers, ops = program.buffers.names, program.ops
+    name = buffers[mend.buffer] if mend.buffer is not None and mend.buffer < len(buffers) else "it"
+    other = buffers[mend.other] if mend.other is not None and mend.other < len(buffers) else "it"
+
+    def op(step: int | None) -> str:
+        return f"op {step} ({ops.names[step]})" if step is not None and 0 <= step < len(ops) else "an op"
+
+    if mend.kind == "lifetime":
+        return _lifetime_words(dossier, mend, program, name)
+    words = {
+        "pair": f"do not let {other} take the place of {name}",
+        "pin": f"tell the planner that the host reads {name}",
+        "size": f"believe all {program.buffers.nbytes[mend.buffer or 0] if mend.buffer is not None else ''} bytes of {name}",
+        "slot": f"place {name} where the beliefs hold and it fits",
+        "address": f"keep {name} at the address where its content lies",
+        "stale": f"plan program {mend.program} ({program.name}) for itself",
+        "events": f"give {name} out once and take it back once",
+        "upload": f"upload {_results(program, mend.op)} before every run",
+        "state": f"keep {name} from run to run",
+        "wait": f"let {op(mend.op)} wait for {op(mend.after)}",
+        "unwritten": f"write {name} before it is read",
+        "mutation": f"read {name} before {op(mend.op)} writes over it, or let that write elsewhere",
+        "in place": f"let {op(mend.op)} write elsewhere, or declare that its kernel may write there",
+        "results": f"give the results of {op(mend.op)} bytes of their own",
+        "read only": f"write elsewhere than into {name}",
+        "bounds": f"keep every value of {name} inside it",
+        "kernel": f"mend the kernel of {mend.op_kind}, or forbid its result {mend.result} over operand {mend.operand}",
+        "promise": f"forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}",
+        "twice": f"mend the kernel of {mend.op_kind}, or give it a copy for operand {mend.operand}",
+        "misdeed": f"mend the kernel of {mend.op_kind}" if mend.op_kind else "mend the kernel that did it",
+        "unknown": "not known",
+    }
+    return words[mend.kind]
+
+
+def _lifetime_words(dossier: Dossier, mend: Mend, program: Program, name: str) -> str:
+    whole, _ = dossier.lives(program)
+    start, stop = (int(step) for step in whole[mend.buffer or 0])
+    until = f"keep {name} until op {stop - 1} ({program.ops.names[stop - 1]}) has run" if stop else f"keep {name}"
+    if mend.problem is None:
+        return until
+    problem = dossier.document.problems[mend.problem]
+    buffer = mend.buffer or 0
+    late, short = int(problem.start[buffer]) > start, int(problem.stop[buffer]) < stop
+    begin = f"give {name} its bytes from op {start} ({program.ops.names[start]}) on" if start < len(program.ops) else ""
+    if late and not short:
+        return begin
+    if not late and not short:
+        return f"{until}, without a gap"
+    return f"{until}, and {begin}" if late else until
+
+
+def _program_of(document: Document, mend: Mend) -> Program:
+    if mend.program is not None:
+        return document.programs[mend.program]
+    if mend.problem is not None:
+        return document.problems[mend.problem].program
+    return document.plans[mend.plan].program if mend.plan is not None else document.programs[0]
+
+
+def _results(program: Program, op: int | None) -> str:
+    return ", ".join(program.values.names[value] for value in program.ops[op].results) if op is not None else "it"
+
+
+def _writer(dossier: Dossier, v: Violation) -> Witness | None:
+    """Who wrote what was found, where somebody did."""
+    if v.other_op is None and v.other_buffer is None:
+        return None
+    other_run = v.other_run if v.other_run is not None else v.run
+    return dossier.witness(other_run, v.other_op, buffer=v.other_buffer, program=dossier.program(v))
+
+
+def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness | None]:
+    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the list loses and nobody reads."""
+    program = dossier.program(v)
+    later = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
+    earlier = dossier.witness(v.run, v.other_op, buffer=v.other_buffer, program=program)
+    hazards = v.hazards or ("read after write",)
+    if "read after write" in hazards:
+        return later, earlier, later
+    return earlier, later, earlier if "write after read" in hazards else None
+
+
+def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
+    """Name the three parties of a stale read."""
+    later = f" of run {reader.run}" if reader.run != victim.run and reader.run else ""
+    by = (
+        f"by then {writer.op_name} has written there (op {writer.op})"
+        if writer is not None and writer.op is not None
+        else "it is not there"
+    )
+    return f"{reader.op_name} (op {reader.op}{later}) reads {victim.buffer_name}; {by}"
+
+
+def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
+    """Say which belief failed, comparing what was believed with what the program does."""
+    if v.kind == "Race":
+        return _believed_order(dossier, v)
+    problem, program = dossier.problem(v), dossier.program(v)
+    if mend.problem is not None:
+        problem = dossier.document.problems[mend.problem]
+    if problem is None or v.buffer is None:
+        return None
+    names = program.buffers.names
+    name, start, stop = names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
+    if mend.kind in {"upload", "state"}:
+        return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
+    if mend.kind == "pair":
+        if v.kind == "UnsafeInPlace":
+            return f"the belief takes op {v.op} to be safe in place; its kernel does not declare that pair"
+        return f"the belief lets another buffer take {names[mend.buffer or 0]} over in place, which is not permitted"
+    if mend.kind not in {"lifetime", "pin"}:
+        return v.message if v.kind in BELIEF_KINDS else None
+    if mend.buffer != v.buffer:
+        other = mend.buffer or 0
+        lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
+        return f"the belief has {names[other]} live in {lives}; op {v.other_op} ({program.ops.names[v.other_op or 0]}) writes it"
+    if v.op is not None and not start <= v.op < stop:
+        return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
+    if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
+        return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
+    return v.message if v.kind in BELIEF_KINDS else None
+
+
+def _believed_order(dossier: Dossier, v: Violation) -> str | None:
+    """Say what reuse took for granted where streams do not keep to it; nothing of a race that no plan made."""
+    if v.in_apart:
+        return None
+    names = dossier.program(v).ops.names
+    return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"
+
+
+__all__ = ["cause_of", "mend_words"]
