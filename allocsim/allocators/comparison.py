@@ -32,7 +32,7 @@ from allocsim.programs.builder import ProgramBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PlannerRow:
     """One planner on one program."""
 
     program: str
@@ -63,12 +63,12 @@ class Row:
         return bool(self.sound)
 
 
-def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[Row]:
+def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[PlannerRow]:
     """Return a row for each program and planner, the document's own plans of it first. Raises UnknownNameError for a name unknown."""
     planners = [find(name) for name in allocators]
     for planner in planners:
         _warm(planner)
-    rows: list[Row] = []
+    rows: list[PlannerRow] = []
     for program in document.programs:
         told = next((problem for problem in document.problems if problem.program is program), None)
         problem = _belief(program, told)
@@ -119,21 +119,21 @@ def _belief(program: Program, told: Problem | None) -> Problem:
     return exact.believe(program, Constraints.of(program) if told is None else Constraints.from_problem(told))
 
 
-def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> Row:
+def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> PlannerRow:
     began = time.process_time()
     try:
         plan = plan_program(planner, problem.program, believed=told)
     except PlannerError as error:
         seconds = time.process_time() - began
-        return Row(
+        return PlannerRow(
             program=problem.program.name, planner=planner.name, bound_bytes=bound, seconds=seconds, sound=None, finding=str(error)
         )
     return _row(problem, bound, planner.name, plan, time.process_time() - began)
 
 
-def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> Row:
+def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> PlannerRow:
     report = check(Document.of(plan), limit=1)
-    return Row(
+    return PlannerRow(
         program=problem.program.name,
         planner=name,
         bound_bytes=bound,

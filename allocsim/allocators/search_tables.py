@@ -15,7 +15,7 @@ from allocsim.allocators.footprints import FREE, Footprints
 from allocsim.model.layout import Int64s
 
 
-class Tables:
+class SearchTables:
     """The columns the kernel works on: the free rows of one arena as items, the fixed ones as walls."""
 
     def __init__(self, placed: Footprints, rows: Int64s) -> None:

@@ -30,7 +30,7 @@ from allocsim.formats import load
 from allocsim.model import Plan
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import fingerprint_of
-from allocsim.r_replay import GROUPS, Case, failed, judged, not_run, row_of, session_cases
+from allocsim.r_replay import GROUPS, ReplayCase, failed, judged, not_run, row_of, session_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
 from allocsim.r_replay.programs import program_cases
 
@@ -105,7 +105,7 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
     head = {"replay": 1, "planner": maker, "fingerprint": fingerprint_of(plan), "kernels": kernels}
 
     def rows(groups: tuple[str, ...], limit: int | None, every: int, done: set[str]) -> Iterator[Row]:
-        cases: list[Iterable[Case]] = []
+        cases: list[Iterable[ReplayCase]] = []
         if "session" in groups:
             cases.append(session_cases(plan))
         if "program" in groups:
@@ -123,10 +123,10 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
     yield head, rows
 
 
-def _executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
+def _executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
     """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
     try:
-        found: tuple[Row | str, Callable[[Case], Row]] = service("replay_executor")(plan)
+        found: tuple[Row | str, Callable[[ReplayCase], Row]] = service("replay_executor")(plan)
     except NotInstalledError as error:
         why = str(error)
         return why, lambda _case: not_run("not run", why)

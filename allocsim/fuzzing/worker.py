@@ -81,9 +81,9 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
     send(control, ("ready", stated, bool(getattr(planner, "told", True))))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
-        from allocsim.fuzzing.tracing import Tracer  # noqa: PLC0415 - only where it is asked for
+        from allocsim.fuzzing.tracing import BranchTracer  # noqa: PLC0415 - only where it is asked for
 
-        tracer = Tracer(planner)
+        tracer = BranchTracer(planner)
     ended = select.poll()
     ended.register(0, select.POLLIN)
     while True:

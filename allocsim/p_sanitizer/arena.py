@@ -30,9 +30,9 @@ from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.layout import hull
 from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, needs_pool
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import Block, Pool
+from allocsim.p_sanitizer.memory import Pool, TrackedBlock
 from allocsim.p_sanitizer.monitor import Monitor
-from allocsim.p_sanitizer.rows import Bytes, Executor, Plain
+from allocsim.p_sanitizer.rows import Bytes, Plain, RowExecutor
 from allocsim.p_sanitizer.telling import describe
 from allocsim.programs.slots import Slots, placed
 
@@ -49,7 +49,7 @@ class Sanitized:
     """Memory laid out by a plan, and a monitor over it."""
 
     def __init__(
-        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], Executor], every_op: bool
+        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], RowExecutor], every_op: bool
     ) -> None:
         program = plan.program
         self.program, self.plan = program, plan
@@ -178,7 +178,7 @@ def sanitized(
     return Sanitized(made, content or {}, executor=Plain, every_op=every_op)
 
 
-def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
+def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
     """Return a pool with a block for each arena and each buffer outside them, the blocks, and where each buffer begins."""
     program, needed = plan.program, needs_pool(plan.program)
     sizes = program.buffers.nbytes.tolist()
@@ -199,11 +199,11 @@ def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
         reach[arena] = max(reach[arena], stop)
     own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and arena == OWN]
     pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)])
-    blocks: list[Block] = []
+    blocks: list[TrackedBlock] = []
     for number, size in enumerate(reach):
         start = pool.used
         pool.take(size)
-        blocks.append(Block(start=start, nbytes=size, arena=number))
+        blocks.append(TrackedBlock(start=start, nbytes=size, arena=number))
     origin = [ELSEWHERE] * len(sizes)
     for buffer, arena in enumerate(arenas):
         if needed[buffer] and arena >= 0:
@@ -211,7 +211,7 @@ def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
     for buffer in own:
         origin[buffer] = pool.used
         pool.take(sizes[buffer])
-        blocks.append(Block(start=origin[buffer], nbytes=sizes[buffer], arena=None))
+        blocks.append(TrackedBlock(start=origin[buffer], nbytes=sizes[buffer], arena=None))
     return pool, blocks, tuple(origin)
 
 

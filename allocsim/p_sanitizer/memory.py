@@ -61,7 +61,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class TrackedBlock:
     """A block once it is cut, with what it is."""
 
     start: int

@@ -54,7 +54,7 @@ class Rows:
         return cls(action=columns[0].astype(np.int8), at=columns[1], nbytes=columns[2], key=columns[3])
 
 
-class Executor(Protocol):
+class RowExecutor(Protocol):
     """Carries rows out over one pool."""
 
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:

@@ -28,7 +28,7 @@ def gone(tag: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class RunStart:
     """What a run starts with. Two entries of equal `key` start equal runs, whatever the numbers of these runs."""
 
     planned: Pieces
@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchedBytes:
     """Bytes to verify after each op of a range of steps."""
 
     low: int

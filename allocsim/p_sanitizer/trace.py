@@ -36,23 +36,23 @@ from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, Range
 from allocsim.p_sanitizer.pieces import Piece, Pieces
 from allocsim.p_sanitizer.rows import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
-from allocsim.p_sanitizer.script import NEVER, ZONE, Entry, Trace, Watch, Wrong, free_since, gone
+from allocsim.p_sanitizer.script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, free_since, gone
 
 BAND: Final = 64
 HOLES: Final = 4096
 LARGE: Final = 1 << 20
 
 
-class Tracer:
+class RunTracer:
     """Traces one run; ask `trace` once."""
 
     def __init__(
         self,
         facts: Facts,
-        entry: Entry,
+        entry: RunStart,
         *,
         skip: Collection[int] = (),
-        watch: Iterable[Watch] = (),
+        watch: Iterable[WatchedBytes] = (),
         every_op: bool = False,
     ) -> None:
         self._facts, self._skip, self._every = facts, frozenset(skip), every_op

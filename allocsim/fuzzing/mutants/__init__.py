@@ -1,7 +1,7 @@
 """Planners with one known bug each, planted into planners of the shelf: what a campaign that is worth anything finds.
 
     allocsim fuzz allocsim.fuzzing.mutants:view_forgotten          # a target like any other
-    killed_by(Asked(target=..., source="hypothesis"), name)        # what a campaign's own cases find against one (`exercised`)
+    killed_by(CampaignSpec(target=..., source="hypothesis"), name)        # what a campaign's own cases find against one (`exercised`)
 
 A row names the bug, its class (C01 to C15, `docs/verdict.md`), the planner it sits in, and what is wrong in a sentence; the class is that
 of real bugs of the same kind. Every mutant is right wherever its bug does not show, so what finds it has exercised what its bug is about. The three with the bug of a free list (`books`) keep
