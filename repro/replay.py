@@ -27,8 +27,8 @@ from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import Run
 from allocsim.r_replay import GROUPS, ReplayCase, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
-from allocsim.r_replay.programs import program_cases
 from engine.d_differential import HostRun
 from engine.d_differential.modes import Side, compare
 from engine.graph.lowering import Lowered, lower

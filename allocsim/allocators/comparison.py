@@ -4,7 +4,7 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included.
+(`allocsim.allocators.lower_bounds`), and judged by `allocsim.checks`, beliefs included.
 
 * `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
   compilation. A plan that came with the document has none.
@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
-from allocsim.allocators.bounds import lower_bound
 from allocsim.allocators.branch_and_bound import proof
+from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.errors import PlannerError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Program
@@ -150,7 +150,7 @@ def _warm(planner: Planner) -> None:
     """Let a planner of the table import and compile what it needs."""
     if planner.name not in ALLOCATORS:
         return
-    from allocsim.allocators import kernels, search_kernel  # noqa: F401, PLC0415 - numba
+    from allocsim.allocators import placement_kernels, search_kernel  # noqa: F401, PLC0415 - numba
 
     builder = ProgramBuilder("tiny")
     values = [builder.tensor(name, "f32", (64,)) for name in "ab"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.allocators.bounds import without
 from allocsim.allocators.footprints import FREE, Footprints
+from allocsim.allocators.lower_bounds import without
 from allocsim.model.layout import Int64s
 
 

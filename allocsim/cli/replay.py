@@ -31,8 +31,8 @@ from allocsim.model import Plan
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import fingerprint_of
 from allocsim.r_replay import GROUPS, ReplayCase, failed, judged, not_run, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
-from allocsim.r_replay.programs import program_cases
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are replayed unless told otherwise."""

@@ -29,19 +29,19 @@ To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To
 elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
 the `better_than` the other is kept.
 
-Programs are made in two ways: from small `recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
+Programs are made in two ways: from small `program_recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
 Hypothesis); see `sources` for the rest. Neither knows any planner.
 
 What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.
 """
 
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.campaign import CampaignResult, campaign
-from allocsim.fuzzing.case import FAILURES, Answer, Failure, FuzzCase
 from allocsim.fuzzing.corpus import Corpus
 from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.explorer import CampaignSpec, Explorer, explore
 from allocsim.fuzzing.features import FEATURES
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.fuzz_case import FAILURES, Answer, Failure, FuzzCase
 from allocsim.fuzzing.properties import PROPERTIES
 from allocsim.fuzzing.sources import SOURCES, SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally

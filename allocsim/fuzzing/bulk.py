@@ -18,8 +18,8 @@ import numpy as np
 
 from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.case import FuzzCase
-from allocsim.fuzzing.columns import ProgramTables
+from allocsim.fuzzing.fuzz_case import FuzzCase
+from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Arena, Bools
 from allocsim.model.layout import Int64s
 

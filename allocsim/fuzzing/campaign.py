@@ -29,9 +29,9 @@ from time import time
 from typing import Final
 
 from allocsim.errors import PlannerError
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.corpus import Corpus, keep_in
 from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer, Told
-from allocsim.fuzzing.finding import BrokenProperty
 from allocsim.fuzzing.sources import SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.worker import die_with_parent

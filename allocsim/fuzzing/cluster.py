@@ -19,8 +19,8 @@ from time import time
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError, ClusterError
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer
-from allocsim.fuzzing.finding import BrokenProperty
 from allocsim.fuzzing.sources import SourceChunk
 from allocsim.fuzzing.tally import Tally
 

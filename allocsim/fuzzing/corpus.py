@@ -20,7 +20,7 @@ from typing import Any, Final
 from allocsim.document import dumps, read
 from allocsim.errors import AllocsimError, ModelError, OutputError
 from allocsim.files import write_atomic
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.broken_property import BrokenProperty
 
 JOURNAL: Final = "journal.jsonl"
 FINDINGS: Final = "findings"

@@ -19,10 +19,10 @@ import numpy as np
 from allocsim.allocators import pin_all
 from allocsim.errors import EngineError
 from allocsim.fuzzing.batch import Batch, join, join_plans
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, FuzzCase
 from allocsim.fuzzing.features import marks, tallied
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why
 from allocsim.fuzzing.tally import Tally
 from allocsim.model import Bools, Document, Plan

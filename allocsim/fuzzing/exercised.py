@@ -20,12 +20,12 @@ from typing import Any, Final
 from allocsim.allocators import ALLOCATORS, Allocator
 from allocsim.errors import AllocsimError, CapacityError, ExceededError
 from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, Failure, FuzzCase, same_plan
 from allocsim.fuzzing.examination import AGAIN, Examiner
 from allocsim.fuzzing.explorer import CampaignSpec
 from allocsim.fuzzing.features import in_pairs, singly
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase, same_plan
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.sources import SOURCES, chunks

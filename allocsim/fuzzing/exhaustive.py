@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.columns import ProgramTables
+from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Arena
 
 DEEPEST: Final = 8

@@ -17,10 +17,10 @@ from typing import Any, Final, Self
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, FuzzCase
 from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk

@@ -7,9 +7,9 @@ What this module does not see: how findings come about, and folders.
 
 from typing import Final
 
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.target import Target
-from allocsim.reduction.script import script
+from allocsim.reduction.reproducer import script
 
 ASKED_AGAIN: Final = """
 

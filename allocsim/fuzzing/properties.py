@@ -20,7 +20,7 @@ import numpy as np
 
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
-from allocsim.fuzzing.case import FAILURES, Answer, FuzzCase
+from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.model import VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import read_at_end

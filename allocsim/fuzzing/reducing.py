@@ -12,9 +12,9 @@ from typing import Final
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing.case import FuzzCase
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.examination import Examiner
-from allocsim.fuzzing.finding import BrokenProperty
+from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Program
 from allocsim.reduction import reduce
 

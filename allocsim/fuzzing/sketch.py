@@ -1,6 +1,6 @@
 """A program under construction that knows who wrote each byte of it last, and keeps values by register.
 
-Recipes (`recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
+Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
 initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.
 
 What this module does not see: what recipes there are.

@@ -16,7 +16,7 @@ import numpy as np
 from allocsim.allocators.exact import accesses
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.case import Answer, FuzzCase
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
 

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
-from allocsim.fuzzing.case import Answer, Failure, FuzzCase
+from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
 from allocsim.fuzzing.worker import HEAD, send
 from allocsim.model import Plan, Problem
 

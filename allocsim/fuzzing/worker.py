@@ -130,7 +130,7 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
     """Return one answer: ("plan", columns, belief, same again?, seconds) or a failure as `Answer` has it."""
-    from allocsim.fuzzing.case import same_plan  # noqa: PLC0415 - loaded already
+    from allocsim.fuzzing.fuzz_case import same_plan  # noqa: PLC0415 - loaded already
 
     begun = time.process_time()
     try:

@@ -8,7 +8,7 @@
     print(arena.report())
 
 What the kernels get are views of one block of memory in which each buffer lies where the plan puts it, so what they do to each other
-there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`memory`). For a ctypes kernel pass
+there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`pools`). For a ctypes kernel pass
 `view.ctypes.data`. The host uploads by writing into the results of a `host.write` op, and reads in the operands of a `host.read` op, or
 later with `value` until the next run begins.
 
@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from allocsim.errors import ModelError
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.layout import hull
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, needs_pool
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import Pool, TrackedBlock
 from allocsim.p_sanitizer.monitor import Monitor
-from allocsim.p_sanitizer.rows import Bytes, Plain, RowExecutor
+from allocsim.p_sanitizer.pools import Pool, TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, needs_pool
+from allocsim.p_sanitizer.row_actions import Bytes, Plain, RowExecutor
 from allocsim.p_sanitizer.telling import describe
-from allocsim.programs.slots import Slots, placed
+from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]
 
@@ -172,7 +172,7 @@ def sanitized(
     """
     made = placed(program, plan)
     if compiled:
-        from allocsim.p_sanitizer.compiled import Compiled  # noqa: PLC0415 - compiles
+        from allocsim.p_sanitizer.compiled_executor import Compiled  # noqa: PLC0415 - compiles
 
         return Sanitized(made, content or {}, executor=Compiled, every_op=every_op)
     return Sanitized(made, content or {}, executor=Plain, every_op=every_op)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocsim.model.layout import Int64s
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts
-from allocsim.p_sanitizer.memory import TrackedBlock
-from allocsim.p_sanitizer.pieces import Pieces
-from allocsim.p_sanitizer.script import NEVER, ZONE, RunStart, Trace, gone
+from allocsim.p_sanitizer.held_ranges import Pieces
+from allocsim.p_sanitizer.pools import TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,12 +25,12 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.p_sanitizer.blame import Blame
-from allocsim.p_sanitizer.facts import Facts
 from allocsim.p_sanitizer.following import Following, first_entry, following
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import TrackedBlock
-from allocsim.p_sanitizer.rows import HASH, SAME, SNAP, Bytes, Plain, RowExecutor, Rows
-from allocsim.p_sanitizer.script import RunStart, Trace
+from allocsim.p_sanitizer.pools import TrackedBlock
+from allocsim.p_sanitizer.program_facts import Facts
+from allocsim.p_sanitizer.row_actions import HASH, SAME, SNAP, Bytes, Plain, RowExecutor, Rows
+from allocsim.p_sanitizer.run_script import RunStart, Trace
 from allocsim.p_sanitizer.trace import RunTracer
 
 
@@ -56,7 +56,7 @@ class Monitor:
         outside: Mapping[int, Bytes] | None = None,
         every_op: bool = False,
     ) -> None:
-        """Take over a pool whose content has been laid and whose other bytes are as `memory.Pool` left them.
+        """Take over a pool whose content has been laid and whose other bytes are as `pools.Pool` left them.
 
         Args:
             facts: the program, laid into the pool.

@@ -20,7 +20,7 @@ from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
 from repro.bench import Options
 from repro.commands.jobs import Job, run_all
-from repro.commands.modes import sections
+from repro.commands.mode_tables import sections
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 

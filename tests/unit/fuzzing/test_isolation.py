@@ -6,7 +6,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing import FuzzCase, Target
 from allocsim.fuzzing import target as targets
-from allocsim.fuzzing.case import same_plan
+from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.model import Arena
 from allocsim.programs.builder import ProgramBuilder
 

@@ -7,7 +7,7 @@ from allocsim.allocators import ALLOCATORS, pin_all
 from allocsim.checks import check
 from allocsim.fuzzing.batch import join, join_plans
 from allocsim.fuzzing.bulk import batch_of
-from allocsim.fuzzing.case import Answer, FuzzCase
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document

@@ -12,7 +12,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, CapacityError
 from allocsim.fuzzing import SourceChunk
-from allocsim.fuzzing.case import Answer
+from allocsim.fuzzing.fuzz_case import Answer
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.fuzzing.sources import alias_depth, by_hypothesis, waste
 from engine.d_differential.execution import execute

@@ -9,8 +9,8 @@ from allocsim.allocators import Constraints, find
 from allocsim.allocators.planner import Allocator
 from allocsim.model import Role, Run
 from allocsim.r_replay import failed, judged, session_cases
+from allocsim.r_replay.other_programs import another_order, program_cases, reordered, rewired
 from allocsim.r_replay.pins import OperandPairs, pin_cases
-from allocsim.r_replay.programs import another_order, program_cases, reordered, rewired
 from engine.models.llama import LlamaConfig
 from repro import scenarios
 from repro.bench import Options

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocsim.errors import ModelError
-from allocsim.fuzzing.case import FuzzCase
+from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Problem
 
 

@@ -10,8 +10,8 @@ What this module does not see: how a trace is made (`trace`), and bytes.
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocsim.p_sanitizer.facts import Range
-from allocsim.p_sanitizer.pieces import Pieces
+from allocsim.p_sanitizer.held_ranges import Pieces
+from allocsim.p_sanitizer.program_facts import Range
 
 NEVER: Final = -1
 ZONE: Final = -2
