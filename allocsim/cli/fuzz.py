@@ -157,11 +157,9 @@ def _asked(  # noqa: PLR0917 - the options, in order
     if len(chosen) > 1:
         raise AllocsimError(f"{' and '.join(chosen)} are two sources of programs; choose one")
     if exhaustive is not None and examples is not None:
-        raise AllocsimError("--exhaustive makes every program of its scope; --examples has no say in it")
+        raise AllocsimError("--exhaustive makes every program of its scope; --examples cannot limit it")
     if exhaustive is not None and exhaustive > DEEPEST:
-        raise AllocsimError(
-            f"--exhaustive takes at most {DEEPEST} ops; there are more programs of {exhaustive} than anyone waits for"
-        )
+        raise AllocsimError(f"--exhaustive takes at most {DEEPEST} ops; programs of {exhaustive} ops are too many to enumerate")
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")

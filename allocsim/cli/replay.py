@@ -5,7 +5,7 @@ that can tell more (the service `replay_scenario`). So is a file with a plan, wh
 alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
 
 `--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
-goes on where the last one ended. Exit status: 0 if all that must hold does, 1 if not, 2 for bad usage or input.
+goes on where the last one ended. Exit status: 0 if every case that must hold holds, 1 if one does not, 2 for bad usage or input.
 
 What this module does not see: the cases (`allocsim.r_replay`) and how they are executed.
 """
@@ -69,7 +69,7 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 all that must hold does, 1 something does not, 2 bad usage or input."""
+    """Exit status: 0 every case that must hold holds, 1 one does not, 2 bad usage or input."""
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")
@@ -197,9 +197,9 @@ def _print(target: str, head: Row, found: list[Row]) -> None:
             print_line(f"  {len(wrong) - SHOWN} more are not shown (--json)")
     failures = sum(map(failed, found))
     print_line(
-        f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not"
+        f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not hold"
         if failures
-        else "all that must hold does"
+        else "every case that must hold holds"
     )
 
 

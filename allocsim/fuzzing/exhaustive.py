@@ -30,7 +30,7 @@ from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Arena
 
 DEEPEST: Final = 8
-"""Ops at most; there are more programs of nine than anyone waits for."""
+"""Ops at most: programs of nine ops are too many to enumerate."""
 
 ARENAS: Final = (Arena(name="cpu", alignment=4),)
 
