@@ -1,6 +1,6 @@
 """The compiled half of bulk mode: codes in, programs out.
 
-As `recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
+As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
 every list of codes is a program. Kept in mind of each buffer: which elements were written; of each value: which elements it covers, and
 whether an op made it that was not written over since. What it reads is initialised and current, and what it writes within one buffer obeys
 the in-place rule, so a program has no defect of its own.
@@ -13,7 +13,7 @@ import numpy as np
 from allocsim.allocators.compiling import compiled
 from allocsim.model.layout import Int64s
 
-# numba wants literals of its own module; these are those of `columns`
+# numba wants literals of its own module; these are those of `program_tables`
 WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 INPUT, PARAMETER, STATE = 1, 2, 3
 
@@ -113,7 +113,7 @@ def assemble(  # noqa: PLR0917 - compiled
     pairs: Int64s,
     starts: Int64s,
 ) -> None:
-    """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables (`columns.Tables`).
+    """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables (`program_tables.Tables`).
 
     `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable` makes only ops the engine has kernels for.
     """

@@ -1,6 +1,6 @@
 """A program under construction that knows who wrote each byte of it last, and keeps values by register.
 
-Recipes (`recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
+Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
 initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.
 
 What this module does not see: what recipes there are.
@@ -24,7 +24,7 @@ ALIGNMENTS = (None, 4, 1, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SketchedValue:
     """A value as the sketch remembers it."""
 
     index: int
@@ -43,7 +43,7 @@ class Row:
         """Return what a value of equal layout is built from."""
         return {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "offset": self.offset}
 
-    def lies_as(self, other: "Row") -> bool:
+    def lies_as(self, other: "SketchedValue") -> bool:
         """Return whether the other value has an equal layout, whatever its place."""
         mine, theirs = (
             (r.shape, r.itemsize, [s for s, n in zip(r.strides, r.shape, strict=True) if n > 1]) for r in (self, other)
@@ -58,8 +58,8 @@ class Sketch:
     builder: ProgramBuilder
     arenas: int = 1
     streams: int = 1
-    rows: list[Row] = field(default_factory=list)
-    registers: dict[int, Row] = field(default_factory=dict)
+    rows: list[SketchedValue] = field(default_factory=list)
+    registers: dict[int, SketchedValue] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     writer: dict[tuple[int, int], int] = field(default_factory=dict)
     """(buffer, byte) -> value that wrote it last, -1 for content."""
@@ -82,14 +82,14 @@ class Sketch:
         *,
         offset: int = 0,
         made: bool = True,
-    ) -> Row:
+    ) -> SketchedValue:
         """Add a value; the caller adds the op that makes it."""
         itemsize = dict(DTYPES)[dtype]
         steps = tuple(strides) if strides is not None else contiguous_strides(tuple(shape), itemsize)
         elements = (
             offset + sum(i * s for i, s in zip(index, steps, strict=True)) for index in product(*(range(n) for n in shape))
         )
-        row = Row(
+        row = SketchedValue(
             index=self.builder.value(f"v{len(self.rows)}", buffer, dtype, shape, strides=steps, offset=offset),
             buffer=buffer,
             dtype=dtype,
@@ -105,7 +105,7 @@ class Sketch:
         self.rows.append(row)
         return row
 
-    def fresh(self, choice: int, dtype: str, shape: Sequence[int], **buffer: Any) -> Row:
+    def fresh(self, choice: int, dtype: str, shape: Sequence[int], **buffer: Any) -> SketchedValue:
         """Add a contiguous value in a new buffer that fits it."""
         nbytes = dict(DTYPES)[dtype] * prod(shape)
         return self.value(self.buffer(nbytes, choice, **buffer), dtype, shape)
@@ -113,8 +113,8 @@ class Sketch:
     def op(
         self,
         kind: str,
-        operands: Sequence[Row],
-        results: Sequence[Row],
+        operands: Sequence[SketchedValue],
+        results: Sequence[SketchedValue],
         in_place: Iterable[tuple[int, int]] | None = (),
         choice: int = 0,
     ) -> None:
@@ -128,18 +128,18 @@ class Sketch:
         if kind != VIEW:
             self.writer.update({(row.buffer, byte): row.index for row in results for byte in row.places})
 
-    def given(self, dtype: str, shape: Sequence[int], choice: int = 0) -> Row:
+    def given(self, dtype: str, shape: Sequence[int], choice: int = 0) -> SketchedValue:
         """Add an input that the host writes."""
         row = self.fresh(choice, dtype, shape, role=Role.INPUT)
         self.op(HOST_WRITE, (), (row,), choice=choice)
         return row
 
-    def readable(self, row: Row) -> bool:
+    def readable(self, row: SketchedValue) -> bool:
         """Return whether a value can be read without a defect: its bytes are written, and by no other op since its own."""
         found = [self.writer.get((row.buffer, byte)) for byte in row.places]
         return all(writer == row.index for writer in found) if row.made else None not in found
 
-    def pick(self, *choices: int) -> list[Row]:
+    def pick(self, *choices: int) -> list[SketchedValue]:
         """Return a readable value for each register, the next one's where it holds none; makes an input where no register does."""
         kept = {place: row for place, row in self.registers.items() if self.readable(row)}
         if not kept:
@@ -147,7 +147,7 @@ class Sketch:
         return [kept[min(kept, key=lambda place: (place - choice) % REGISTERS)] for choice in choices]
 
 
-def clear_of(results: Sequence[Row], operands: Iterable[Row]) -> list[Row]:
+def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]) -> list[SketchedValue]:
     """Return the operands that share no byte with the results or coincide with them exactly."""
     return [
         operand
@@ -161,6 +161,6 @@ def clear_of(results: Sequence[Row], operands: Iterable[Row]) -> list[Row]:
     ]
 
 
-def equal_pairs(operands: Sequence[Row], results: Sequence[Row]) -> list[tuple[int, int]]:
+def equal_pairs(operands: Sequence[SketchedValue], results: Sequence[SketchedValue]) -> list[tuple[int, int]]:
     """Return every (operand position, result position) of equal layout."""
     return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.lies_as(result)]
