@@ -12,7 +12,7 @@ from engine.rounding import FACTOR
 from repro.modes import WORDS
 
 SOURCES = Path(allocsim.__file__).parent
-TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
@@ -26,7 +26,7 @@ def test_every_example_runs():
 def test_every_command_shown_exists_with_its_options(line):
     name, *_ = line.split()
     assert name in COMMANDS
-    source = (SOURCES / "cli" / f"{name}.py").read_text()
+    source = (SOURCES / "cli" / f"{name}.py").read_text(encoding="utf-8")
     for option in re.findall(r"--([a-z-]+)", line):
         assert f'"--{option}"' in source or f" {option.replace('-', '_')}: " in source, option
 

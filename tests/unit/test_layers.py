@@ -34,7 +34,7 @@ def imports(module):
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -98,6 +98,6 @@ def test_what_is_light_stays_light(statement, forbidden):
 def test_every_row_of_the_command_table_leads_somewhere():
     for row in COMMANDS.values():
         assert row.module in MODULES
-        assert (
-            f"def {row.attribute}(" in MODULES[row.module].read_text() or f"{row.attribute} = " in MODULES[row.module].read_text()
-        )
+        assert f"def {row.attribute}(" in MODULES[row.module].read_text(encoding="utf-8") or f"{row.attribute} = " in MODULES[
+            row.module
+        ].read_text(encoding="utf-8")
