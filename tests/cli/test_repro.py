@@ -83,7 +83,7 @@ def allocsim(*arguments, **environment):
 def kernels_of_this_process():
     """Return the environment that gives a child's BLAS the kernels that numpy's has here, none where it is no OpenBLAS.
 
-    The command asks OpenBLAS for kernels of its own choice (`engine.processor`), a process that only imports the library never: where the two
+    The command asks OpenBLAS for kernels of its own choice (`allocsim.processor`), a process that only imports the library never: where the two
     choices differ (a processor newer than OpenBLAS's table, say), so do the last bits of the losses.
     """
     rows = [row for row in threadpool_info() if row["internal_api"] == "openblas" and "numpy" in row["filepath"]]

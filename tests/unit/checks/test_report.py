@@ -174,7 +174,7 @@ ALLOWED = {"allocsim.model", "allocsim.model.layout", "allocsim.errors", "numpy"
 
 def test_the_judge_imports_numpy_the_model_and_itself_alone():
     for path in Path(allocsim.checks.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue

@@ -529,6 +529,8 @@ def test_exp_errs_by_no_more_than_its_docstring_says(dtype):
             out[i] = exp(x[i])
 
     info = np.finfo(dtype)
+    if np.finfo(np.longdouble).nmant <= info.nmant:
+        pytest.skip("this platform has no longer float to measure by")
     low, high = (math.log(float(info.tiny)) + 0.02, math.log(float(info.max)) - 0.5)
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.uniform(low, high, 200_000), 3 * rng.standard_normal(200_003)]).astype(dtype)

@@ -67,7 +67,11 @@ def test_a_product_is_that_of_float64(*, m, k, n, turned, gap, add, seed):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), [(530, 100, 60), (40, 9000, 50), (520, 700, 48), (20, 96, 1600), (130, 64, 100)])
 def test_blocks_meet(m, k, n, turned):
-    """More rows than are packed at a time, more terms than a block has, more columns than one is wide."""
+    """More rows than are packed at a time, more terms than a block has, more columns than one is wide.
+
+    The bound is no processor's: added up in float32 one term after the other, each product and sum rounded, these numbers err by a third of it at
+    most, and tiles, fused or not, add up in several sums that are shorter.
+    """
     rng = np.random.default_rng([m, k, n])
     left = laid(rng.standard_normal((m, k)), turned=False)
     right = laid(rng.standard_normal((k, n)), turned=turned)

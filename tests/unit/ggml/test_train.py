@@ -19,6 +19,7 @@ def losses(which, mode, **options):
 def test_before_the_fix_the_default_plan_does_not_learn_and_pinning_every_node_does():
     default, pinned = losses("before", "default"), losses("before", "pinned")
 
+    # 0.88 and 0.16, in two digits the same whatever the last bit of each weight is; over 20 seeds 0.74 and more, 0.40 and less
     assert default[-1] > 0.7 * default[0]
     assert pinned[-1] < 0.5 * pinned[0]
     assert default[0] == pinned[0]

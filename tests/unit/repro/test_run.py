@@ -181,10 +181,10 @@ def fall(losses, reference):
 STAYS = 1 / 3
 """Of the reference's fall, at most this much for a run that does not learn.
 
-Twenty steps by wrong gradients are chaotic: the last digit of a sum changes the losses of the default run from the third digit on, so no loss of it
-holds on two processors. What holds is how far it gets. Over the seeds 0 to 19 and several kernels of the products (tiles; OpenBLAS for SSE3, AVX2 and
-AVX-512) and of numba (SSE2, AVX2, AVX-512), 0.04 of the reference's fall on average with a standard deviation of 0.03, never more than 0.11. A run
-that learns falls by 1: nothing was seen between.
+Twenty steps by wrong gradients are chaotic: the last digit of a sum changes the last loss of the default run in its second or third digit, so no loss
+of it holds on two processors. What holds is how far it gets. Over the seeds 0 to 19 with tiles and AVX-512, the same seeds with OpenBLAS for SSE3 and
+numba's kernels for SSE2, and the seeds 0 to 12 with both for AVX2, that is 0.04 of the reference's fall on average, with a standard deviation of 0.03 and
+0.09 at most. The bound lies nine deviations above; a run that learns falls by 1, and nothing was seen between.
 """
 
 
@@ -199,7 +199,7 @@ def test_training_shows_what_the_report_shows(seed):
         assert modes["default"].first_difference == wrong
         assert default[:wrong].tolist() == reference[:wrong].tolist(), "a step's loss is computed before its gradients"
         assert reference[0] - reference[-1] >= reference[0] / 2
-        # 0.7 and more over the seeds 0 to 11, to three digits alike on all kernels; 0 for the repaired twin
+        # 0.69 and more over the seeds 0 to 12; of the repaired twin 0
         assert default[-1] - reference[-1] >= reference[0] / 2
     modes = runs["ggml-1501"]
     assert fall(modes["default"].loss, modes["reference"].loss) < STAYS

@@ -429,10 +429,12 @@ def test_a_run_that_is_watched_names_the_op_that_made_the_first_nan(tmp_path, ex
     file = tmp_path / "c.safetensors"
     with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: resume with watch = true"):
         fit(RELU, DATA, DIVERGING, save=file, save_every=1)
-    with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: infinity first made by") as raised:
+    # a sum of huge terms of both signs overflows to an infinity or, added up in another order, to inf - inf: the op is the same
+    line = r"^epoch 1, batch 3, step 1: the loss is nan: (infinity|nan) first made by mul_mat at op 10, layer\.1\.product"
+    with pytest.raises(NotFiniteError, match=line) as raised:
         fit(RELU, DATA, replace(DIVERGING, watch=True, executor=executor), save=file, resume=True)
-    assert "infinity first made by mul_mat at op 10, layer.1.product" in str(raised.value)
-    assert "nan first made by cross_entropy_classes at op 12, loss" in str(raised.value)
+    said = str(raised.value)
+    assert ("infinity first made by" in said) == ("nan first made by cross_entropy_classes at op 12, loss" in said)
 
 
 def test_watching_changes_no_number():
