@@ -7,7 +7,7 @@ buffers may overlap is found by looking at every byte both have. Quadratic or wo
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from allocsim.model import VIEW, Document, Op, Plan, Program, Role, Run
@@ -101,7 +101,7 @@ def life(program: Program, buffer: int, ops: list[Op]) -> Life:
     spans: list[tuple[int, int]] = []
     if persistent(program, buffer):
         ends = [-1, *sorted(full), len(program.ops)]
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in pairwise(ends):
             reads = [step for step, operands, _ in mine if operands and begin < step <= end]
             last = end if end == len(program.ops) else max(reads, default=-1)
             births = [step for step, _, results in mine if results and begin < step < end]
