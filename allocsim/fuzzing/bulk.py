@@ -124,17 +124,7 @@ def _assembled(
     from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
 
     tables = ProgramTables.room(len(lengths))
-    columns = (
-        tables.buffers,
-        tables.values,
-        tables.dims,
-        tables.ops,
-        tables.operands,
-        tables.results,
-        tables.pairs,
-        tables.starts,
-    )
-    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, *columns)
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables)
     arenas = [
         Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))
