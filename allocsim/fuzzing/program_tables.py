@@ -1,4 +1,4 @@
-"""Tables that compiled loops fill with many small programs, and the batch that comes of them.
+"""Tables that compiled generators fill with many small programs, and the batch they make.
 
 A row of each table is a row of the model, in order, programs one after another; indices in them count within their program. `ProgramTables.batch`
 makes the columns of one program of them all. All values are f32, all layouts have at most two dimensions.
