@@ -16,7 +16,7 @@ What this module does not see: what commands and services do.
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module, metadata, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -182,6 +182,8 @@ def in_the_way(package: str) -> str:
 
 def _entry_points(group: str) -> dict[str, list[str]]:
     """Return name -> its different values, by name; one package may be found in two places of the path."""
+    from importlib import metadata  # noqa: PLC0415 - takes longer to import than all else that a command of the core needs
+
     found: dict[str, list[str]] = {}
     for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
         values = found.setdefault(point.name, [])

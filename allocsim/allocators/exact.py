@@ -1,4 +1,4 @@
-"""The belief that believes what the program says: exact lifetimes, and exactly the in-place pairs that are declared and permitted.
+"""The exact belief: the lifetimes and in-place pairs that follow from the program itself.
 
 Lifetimes are half-open steps `[first access, last access + 1)`; an op of kind `view` is no access. Pinned buffers live to the end
 of the program, persistent buffers (parameters and state) through all of it, buffers that nothing touches never (`[0, 0)`).

@@ -1,4 +1,4 @@
-"""`allocsim verdict DIR`: recompute a verdict from saved evidence, in this process and from nothing else.
+"""`allocsim verdict DIR`: recompute a verdict from saved evidence alone.
 
 Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for evidence that cannot be read.
 """

@@ -1,4 +1,4 @@
-"""Many small programs as one, so that one call of the planner or of the judge serves them all.
+"""A batch: many small programs as one, so that one call of the planner or the judge serves all.
 
 A batch is a program in which the programs stand one after another: disjoint in time, in buffers and in values, and each with arenas of
 its own, so disjoint in space as well. No byte, step or name is shared, so the judge finds in the batch exactly the violations it finds in

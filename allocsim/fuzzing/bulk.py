@@ -1,4 +1,4 @@
-"""Bulk mode: programs by the thousand from a seed, straight into columns, much faster than Hypothesis draws them.
+"""Bulk mode: programs from a seed straight into columns, much faster than Hypothesis draws them.
 
 A batch has arenas, alignments and streams of its own, drawn with its programs from (seed, chunk, batch). A planner of this project plans a
 batch as the one program it is; every other planner is asked for each program by itself, which is cut out of the batch in its process.
@@ -124,17 +124,7 @@ def _assembled(
     from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
 
     tables = ProgramTables.room(len(lengths))
-    columns = (
-        tables.buffers,
-        tables.values,
-        tables.dims,
-        tables.ops,
-        tables.operands,
-        tables.results,
-        tables.pairs,
-        tables.starts,
-    )
-    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, *columns)
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables)
     arenas = [
         Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))

@@ -67,8 +67,7 @@ class Odometer:
     def _go(self, count: int, tables: ProgramTables, *, write: bool) -> int:
         from allocsim.fuzzing.exhaustive_kernel import enumerate_programs  # noqa: PLC0415 - numba
 
-        columns = (tables.buffers, tables.values, tables.dims, tables.ops, tables.operands, tables.results, tables.pairs)
-        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, write, *columns, tables.starts))
+        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, write, tables))
 
 
 def total(ops: int) -> int:

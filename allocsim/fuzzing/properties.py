@@ -1,4 +1,4 @@
-"""What is asked of a planner: one row for each property.
+"""The properties of planners: one row for each.
 
 A row answers two questions. `suspects` looks at many plans at once, those of a batch, and names the ones to look at closer: all
 that break the property, and perhaps some that do not. `broken` looks at one case with its answer and says why it breaks the property, or

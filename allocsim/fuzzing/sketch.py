@@ -1,4 +1,4 @@
-"""A program under construction that knows who wrote each byte of it last, and keeps values by register.
+"""A program under construction that tracks the last writer of each byte, with values by register.
 
 Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
 initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.
@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from allocsim.model import HOST_WRITE, VIEW, Role
+from allocsim.model import HOST_WRITE, VIEW, Role, Value
 from allocsim.model.layout import contiguous_strides
 from allocsim.programs.builder import ProgramBuilder
 
@@ -23,17 +23,10 @@ SHAPES: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (), (1,), (4,), (1, 2), (2,
 ALIGNMENTS = (None, 4, 1, 16)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SketchedValue:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchedValue(Value):
     """A value as the sketch remembers it."""
 
-    index: int
-    buffer: int
-    dtype: str
-    itemsize: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
     made: bool
     """Whether an op other than `view` produced it."""
     places: frozenset[int]
@@ -42,13 +35,6 @@ class SketchedValue:
     def layout(self) -> dict[str, Any]:
         """Return what a value of equal layout is built from."""
         return {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "offset": self.offset}
-
-    def lies_as(self, other: "SketchedValue") -> bool:
-        """Return whether the other value has an equal layout, whatever its place."""
-        mine, theirs = (
-            (r.shape, r.itemsize, [s for s, n in zip(r.strides, r.shape, strict=True) if n > 1]) for r in (self, other)
-        )
-        return mine == theirs
 
 
 @dataclass(kw_only=True)
@@ -89,8 +75,10 @@ class Sketch:
         elements = (
             offset + sum(i * s for i, s in zip(index, steps, strict=True)) for index in product(*(range(n) for n in shape))
         )
+        name = f"v{len(self.rows)}"
         row = SketchedValue(
-            index=self.builder.value(f"v{len(self.rows)}", buffer, dtype, shape, strides=steps, offset=offset),
+            index=self.builder.value(name, buffer, dtype, shape, strides=steps, offset=offset),
+            name=name,
             buffer=buffer,
             dtype=dtype,
             itemsize=itemsize,
@@ -155,7 +143,7 @@ def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]
         if all(
             operand.buffer != result.buffer
             or not operand.places & result.places
-            or (operand.offset == result.offset and operand.lies_as(result))
+            or (operand.offset == result.offset and operand.same_layout(result))
             for result in results
         )
     ]
@@ -163,4 +151,4 @@ def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]
 
 def equal_pairs(operands: Sequence[SketchedValue], results: Sequence[SketchedValue]) -> list[tuple[int, int]]:
     """Return every (operand position, result position) of equal layout."""
-    return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.lies_as(result)]
+    return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.same_layout(result)]

@@ -1,4 +1,4 @@
-"""Where cases come from. A source goes through its cases in chunks, each of which gives the same cases whenever it is gone through.
+"""Sources of programs: each produces its cases in chunks that are the same every time.
 
 A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and has them examined, in lists or batches as
 suits it, and may steer by what comes back. So a campaign is a set of chunks, done in any order, anywhere, by however many.

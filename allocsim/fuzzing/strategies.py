@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything a planner and a judge are shown. The only module here that imports Hypothesis.
+"""Hypothesis strategies for programs, problems, plans and sessions.
 
     from allocsim.fuzzing.strategies import programs
 

@@ -1,4 +1,4 @@
-"""Detector R: what a plan allows beyond one run as it was made, each case a session that S judges and an engine can execute.
+"""Detector R: what a plan allows beyond one run; each case is judged, and executed by an engine.
 
     for case in (*session_cases(plan), *program_cases(plan), *pin_cases(program, planner)):
         case.fits, judged(case)

@@ -1,4 +1,4 @@
-"""Second programs for an old plan: what has the same counts and sizes, and is another program all the same.
+"""Other programs with the counts and sizes of an old one, whose plan would fit them by size.
 
 * `rewired`: one op reads another tensor. Of all pairs (a read of a temporary, another temporary of the same dtype and layout) the one whose
   tensor has been dead for longest: what a plan kept by counts and sizes cannot tell (llama.cpp issue 28448). One twin for each layout, the `TWINS`

@@ -1,4 +1,4 @@
-"""A smaller document out of a larger one: rows are left out, all that is left is renumbered densely and stays well-formed.
+"""Cutting rows out of a document; the rest is renumbered densely and stays well-formed.
 
     smaller = cut(document, ops=masks)      # one mask for each program; None keeps everything
 

@@ -1,4 +1,4 @@
-"""A document with some of its parts changed or left out, every reference between them kept right.
+"""A document with some of its parts changed or left out, and every reference kept right.
 
 The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what can only be put back to its
 default is another, `PLAIN`.

@@ -1,4 +1,4 @@
-"""A document as Python: a test file to paste that builds it and asserts what is wrong with it.
+"""A document as a Python test file that builds it and asserts its violations.
 
 The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives the very document, every column equal;
 its one test says which kinds of violation are found, and the first few with their witnesses.

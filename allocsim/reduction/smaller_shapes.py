@@ -1,4 +1,4 @@
-"""Smaller shapes, sizes and addresses: the same bytes in the same relations, with smaller numbers.
+"""Smaller shapes, sizes and addresses, with the same relations between the same bytes.
 
     flattened(document)          every range of bytes becomes as many units as boundaries fall into it, every value one row of elements
     shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow

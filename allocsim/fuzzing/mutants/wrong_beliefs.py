@@ -1,4 +1,4 @@
-"""Bugs of beliefs: accesses that are missed, pairs that are no pairs, sizes and pins that are lost.
+"""Mutants of beliefs: missed accesses, forbidden pairs, wrong sizes and lost pins.
 
 Functions called `seen` in `allocsim.allocators.exact` take a program and return the first and last access of each buffer as a mistaken
 liveness analysis sees them; the others are beliefs. Whatever else they say is right.
