@@ -12,7 +12,9 @@ and place: the same again in every run, and in backward. `op` calls any row of t
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -23,12 +25,10 @@ from engine.front import indexing
 from engine.front.broadcasting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
 from engine.front.tensors import EagerTensor, binary, operand, tensor
-from engine.graph import composites
+from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.ops.shapes import counts, real, whole
-
-Pair = tuple[int, int]
 
 
 def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
@@ -160,36 +160,26 @@ def layer_norm(
     return y if bias is None else y + bias
 
 
-def conv2d(
-    x: EagerTensor,
-    weight: EagerTensor,
-    bias: EagerTensor | None = None,
-    *,
-    stride: int | Pair = 1,
-    padding: int | Pair = 0,
-    dilation: int | Pair = 1,
-) -> EagerTensor:
-    """Return the cross-correlation of x[N, C, H, W] with weight[F, C, KH, KW]: [N, F, OH, OW]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
+def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:
+    """Return a function of `engine.graph.composites` for tensors of the front; its signature and docstring stand there alone."""
+    takes = signature(composite)
+    operands = [name for name, parameter in takes.parameters.items() if parameter.annotation in {Tensor, Tensor | None}]
+
+    @wraps(composite)
+    def function(*given: Any, **params: Any) -> EagerTensor:
+        bound = takes.bind(*given, **params)
+        for name in operands:
+            if bound.arguments.get(name) is not None:
+                bound.arguments[name] = _node(bound.arguments[name])
+        return _made(composed(composite, *bound.args, **bound.kwargs))
+
+    return function
 
 
-def conv1d(
-    x: EagerTensor, weight: EagerTensor, bias: EagerTensor | None = None, *, stride: int = 1, padding: int = 0, dilation: int = 1
-) -> EagerTensor:
-    """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
-
-
-def max_pool2d(x: EagerTensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> EagerTensor:
-    """Return the largest of each window of x[N, C, H, W]; the stride is the kernel by default."""
-    return _made(composed(composites.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
-
-
-def avg_pool2d(x: EagerTensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> EagerTensor:
-    """Return the mean of each window of x[N, C, H, W]; padding counts as zeros."""
-    return _made(composed(composites.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
+conv2d = lifted(composites.conv2d)
+conv1d = lifted(composites.conv1d)
+max_pool2d = lifted(composites.max_pool2d)
+avg_pool2d = lifted(composites.avg_pool2d)
 
 
 def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None) -> EagerTensor:
