@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, ModelError
 from engine.graph import Graph, Tensor
+from engine.models import weights as files
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_adapters, init_parameters, training_graph
 from repro.scenario import Training
 
@@ -90,9 +91,7 @@ def set_up(
 
 
 def _found(path: str) -> tuple[LlamaConfig, Mapping[str, Array]]:
-    from engine.models import weights  # noqa: PLC0415 - only where weights are read
-
-    found = weights.read(path)
+    found = files.read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}; the scenarios train a llama")
     return found.config, found.weights

@@ -5,6 +5,7 @@
 
 from typing import Any, Final
 
+from engine.kernels import KERNELS
 from engine.ops import OPS, REQUIRED, Rule
 
 COMPUTES: Final[dict[str, str]] = {
@@ -115,8 +116,6 @@ def _row(rule: Rule) -> str:
 
 
 def _places(rule: Rule) -> str:
-    from engine.kernels import KERNELS  # noqa: PLC0415 - the table of ops must not need kernels
-
     if rule.view:
         return "view"
     said = []

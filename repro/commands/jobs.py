@@ -15,6 +15,7 @@ from allocsim.cli.output import Section, in_bytes, print_json, print_line, print
 from allocsim.cli.progress import stepping
 from allocsim.verdict.evidence import save
 from engine.d_differential.side_comparison import Progress
+from reports.folder import check_folder, write_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +62,12 @@ def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _check_folders(folders: list[Path | None]) -> None:
-    from reports.folder import check_folder  # noqa: PLC0415  # only where a report is wanted
-
     for folder in folders:
         if folder is not None:
             check_folder(folder)
 
 
 def _write(result: Any, folder: Path) -> None:
-    from reports.folder import write_report  # noqa: PLC0415  # as above
-
     write_report(result.as_json(), result.evidence.document, folder)
     save(result.evidence, folder)
 

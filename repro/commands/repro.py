@@ -18,9 +18,10 @@ import typer
 
 from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
+from repro.commands import repro_ggml
 from repro.commands.jobs import Job, run_all
 from repro.commands.mode_tables import sections
-from repro.options import EngineOptions
+from repro.options import EngineOptions, LibraryOptions
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
@@ -114,10 +115,9 @@ def run_scenarios(
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is RuntimeChoice.GGML or isinstance(scenario, GgmlFault)]
     if left:
-        from repro.commands import repro_ggml  # noqa: PLC0415  # only where real ggml is asked for
-
         asked = repro_ggml.LibraryRequest(
-            layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=every,
+            options=LibraryOptions(layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full),
+            fixed=fixed, every=every,
             refused={
                 "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
             } if runtime is RuntimeChoice.GGML else {},

@@ -29,12 +29,7 @@ from repro.scenario import GgmlFault, Scenario
 class LibraryRequest:
     """The options of `repro run`."""
 
-    layers: int | None
-    seq: int | None
-    steps: int | None
-    seed: int
-    threads: int
-    full: bool
+    options: LibraryOptions
     fixed: bool
     every: bool
     """`--all`: skip what cannot be run instead of refusing it."""
@@ -44,7 +39,8 @@ class LibraryRequest:
     @property
     def sized(self) -> bool:
         """Whether a size was asked for."""
-        return self.full or any(size is not None for size in (self.layers, self.seq, self.steps))
+        options = self.options
+        return options.full or any(size is not None for size in (options.layers, options.seq, options.steps))
 
 
 def jobs(
@@ -101,12 +97,9 @@ def _job(scenario: Scenario | GgmlFault, which: str, asked: LibraryRequest) -> J
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)
         return Job(name=scenario.name, folder=folder, go=lambda _progress: run(), more=_numbers)
-    options = LibraryOptions(
-        layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
-    )
 
     def go(progress: Progress) -> on_ggml.LibraryResult:
-        return on_ggml.run(scenario, options, which, progress=progress)
+        return on_ggml.run(scenario, asked.options, which, progress=progress)
 
     return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)
 
