@@ -59,7 +59,7 @@ COMPUTES: Final[dict[str, str]] = {
 
 HEAD: Final = """# The ops of the engine
 
-Made from the table by `engine.ops.op_reference.markdown`; a test compares. `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/test_reference.py` writes it.
+Made from the table by `engine.ops.op_reference.markdown`; a test compares. `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/ops/test_op_reference.py` writes it.
 
 Every op computes in f32 and f64. f16 and bf16 are storage: ops marked *any* move them, `cast` converts. Shapes are row-major and b repeats
 into a as in ggml: each length of b divides that of a. *Gradient* names the arguments with a derivative; those in brackets have none
