@@ -13,8 +13,9 @@ or, typed at a prompt (`engine.front`; what is no method is in `engine.front.fun
     y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2
     y.backward()
 
-Names are imported when they are first used: importing the package loads neither numpy nor numba. A new op is a row of
-`engine.ops.OPS` and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
+Names are imported when they are first used: importing the package loads neither numpy nor numba. A
+new op is a row of `engine.ops.OPS` and a kernel of `engine.kernels.KERNELS`; models are in
+`engine.models`.
 """
 
 from importlib import import_module

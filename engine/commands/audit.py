@@ -1,13 +1,18 @@
-"""`allocsim audit`: run kernels with their results over their operands, and lay what is declared, believed and measured side by side.
+"""`allocsim audit`: compare what kernels declare, planners believe and runs measure about aliasing.
 
-Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept for scenarios). With `--ggml`: every op
-of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a process that may
-crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.k_audit.arrangements`).
+Every kernel is run with its results over its operands.
 
-Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
-refused.
+Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept
+for scenarios). With `--ggml`: every op of a real library's in-place list. With
+`package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a
+process that may crash or hang: both are findings. A row is a kernel, an operand and a layout
+(`engine.k_audit.arrangements`).
 
-What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
+Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is
+not; 2 for bad usage or a library that is missing or refused.
+
+What this module does not see: how kernels are run (`engine.k_audit`,
+`engine.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -93,8 +98,9 @@ WRONG = ("broken", "assumed")
 def verdict(row: Mapping[str, Any]) -> str:
     """Return what declared, believed and measured say together.
 
-    `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it. `spare`: safe, and nobody declares it. `kept`:
-    declared and safe. Else nothing, or how far the measurement came.
+    `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it.
+    `spare`: safe, and nobody declares it. `kept`: declared and safe. Else nothing, or how far the
+    measurement came.
     """
     bad = row["measured"] in {"unsafe", "crashed", "hung"}
     if row["declared"]:

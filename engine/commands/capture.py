@@ -1,12 +1,15 @@
-"""`allocsim capture ggml`: program and plan out of a live real ggml, as a native document, checked on the way.
+"""`allocsim capture ggml`: read program and plan out of a running libggml, and check them.
 
-A graph is built in the library with ggml's own ops, planned by its own allocator, and walked (`engine.ggml`): the transformer of issue
-1501 at a size of choice, or the recipe of a finding that `allocsim fuzz` kept. In a program of your own use
+A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
+(`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
+`allocsim fuzz` kept. In a program of your own use
 `engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`.
 
-Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or refused.
+Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or
+refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged (`allocsim.checks`).
+What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged
+(`allocsim.checks`).
 """
 
 from enum import StrEnum

@@ -1,10 +1,13 @@
 """`allocsim train CONFIG.toml`: train a model on the engine, with all memory planned.
 
-In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from), `weights.safetensors` (the trained weights), `history.json` (loss and
-accuracy of each epoch, what was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a folder that holds a
-checkpoint is never trained over without `--resume`. The last two and the weights are written when training ends or is stopped.
+In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
+`weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
+was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a
+folder that holds a checkpoint is never trained over without `--resume`. The last two and the
+weights are written when training ends or is stopped.
 
-What this module does not see: how a configuration is read (`engine.training.config`) and how training goes (`engine.training.loop`).
+What this module does not see: how a configuration is read (`engine.training.config`) and how
+training goes (`engine.training.loop`).
 """
 
 import json

@@ -1,7 +1,10 @@
-"""`out += left @ right` by the BLAS that numpy brought: beta = 1, which numpy's own calls never use, so that no temporary is made.
+"""`out += left @ right` by numpy's own BLAS, without a temporary.
 
-The library is numpy's OpenBLAS, already loaded; its symbols have a prefix and 64-bit integers, and are private to numpy. So they are looked for and
-tried (`gemm`), and where they are not there the caller makes the temporary. A matrix must have unit stride on one axis (`lead`).
+The call uses beta = 1, which numpy's calls never do.
+
+The library is numpy's OpenBLAS, already loaded; its symbols have a prefix and 64-bit integers, and
+are private to numpy. So they are looked for and tried (`gemm`), and where they are not there the
+caller makes the temporary. A matrix must have unit stride on one axis (`lead`).
 
 What this module does not see: which op asks, and whether the arrays overlap.
 """

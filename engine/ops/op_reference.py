@@ -1,6 +1,7 @@
-"""The op table as a page for people: docs/ops.md is what `markdown()` returns, and a test holds the two together.
+"""The op table as a page: docs/ops.md is what `markdown()` returns, and a test compares the two.
 
-`COMPUTES` has one line for each kind; everything else is read off the rows (`engine.ops.OPS`) and the kernels (`engine.kernels.KERNELS`).
+`COMPUTES` has one line for each kind; everything else is read off the rows (`engine.ops.OPS`) and
+the kernels (`engine.kernels.KERNELS`).
 """
 
 from typing import Any, Final

@@ -20,8 +20,8 @@
     alpha = 0.01
     warmup = 10
 
-An entry that is unknown, missing or of another type is refused with its place. Paths are relative to the file. The decoding is
-msgspec's. What this module does not see: how anything trains.
+An entry that is unknown, missing or of another type is refused with its place. Paths are relative
+to the file. The decoding is msgspec's. What this module does not see: how anything trains.
 """
 
 from collections.abc import Mapping
@@ -257,7 +257,10 @@ def read(path: str | Path) -> Config:
 
 
 def about(config: Config) -> dict[str, Any]:
-    """Return what decides a course of training and neither weights nor settings show: what the model computes, and the schedule."""
+    """Return what decides a course of training and neither weights nor settings show.
+
+    What the model computes, and the schedule.
+    """
     model = {
         name: value for name, value in msgspec.to_builtins(config.model).items() if name != "weights"
     }  # a path; they are hashed
@@ -265,7 +268,10 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def schedule(config: Config) -> Schedule | None:
-    """Return the schedule, None where the file has none; EngineError for an unknown kind or an option it does not take."""
+    """Return the schedule, None where the file has none.
+
+    Raises EngineError for an unknown kind or an option it does not take.
+    """
     curve = config.schedule
     if curve is None:
         return None

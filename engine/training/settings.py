@@ -39,9 +39,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     threads: int | None = 1
     """BLAS threads; None or 0 leaves their number alone."""
     nonfinite: Nonfinite = "stop"
-    """What a loss or a weight that is NaN or infinite leads to (`engine.training.nonfinite_policy`)."""
+    """What a loss or a weight that is NaN or infinite leads to
+    (`engine.training.nonfinite_policy`)."""
     watch: bool = False
-    """Look at every result of every op, so that the one that makes the first NaN is named; costs a pass over each."""
+    """Look at every result of every op, so that the one that makes the first NaN is named; costs a
+    pass over each."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""

@@ -1,7 +1,11 @@
-"""The kernel audit as a matrix: a line for each kernel and operand, a column for each layout, a mark for what was measured.
+"""The kernel audit as a matrix.
 
-Green is safe, red unsafe (or crashed, or hung), grey what never came to the test. A frame says who counts on it: full where the author declares it, dashed
-where only a planner believes it. So what is wrong is a red field with a frame.
+It has a line for each kernel and operand, a column for each layout, and a mark for what was
+measured.
+
+Green is safe, red unsafe (or crashed, or hung), grey what never came to the test. A frame says who
+counts on it: full where the author declares it, dashed where only a planner believes it. So what is
+wrong is a red field with a frame.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,6 @@
-"""`allocsim bisect NAME`: a scenario is run, cured and reduced, and told as files are (`allocsim.cli.bisect`).
+"""`allocsim bisect NAME`: run a scenario, find its cure, reduce it.
+
+The output is that of files (`allocsim.cli.bisect`).
 
 What this module does not see: how scenarios are bisected (`repro.bisection`).
 """

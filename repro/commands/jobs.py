@@ -1,6 +1,7 @@
 """Runs of scenarios, one after another: each is printed and its report written when it is done.
 
-Report folders are checked before the work begins; an interrupted series keeps the reports it has made.
+Report folders are checked before the work begins; an interrupted series keeps the reports it has
+made.
 
 What this module does not see: which runs were asked for, and how a scenario is run.
 """
@@ -32,7 +33,10 @@ class Job:
 
 
 def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:
-    """Run the jobs in order, print each, write their reports; 1 if one is not as expected. What was skipped comes last."""
+    """Run the jobs in order, print each, write their reports.
+
+    1 if one is not as expected. What was skipped comes last.
+    """
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
     _check_folders(folders)

@@ -1,6 +1,9 @@
-"""`allocsim replay NAME`: a scenario is run, and every case of its plan judged and executed beside the reference.
+"""`allocsim replay NAME`: judge and execute every replay case of a scenario.
 
-What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed (`allocsim.cli.replay`).
+Each case is executed and compared with the reference.
+
+What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed
+(`allocsim.cli.replay`).
 """
 
 from collections.abc import Iterator

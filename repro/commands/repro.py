@@ -1,9 +1,11 @@
 """`allocsim repro`: list, show and run scenarios of real bugs.
 
-Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With `--json` standard output holds one
-JSON document and nothing else. Progress is shown on standard error, and only if that is a terminal. A report folder is
-checked before the work begins and written when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips
-what runs on real ggml, with the reason, where no library is installed; what is named by hand exits with 2.
+Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With
+`--json` standard output holds one JSON document and nothing else. Progress is shown on standard
+error, and only if that is a terminal. A report folder is checked before the work begins and written
+when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips what
+runs on real ggml, with the reason, where no library is installed; what is named by hand exits with
+2.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """

@@ -1,7 +1,8 @@
 """`allocsim repro run` on real ggml: which libraries, and what is printed of them.
 
-Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario named by hand whose library is not there is
-refused before any work; with `--all` it is skipped with the reason.
+Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario
+named by hand whose library is not there is refused before any work; with `--all` it is skipped with
+the reason.
 
 What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
 """
@@ -48,7 +49,8 @@ def jobs(
 ) -> tuple[list[Job], list[dict[str, Any]]]:
     """Return what is to be run, and an entry for each run that is skipped.
 
-    Raises EngineError for a library that is not there and typer's usage errors for options that do not go together.
+    Raises EngineError for a library that is not there and typer's usage errors for options that do
+    not go together.
     """
     if asked.every:
         chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
@@ -81,7 +83,10 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: LibraryRequest) 
 
 
 def _reason(which: str, *, all_of_it: bool) -> str | None:
-    """Say why a library cannot be used; None if it can. Without `all_of_it` only look for it, and raise what is wrong."""
+    """Say why a library cannot be used.
+
+    Returns None if it can. Without `all_of_it` only look for it, and raise what is wrong.
+    """
     if not all_of_it:
         find(which)
         return None

@@ -29,7 +29,8 @@ ON_GGML: Final[dict[str, str]] = {
 def find(name: str) -> Scenario:
     """Return the scenario called `name`, or several joined by `+`.
 
-    Raises UnknownNameError for a name that is not in the table, ModelError where two cannot be joined.
+    Raises UnknownNameError for a name that is not in the table, ModelError where two cannot be
+    joined.
     """
     parts = [part.strip() for part in name.split("+")]
     for part in parts:

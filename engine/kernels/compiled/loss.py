@@ -1,7 +1,10 @@
-"""Cross-entropy with labels or classes, forth and back. The contract is that of `engine.kernels.compiled`.
+"""Cross-entropy with labels or classes, forward and backward.
 
-Gradients of a loss over classes that are too small for a normal number are 0: with many classes they are many, and on some processors a product
-of matrices takes ten times as long where it meets subnormal numbers.
+The contract is that of `engine.kernels.compiled`.
+
+Gradients of a loss over classes that are too small for a normal number are 0: with many classes
+they are many, and on some processors a product of matrices takes ten times as long where it meets
+subnormal numbers.
 """
 
 import math
@@ -59,7 +62,10 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
 
 @kernel
 def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
-    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V); classes: (T,) int32."""
+    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V).
+
+    Classes: (T,) int32.
+    """
     rows, n = logits.shape
     total = 0.0
     for row in range(rows):

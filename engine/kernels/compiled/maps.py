@@ -1,4 +1,7 @@
-"""Functions of each element: activations and their derivatives, clamp, where. The contract is that of `engine.kernels.compiled`."""
+"""Functions of each element: activations and their derivatives, clamp, where.
+
+The contract is that of `engine.kernels.compiled`.
+"""
 
 import math
 from typing import Any
@@ -121,7 +124,10 @@ def gelu_erf(x: Any, out: Any) -> None:
 
 @kernel
 def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
-    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. dy, x, out: (n,)."""
+    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. dy, x, out.
+
+    (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     for start in range(0, x.size, BLOCK):
@@ -148,7 +154,10 @@ def clamp_back(dy: Any, x: Any, low: Any, high: Any, out: Any) -> None:
 
 @kernel
 def where(cond: Any, a: Any, b: Any, out: Any) -> None:
-    """Write out = a where cond is not 0, b where it is, NaN where it is that. cond, a, b, out: (n,)."""
+    """Write out = a where cond is not 0, b where it is, NaN where it is that. cond, a, b, out.
+
+    (n,).
+    """
     block = stack_block(out)
     for start in range(0, a.size, BLOCK):
         stop = start + BLOCK
