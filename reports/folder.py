@@ -33,7 +33,7 @@ from reports.mode_rows import as_csv
 from reports.page import page
 
 OURS: Final = frozenset({"report.json", "report.md", "figures", "modes.csv"})
-"""What a report consists of; anything else in the folder is somebody else's."""
+"""What a report consists of; anything else in the folder is left alone."""
 
 _MARKS: Final = ("report.json", "evidence.json")
 """A folder with one of these in it is one a report may be put into."""

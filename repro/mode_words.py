@@ -2,8 +2,8 @@
 
 Several words are joined by `+`.
 
-    default                       the planner under test, told what the host reads
-    pinned, reference             the same told to pin every node; memory of its own for every tensor
+    default                       the planner under test, given what the host reads
+    pinned, reference             the same with every node pinned; memory of its own for every tensor
     float64                       the program in float64, every buffer apart: the truth that rounding is measured by
     greedy_by_size                another planner: any allocator's name, or package.module:function
     pin:backward                  partial pins: a stage, a policy (reads, nodes, all, none), a kind of op, layer.N, or a tensor's name
@@ -171,7 +171,7 @@ def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
 def courses(
     experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
 ) -> tuple[SideRecord, ...]:
-    """Train these sides beside the reference, and beside the truth if a side is in float64.
+    """Train these sides and compare them with the reference, and with the truth if a side is in float64.
 
     O(training steps * sides).
 

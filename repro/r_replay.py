@@ -39,7 +39,7 @@ from repro.pipeline import Experiment, workload_of
 from repro.workload import Workload
 
 AT_ONCE: Final = 4
-"""Pin cases executed beside one run of the reference."""
+"""Pin cases that share one run of the reference."""
 
 Batch = tuple[int, int]
 """Positions of a sequence, and sequences."""
@@ -182,7 +182,10 @@ def executed(cases: Sequence[Case], workload: Workload) -> list[ReplayRow]:
 def _pins(
     experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
 ) -> Iterator[ReplayRow]:
-    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there, so that they share the reference."""
+    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there.
+
+    Thus they share the reference.
+    """
     workload, program = experiment.workload, experiment.workload.program
     chosen = Chosen(program, every)
     waiting: list[tuple[Case, Static]] = []

@@ -153,12 +153,18 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
 
 
 def get_grad(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the gradient of any tensor of the latest backward pass that reached it, None if none did."""
+    """Return the gradient of any tensor of the latest backward pass that reached it.
+
+    Returns None if none did.
+    """
     return graph.adjoints.get(tensor)
 
 
 def get_grad_acc(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the state in which the gradient of `tensor` adds up over runs, None without `accumulate`."""
+    """Return the state in which the gradient of `tensor` adds up over runs.
+
+    Returns None without `accumulate`.
+    """
     return graph.accumulators.get(tensor)
 
 

@@ -35,7 +35,10 @@ TIMED_RUNS: Final = 5
 
 
 def execute(plan: Plan, *, seed: int = 0) -> str | None:
-    """Return the first operand or result that differs from a run without reuse, in words, or None. Raises EngineError for what cannot be run."""
+    """Return the first operand or result that differs from a run without reuse, in words, or None.
+
+    Raises EngineError for what cannot be run.
+    """
     origin = parting(plan, seed=seed)
     if origin is None:
         return None

@@ -349,7 +349,10 @@ def _fixed(value: Any) -> Any:
 
 
 def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:
-    """Return what a function of `engine.graph.composites` or of a rule makes of nodes, which are to it what tensors of a graph are."""
+    """Return what a function of `engine.graph.composites` or of a rule makes of nodes.
+
+    They are to it what tensors of a graph are.
+    """
     return function(*arguments, **params)
 
 

@@ -32,7 +32,7 @@ from engine.k_audit.kernel_tables import load
 from engine.k_audit.measuring import AuditRow, Measured, measure, unmeasured
 
 SECONDS: Final = 60.0
-"""A cell may take, unless told otherwise."""
+"""A cell may take, by default."""
 START: Final = 300.0
 """Seconds until the first cell, with the import of the table."""
 DEATHS: Final = 2

@@ -67,7 +67,7 @@ class AuditRow:
     cases: int
     """Cases that could be and were run."""
     runs: int
-    """Runs beside a run apart: cases, arrangements and draws."""
+    """Runs that were compared with a run apart: cases, arrangements and draws."""
     unsafe: int
     """Of them."""
     dtypes: tuple[str, ...]
@@ -105,7 +105,10 @@ class _Tally:
 def measure(
     kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
 ) -> AuditRow:
-    """Measure one row over the cases of one kernel. Raises EngineError where a kernel cannot be bound to a case as it stands."""
+    """Measure one row over the cases of one kernel.
+
+    Raises EngineError where a kernel cannot be bound to a case as it stands.
+    """
     tally = _Tally()
     for case in group if layout in PERMITTED or kernel.overlap == "any" else _few(group):
         if pair[0] < len(case.operands) and pair[1] < len(case.results):

@@ -42,7 +42,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One implementation of an op, with its alias contract as data beside it."""
+    """One implementation of an op, with its alias contract as data."""
 
     bind: Bind
     """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes
@@ -174,7 +174,9 @@ _workspace: ContextVar[Workspace | None] = ContextVar("workspace", default=None)
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return uninitialised memory that begins at a multiple of 64 bytes, so that no kernel's bits hang on where numpy put it.
+    """Return uninitialised memory that begins at a multiple of 64 bytes.
+
+    Thus no kernel's bits hang on where numpy put it.
 
     It is the call's that is being bound, while that runs: what is in it afterwards may be another
     call's (`Workspace`).

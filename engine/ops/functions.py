@@ -102,7 +102,10 @@ def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
 
 
 def _gelu_erf_back_x(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * dy * (Phi + x phi)', which is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi)."""
+    """Return grad * dy * (Phi + x phi)'.
+
+    It is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi).
+    """
     op, (dy, x) = node.graph.op, node.sources
     square = op("sqr", x)
     density = op("scale", op("exp", op("scale", square, s=-0.5)), s=1 / sqrt(2 * pi))

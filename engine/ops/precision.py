@@ -1,4 +1,4 @@
-"""Numbers in other formats, and what mixed precision needs beside them.
+"""Casts to other formats, and the further ops that mixed precision needs.
 
 * `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back. f16
   and bf16 are storage: they are cast, viewed and moved, and computed with only after a cast.

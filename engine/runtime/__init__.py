@@ -147,7 +147,10 @@ class Runtime:
         return self.outputs()
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
-        """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
+        """Do the op of one step: for running two runtimes in lockstep.
+
+        Views and `host.read` do nothing.
+        """
         if self.kernels[step] is not None:
             function, arguments = self.call(step)
             with np.errstate(all="ignore"):

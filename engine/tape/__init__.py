@@ -128,7 +128,10 @@ class Tape:
         return apart
 
     def move(self, address: Int64s) -> None:
-        """Bind the ops again, values lying elsewhere now. Those that overlapped must overlap as before, and no others."""
+        """Bind the ops again, values lying elsewhere now.
+
+        Those that overlapped must overlap as before, and no others.
+        """
         self._own[:] = np.append(address, 0)[self._value] + self._delta
         self.calls = self._stretches(self._steps, self._apart, self._call)
 
@@ -188,7 +191,7 @@ class Tape:
 
 
 def _overlap(form: Form) -> int:
-    """Return which overlap of a result with an operand all entries of a form bear."""
+    """Return which overlap of a result with an operand all entries of a form allow."""
     return min((entry.overlap for entry in form), default=ANYHOW)
 
 

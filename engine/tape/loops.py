@@ -83,7 +83,10 @@ def readable() -> bool:
 
 
 def inner(ufunc: np.ufunc, char: str) -> tuple[int, int] | None:
-    """Return (address, data) of the inner loop whose operands and results are all of one dtype, None if there is none."""
+    """Return (address, data) of the inner loop whose operands and results are all of one dtype.
+
+    Returns None if there is none.
+    """
     wanted = char * ufunc.nin + "->" + char * ufunc.nout
     if not readable() or wanted not in ufunc.types:
         return None

@@ -31,7 +31,10 @@ _known: Final[dict[str, tuple[int, Any]]] = {}
 
 
 def kernel_call(compiled: Any, args: tuple[Any, ...]) -> Coded | None:
-    """Encode a call of what numba compiled (its `CompileResult`), None for arguments that have no words."""
+    """Encode a call of what numba compiled (its `CompileResult`).
+
+    Returns None for arguments that have no words.
+    """
     described = compiled.fndesc
     if not all(_has_words(kind) for kind in described.argtypes):
         return None

@@ -61,7 +61,10 @@ def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[
 
 
 def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
-    """Write the checkpoint; OutputError where it cannot be written. Between optimizer steps only."""
+    """Write the checkpoint; OutputError where it cannot be written.
+
+    Between optimizer steps only.
+    """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
     if trainer.pending:

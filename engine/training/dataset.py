@@ -1,7 +1,7 @@
 """Datapoints by column, their shuffling by shards, and what of them goes into a batch.
 
 A dataset is columns of one length, such as `data` and `labels`; row i of each is datapoint i. The
-order in which datapoints are used is an array of row numbers beside it, so that a dataset is never
+order in which datapoints are used is an array of row numbers of its own, so that a dataset is never
 changed and an order can be saved. Shuffling moves *shards*, runs of `shard` neighbouring
 datapoints, as ggml's `ggml_opt_dataset_shuffle` does; the last shard may be shorter and stays where
 it is.
@@ -76,7 +76,9 @@ class Dataset:
         return np.arange(len(self), dtype=np.int64)
 
     def shuffled(self, order: Order, generator: np.random.Generator, count: int | None = None) -> Order:
-        """Return `order` with the shards of its first `count` places (all by default) permuted. O(datapoints).
+        """Return `order` with the shards of its first `count` places (all by default) permuted.
+
+        O(datapoints).
 
         Raises EngineError if `count` is no multiple of the shard: half a shard would be torn from
         its other half.

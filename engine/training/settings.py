@@ -17,7 +17,10 @@ from engine.training.trainer import Graphs
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to train; EngineError for what cannot be. A configuration file has the same fields (`engine.training.config`)."""
+    """How to train; EngineError for what cannot be.
+
+    A configuration file has the same fields (`engine.training.config`).
+    """
 
     epochs: int = 1
     batch: int = 1

@@ -197,7 +197,10 @@ class Trainer:
         return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
-        """Go on from these weights and states, copied into memory that later graphs share. Before the first run only."""
+        """Go on from these weights and states, copied into memory that later graphs share.
+
+        Before the first run only.
+        """
         if self._made or self.plans:
             raise EngineError(f"model {self.model.name!r} has run already; weights are adopted before the first run")
         for table, given in ((self.weights, weights), (self.states, states)):
@@ -360,7 +363,10 @@ class Trainer:
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return zeros that begin where a block of the runtime does, so that results do not depend on where memory happens to lie."""
+    """Return zeros that begin where a block of the runtime does.
+
+    Thus results do not depend on where memory happens to lie.
+    """
     wanted = np.dtype(dtype)
     made: Array = block(int(np.prod(shape)) * wanted.itemsize).view(wanted).reshape(shape)
     return made

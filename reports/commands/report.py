@@ -22,7 +22,7 @@ from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 
 RECORD = "report.json"
-"""The record of a run, beside its evidence."""
+"""The record of a run, in the folder of its evidence."""
 
 
 def report(

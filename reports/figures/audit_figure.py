@@ -20,7 +20,7 @@ from reports.number_format import short
 COLOURS: Final = {"safe": pale(GREEN, 0.35), "unsafe": RED, "crashed": RED, "hung": RED, "not reached": pale(GREY, 0.5)}
 MARKS: Final = {"crashed": "crashed", "hung": "hung", "not reached": "?"}
 ORDER: Final = ("apart", "duplicate", "over", "duplicate over", "shifted", "partial", "views")
-"""Columns, from what everyone must bear to what nobody need."""
+"""Columns, from the layouts that every kernel must allow to those that none has to."""
 
 NAMED: Final = 4
 """Kernels named above the matrix for each layout."""

@@ -137,7 +137,7 @@ def _words(program: Program, run: int, violation: Violation) -> str:
 def _writer(program: Program, run: int, violation: Violation) -> str:
     other = violation.other_op
     if other is None:
-        return "bytes nobody wrote in time" if violation.other_run is None else "content laid before the session"
+        return "bytes not written in time" if violation.other_run is None else "content from before the session"
     if violation.other_run not in (None, run):
         return f"overwritten in run {violation.other_run} (op {other:,})"
     name = short(program.ops.names[other], NAME) if 0 <= other < len(program.ops) else "?"

@@ -27,7 +27,7 @@ from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, ca
 from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
-"""Buffers shown unless told otherwise."""
+"""Buffers shown by default."""
 
 LABELLED_ROWS: Final = 64
 """More rows than this carry no names: they would cover one another."""

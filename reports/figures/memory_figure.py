@@ -313,7 +313,7 @@ def _legend(figure: Figure, axes: Axes, colours: Families, *, handed: int, drawn
 
 
 def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], judged: str, *, report: Report | None) -> str:
-    """Say what was found among `judged` (`623 ops`), empty if nobody looked."""
+    """Say what was found among `judged` (`623 ops`), empty where no check was run."""
     if drawn:
         kinds = Counter(conflict.kind for conflict in drawn)
         named = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())

@@ -16,7 +16,10 @@ from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
-    """Run a scenario at some sizes, cure it and reduce it. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Run a scenario at some sizes, cure it and reduce it.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:

@@ -29,7 +29,7 @@ class Job:
     go: Callable[[Progress], Any]
     """Runs it and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []
-    """What is printed of this kind of result beside what all have."""
+    """What is printed of this kind of result in addition to what all have."""
 
 
 def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:

@@ -22,7 +22,10 @@ from repro.r_replay import replay as replayed
 
 @contextmanager
 def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Give what is replayed and what makes its rows.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:

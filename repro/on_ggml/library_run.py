@@ -3,7 +3,7 @@
 The engine's forward graph is lowered to ggml's ops (`engine.ggml.training.forward_lowering`) and
 trained four ways, which differ in the plan alone:
 
-* `default`: ggml's graph allocator, told only what the host reads;
+* `default`: ggml's graph allocator, with what the host reads flagged as output;
 * `pinned`: every node flagged as OUTPUT;
 * `backward`: only the nodes of the backward graph flagged;
 * `reference`: memory of its own for every tensor.

@@ -1,4 +1,4 @@
-"""Every scenario by name. A new one is a file beside this with a `SCENARIO`, and a row here."""
+"""Every scenario by name. A new one is a file in this folder with a `SCENARIO`, and a row here."""
 
 from importlib import import_module
 from typing import Final

@@ -45,7 +45,7 @@ from allocsim.errors import AllocsimError, EngineError
 from engine.ggml.access.library import Library, find, load
 
 TIMEOUT: Final = 300.0
-"""Seconds a task may take unless told otherwise."""
+"""Seconds a task may take by default."""
 
 ENVIRONMENT: Final = {
     "GGML_NO_BACKTRACE": "1",  # else a failed assert starts a debugger on itself
@@ -65,7 +65,10 @@ QUIET_LINES: Final = ("dot -Tpng",)
 
 
 class ChildDiedError(EngineError):
-    """A task ended its process: a failed GGML_ASSERT, a signal, or the time limit. `signal` is 0 where it was none."""
+    """A task ended its process: a failed GGML_ASSERT, a signal, or the time limit.
+
+    `signal` is 0 where it was none.
+    """
 
     def __init__(self, message: str, signal_number: int = 0, said: str = "") -> None:
         super().__init__(message)

@@ -47,7 +47,7 @@ TYPES: Final[dict[str, Any]] = {
     "text": ctypes.c_char_p,
     "InitParams": InitParams,
     "OptParams": OptParams,
-    # addresses, told apart for the reader only
+    # addresses, named differently for the reader only
     **dict.fromkeys(("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p),
 }
 

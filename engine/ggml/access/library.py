@@ -34,7 +34,7 @@ WHEELS: Final[dict[str, tuple[str, str]]] = {
 """Name of a library -> the wheel that carries it, and the file in that wheel."""
 
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
-"""Libraries a libggml needs; loaded first where they lie beside it, in this order."""
+"""Libraries a libggml needs; loaded first where they lie in its folder, in this order."""
 
 LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since 0.9; reading beyond it is out of bounds."""
@@ -155,7 +155,10 @@ def _in_wheel(which: str) -> Path:
 
 
 def load(which: str | Path) -> Library:
-    """Load the library of that name or path and return it typed. Raises EngineError where it is none, or lacks a function."""
+    """Load the library of that name or path and return it typed.
+
+    Raises EngineError where it is none, or lacks a function.
+    """
     path = which if isinstance(which, Path) else find(which)
     for pattern in COMPANIONS:
         for companion in sorted(path.parent.glob(pattern)):

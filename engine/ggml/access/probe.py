@@ -52,7 +52,10 @@ def open_library(which: str) -> Child:
 
 
 def checked(which: str) -> Library:
-    """Probe a library in a child, then map it in this process and return it. Probed once for each file in a process."""
+    """Probe a library in a child, then map it in this process and return it.
+
+    Probed once for each file in a process.
+    """
     path = find(which)
     _probe_once(path, which)
     library = load(path)

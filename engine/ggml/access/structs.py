@@ -41,7 +41,7 @@ TENSOR: Final = np.dtype(
 """`ggml_tensor`: the fields the bridge reads, at their byte offsets."""
 
 OBJECT_NBYTES: Final = 32
-"""`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts besides the tensor."""
+"""`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts in addition to the tensor."""
 
 GRAPH: Final = np.dtype(
     {

@@ -39,7 +39,10 @@ STATUS_SUCCESS: Final = 0
 
 
 class LibraryWorkspace:
-    """Contexts, buffers, planners and one CPU backend of one library, freed together. Use as a context manager."""
+    """Contexts, buffers, planners and one CPU backend of one library, freed together.
+
+    Use as a context manager.
+    """
 
     def __init__(self, library: Library, *, threads: int = 1) -> None:
         self.library = library

@@ -34,7 +34,7 @@ NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/
 """Files that may have a ggml inside."""
 
 USERS = ("libllama", "libwhisper")
-"""Libraries that use a ggml beside them rather than hold one."""
+"""Libraries that use a ggml in their folder rather than contain one."""
 
 
 def capture(

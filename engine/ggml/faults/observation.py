@@ -1,7 +1,7 @@
 """What running a fault of ggml gives: two numbers, the graphs that ran, and evidence from them.
 
 Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session
-that ran, with what its planner was told, so that the judge can find the fault again from addresses
+that ran, with the constraints its planner was given, so that the judge can find the fault again from addresses
 alone; `repaired` makes the document of the right way of doing the same.
 
 What happened beside the graph is said by the task that ran it, never guessed: which tensors the
@@ -54,7 +54,10 @@ class FaultObservation:
 
 
 def evidence(finding: FaultObservation) -> Document:
-    """Return the session that ran, with what its planner was told. Raises EngineError where no graph was walked."""
+    """Return the session that ran, with the constraints its planner was given.
+
+    Raises EngineError where no graph was walked.
+    """
     rows = _rows(finding, RUN)
     if PLANNED in finding.rows:
         made_for = document(finding.rows[PLANNED]).plans[0]

@@ -130,7 +130,10 @@ def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, ze
 
 
 def forward_then_backward(library: Library) -> FaultObservation:
-    """A forward graph planned alone, then its backward graph planned over the same tensors. Numbers are gradient norms."""
+    """A forward graph planned alone, then its backward graph planned over the same tensors.
+
+    Numbers are gradient norms.
+    """
 
     def norm(ws: LibraryWorkspace, *, twice: bool) -> tuple[float, Rows, int]:
         arrays = initial(TINY, 0)

@@ -114,7 +114,10 @@ def audit(
     seed: int = SEED,
     layouts: Sequence[str] = ("over",),
 ) -> Audit:
-    """Audit the in-place list of the child's library, or some of its ops. Each (op, types, layout) group runs in a fork."""
+    """Audit the in-place list of the child's library, or some of its ops.
+
+    Each (op, types, layout) group runs in a fork.
+    """
     about = child.call(groups)
     result = Audit(version=about["version"])
     chosen = list(ops) if ops is not None else list(about["groups"])

@@ -76,7 +76,7 @@ class LibraryTransformer:
     contexts: tuple[Context, ...] = ()
     """The context of weights and the context of the compute graph."""
     scheduler: int = 0
-    """The scheduler that planned it; 0 where a plain graph allocator did, or nobody."""
+    """The scheduler that planned it; 0 where a plain graph allocator did, or where it was not planned."""
 
     def run(self) -> None:
         """Compute the planned graph once."""

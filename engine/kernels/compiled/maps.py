@@ -84,7 +84,10 @@ def softplus(x: Any, out: Any) -> None:
 
 @kernel
 def gelu(x: Any, out: Any) -> None:
-    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)). x, out: (n,)."""
+    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)).
+
+    X, out: (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     one, c, k = t(1), t(0.044715), t(-2 * 0.7978845608028654)

@@ -102,7 +102,10 @@ def norm(x: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean. dy, x, out: (rows, n)."""
+    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean.
+
+    Dy, x, out: (rows, n).
+    """
     block = stack_block(out)
     one = x.dtype.type(1)
     rows, n = x.shape

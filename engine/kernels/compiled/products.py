@@ -119,7 +119,7 @@ def _share(length: int, most: int) -> int:
 
 @leaf
 def _merge(part: Any, pitch: int, top: int, side: int, out: Any, rows: int, first: int, last: int, add: bool) -> None:
-    """Write columns first.. of a tile that was computed beside the result, or add them."""
+    """Write columns first.. of a tile that was computed in scratch memory, or add them."""
     for r in range(rows):
         for c in range(first, last):
             value = part[r * pitch + c]
