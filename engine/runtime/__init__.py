@@ -74,8 +74,8 @@ class Runtime:
                 kernels that use one thread may be bound; with more or None those that BLAS runs
                 (`Kernel.threaded`): last digits depend on it.
             allocate: where memory comes from, once for each arena in order, then for each buffer
-                outside them that is not used where it is; zeroed blocks by default. What is written
-                beside a block is no business of the runtime.
+                outside them that is not used where it is; zeroed blocks by default. The runtime does
+                not check what is written outside a block.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
 
         Raises:

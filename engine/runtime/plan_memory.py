@@ -61,8 +61,8 @@ def block(nbytes: int) -> NDArray[np.uint8]:
 
     Raises EngineError where there is none.
 
-    Some bytes before and behind it belong to nobody, so that a kernel under suspicion that misses
-    by a few ruins no one's heap.
+    Some bytes before and behind it are unused, so that a faulty kernel that misses by a few bytes
+    does not corrupt the heap.
     """
     try:
         raw = np.zeros(nbytes + 3 * BLOCK_ALIGNMENT, dtype=np.uint8)
