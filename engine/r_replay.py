@@ -1,15 +1,17 @@
-"""Run a planned program on drawn data, beside itself with every buffer apart: which op writes other bytes than it should.
+"""Run a plan on drawn data and find the first op that writes other bytes than without reuse.
 
     first = diverging(plan, {2: KernelCall(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5})})
 
-For programs that no graph stands behind: pieces cut out of one, files, reproducers. What the host writes and what persists before the
-run is drawn (normal, small; zeros for integers), the same on both sides. After each op the planned side is given the results of
-the other, so that what is found is an origin and no consequence. Comparison is bitwise.
+For programs that no graph stands behind: pieces cut out of one, files, reproducers. What the host
+writes and what persists before the run is drawn (normal, small; zeros for integers), the same on
+both sides. After each op the planned side is given the results of the other, so that what is found
+is an origin and no consequence. Comparison is bitwise.
 
-Contract: every op but views and the host's has a `KernelCall`. An op that reads other bytes than the one apart is the plan's doing; then, and
-where nothing differs, the answer is None.
+Contract: every op but views and the host's has a `KernelCall`. An op that reads other bytes than
+the one apart is the plan's doing; then, and where nothing differs, the answer is None.
 
-Complexity: one run of each side, every operand and result compared once. Memory: the arenas, and every buffer once more.
+Complexity: one run of each side, every operand and result compared once. Memory: the arenas, and
+every buffer once more.
 
 What this module does not see: graphs, and plans that are not sound (`allocsim.checks`).
 """
@@ -55,7 +57,8 @@ class Divergence:
 def diverging(plan: Plan, steps: Mapping[int, KernelCall], *, seed: int = 0) -> Divergence | None:
     """Return the first op of the plan's program that diverges by itself, None where there is none.
 
-    Raises EngineError where a kernel cannot run on the shapes it is given, or a buffer has no place to be.
+    Raises EngineError where a kernel cannot run on the shapes it is given, or a buffer has no place
+    to be.
     """
     program, random = plan.program, np.random.default_rng(seed)
     sides = tuple(_bound(plan, apart=apart) for apart in (False, True))

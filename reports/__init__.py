@@ -1,7 +1,9 @@
 """Figures, report folders and pages: the only place that draws.
 
-`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of kernels, `write_report` the folder of a scenario's run, `interactive.html` one page to look about in. All write whole files or none. Nothing
-here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
+`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of
+kernels, `write_report` the folder of a scenario's run, `interactive.html` one page to look about
+in. All write whole files or none. Nothing here imports matplotlib before a picture is asked for,
+and nothing here knows scenarios, the engine or the command line.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +31,9 @@ def __getattr__(name: str) -> Any:
 
 
 def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
-    """Return the figure of a kind (a key of `reports.figures.FIGURES`); for `map`, the conflicts the checks find are in it.
+    """Return the figure of a kind (a key of `reports.figures.FIGURES`).
+
+    For `map`, the conflicts the checks find are in it.
 
     Raises UnknownNameError for another kind, ModelError for a run that does not exist.
     """
@@ -44,8 +48,8 @@ def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
 def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> None:
     """Draw one run of a document into a file; its suffix, `.png` or `.svg`, decides the format.
 
-    Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for another kind, ModelError
-    for a run that does not exist. The file appears whole or not at all.
+    Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for
+    another kind, ModelError for a run that does not exist. The file appears whole or not at all.
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)

@@ -1,7 +1,8 @@
 """The gradients of a run's record, read for figure and page alike.
 
-A row of the record is `{"step", "layer", "tensor", "ratio", "cosine"}`: `ratio` is |g| / |g reference|, `cosine` the angle between
-the two, both 1 where right and None where the reference is zero.
+A row of the record is `{"step", "layer", "tensor", "ratio", "cosine"}`: `ratio` is |g| / |g
+reference|, `cosine` the angle between the two, both 1 where right and None where the reference is
+zero.
 """
 
 import re
@@ -32,7 +33,10 @@ class GradientRow:
 
 
 def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[GradientRow, ...]:
-    """Return the rows of one step, in the order given; a layer's number is taken out of the tensor's name."""
+    """Return the rows of one step, in the order given.
+
+    A layer's number is taken out of the tensor's name.
+    """
     found = []
     for row in gradients:
         if step is not None and row.get("step") != step:
@@ -57,7 +61,10 @@ def telling_step(gradients: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def tensor_name(tensor: str, layer: object) -> str:
-    """Return `lora_q.a` for `L12.lora_q.a` or `blk.12.lora_q.a`: a tensor has one colour in all layers."""
+    """Return `lora_q.a` for `L12.lora_q.a` or `blk.12.lora_q.a`.
+
+    A tensor has one colour in all layers.
+    """
     if not isinstance(layer, int) or isinstance(layer, bool):
         return tensor
     return (

@@ -1,8 +1,10 @@
 """The comparison of modes in a run's record, read for tables, figure and file alike.
 
-A course is `{"mode", "nature", "rows", ...}` (`repro.mode_words.record`), a row of it `{"step", "layer", "stage", "differing", "ulp", "relative", "nature",
-...}`. `relative` is the largest error against the reference of all tensors of that layer and stage, 0 where none differs, and None where a number is not
-finite. The course in float64 shows the reference's own rounding instead.
+A course is `{"mode", "nature", "rows", ...}` (`repro.mode_words.record`), a row of it
+`{"step", "layer", "stage", "differing", "ulp", "relative", "nature", ...}`. `relative` is the
+largest error against the reference of all tensors of that layer and stage, 0 where none differs,
+and None where a number is not finite. The course in float64 shows the reference's own rounding
+instead.
 """
 
 import csv
@@ -40,7 +42,10 @@ def telling_step(courses: Courses) -> int | None:
 
 
 def layers_at(courses: Courses, step: int | None) -> dict[int | None, Errors]:
-    """Return the largest error of each layer at a step, one for each mode; what is in no layer comes last."""
+    """Return the largest error of each layer at a step, one for each mode.
+
+    What is in no layer comes last.
+    """
     layers = {row["layer"] for course in courses for row in course["rows"] if row["step"] == step}
     ordered = sorted(layers, key=lambda layer: inf if layer is None else layer)
     return {layer: tuple(_worst(course, step=step, layer=layer) for course in courses) for layer in ordered}
@@ -53,7 +58,10 @@ def over_steps(courses: Courses) -> dict[int, Errors]:
 
 
 def as_csv(courses: Courses) -> str:
-    """Return every row of every mode as CSV with a header; what is not known is empty, what is not finite is `nan`."""
+    """Return every row of every mode as CSV with a header.
+
+    What is not known is empty, what is not finite is `nan`.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("mode", *COLUMNS))

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, for figures and pages alike: binary units, three figures, names on one line."""
+"""Numbers and names for readers: binary units, three figures, names on one line."""
 
 from typing import Final
 
@@ -15,7 +15,10 @@ def nbytes(number: float) -> str:
 
 
 def over(size: int, bound: int) -> str:
-    """Return how a size compares with a bound: `exactly the bound`, `2.0 % above the bound`, `9.7 times the bound`."""
+    """Return how a size compares with a bound.
+
+    `exactly the bound`, `2.0 % above the bound`, `9.7 times the bound`.
+    """
     if bound <= 0:
         return "with nothing alive"
     if size == bound:

@@ -1,7 +1,7 @@
 """The page of a report: a run's record as Markdown that reads well as it is and rendered.
 
-What the record does not hold is left out: a run that was cut short still gives a page. Names come from files; in a table or in running text they
-are escaped, so that no name can break the page.
+What the record does not hold is left out: a run that was cut short still gives a page. Names come
+from files; in a table or in running text they are escaped, so that no name can break the page.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,8 @@
     result = repro.run_scenario(repro.find("ggml-1501"), repro.EngineOptions(layers=4))
     result.matches, result.verdict.text, result.as_json()
 
-`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`; `run_scenario` is
-`repro.run.run`. Names are imported when first used.
+`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`;
+`run_scenario` is `repro.run.run`. Names are imported when first used.
 """
 
 from importlib import import_module

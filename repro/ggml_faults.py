@@ -1,10 +1,11 @@
 """Run a fault of real ggml on the library itself and judge what ran.
 
-`run(scenario, which)` asks a child process for the fault's `Finding`, makes the evidence of it (S and L from the session that ran, D by the
-number the host read against the number it should have read) and reaches the verdict. With `fixed` the same is done right, and must come
-out clean.
+`run(scenario, which)` asks a child process for the fault's `Finding`, makes the evidence of it (S
+and L from the session that ran, D by the number the host read against the number it should have
+read) and reaches the verdict. With `fixed` the same is done right, and must come out clean.
 
-What this module does not see: how a fault is brought about (`engine.ggml.faults`), the terminal, files and figures.
+What this module does not see: how a fault is brought about (`engine.ggml.faults`), the terminal,
+files and figures.
 """
 
 from collections.abc import Mapping

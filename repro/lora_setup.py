@@ -1,7 +1,9 @@
-"""From a scenario's `Training` to a graph, weights and inputs: SmolLM2-135M's shape with LoRA on q and v.
+"""From a scenario's `Training` to graph, weights and inputs.
 
-Everything is seeded: weights and the one repeated batch, by default of one sequence. Both LoRA factors are non-zero, so that every gradient is non-zero at
-the first step.
+The model has SmolLM2-135M's shape, with LoRA on q and v.
+
+Everything is seeded: weights and the one repeated batch, by default of one sequence. Both LoRA
+factors are non-zero, so that every gradient is non-zero at the first step.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, ModelError
 from engine.graph import Graph, Tensor
+from engine.models import weights as files
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_adapters, init_parameters, training_graph
 from repro.scenario import Training
 
@@ -54,11 +57,15 @@ def set_up(
     weights: str | None = None,
     accumulate: bool = False,
 ) -> Setup:
-    """Return graph, weights and inputs of the shape `base`; `layers` and `seq` replace what the scenario states, of so many `sequences`.
+    """Return graph, weights and inputs of the shape `base`.
 
-    With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's, its first `layers` layers (all by default),
-    and only the adapters are drawn. With `accumulate`, gradients add up in state tensors that the host may reset, and nothing is updated: the
-    small batches of a large one. Raises ModelError for sizes that make no model, EngineError for a file that holds none.
+    `layers` and `seq` replace what the scenario states, of so many `sequences`.
+
+    With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's,
+    its first `layers` layers (all by default), and only the adapters are drawn. With `accumulate`,
+    gradients add up in state tensors that the host may reset, and nothing is updated: the small
+    batches of a large one. Raises ModelError for sizes that make no model, EngineError for a file
+    that holds none.
     """
     found = None if weights is None else _found(weights)
     if found is not None:
@@ -90,9 +97,7 @@ def set_up(
 
 
 def _found(path: str) -> tuple[LlamaConfig, Mapping[str, Array]]:
-    from engine.models import weights  # noqa: PLC0415 - only where weights are read
-
-    found = weights.read(path)
+    found = files.read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}; the scenarios train a llama")
     return found.config, found.weights

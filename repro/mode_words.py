@@ -1,16 +1,20 @@
-"""The modes a scenario can be run in: each a word, or several joined by `+`, that says how the program is planned and executed.
+"""The modes of a scenario: words that say how a program is planned and executed.
 
-    default                       the planner under test, told what the host reads
-    pinned, reference             the same told to pin every node; memory of its own for every tensor
+Several words are joined by `+`.
+
+    default                       the planner under test, given what the host reads
+    pinned, reference             the same with every node pinned; memory of its own for every tensor
     float64                       the program in float64, every buffer apart: the truth that rounding is measured by
     greedy_by_size                another planner: any allocator's name, or package.module:function
     pin:backward                  partial pins: a stage, a policy (reads, nodes, all, none), a kind of op, layer.N, or a tensor's name
     deny, deny:mul, deny:mul/1    no in-place pair, none of that kind of op, none over that operand of it
     calls, tape, ...              an executor (`engine.d_differential.side_comparison.EXECUTORS`)
 
-Words are read from the left and later ones override: `pinned+deny` is the pinned plan without any pair, `float64+ggml` float64 on ggml's plan.
+Words are read from the left and later ones override: `pinned+deny` is the pinned plan without any
+pair, `float64+ggml` float64 on ggml's plan.
 
-What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and shown.
+What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
+shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,8 +80,8 @@ _PLAIN: Final = frozenset(WORDS) - {"pin", "deny"}
 def side_of(experiment: Experiment, name: str) -> Side:
     """Return the mode of that name as something to execute.
 
-    Raises UnknownNameError for a word that is none and no allocator, ModelError for a kind, stage or tensor that the program does
-    not have, PlannerError where a planner cannot do what is asked.
+    Raises UnknownNameError for a word that is none and no allocator, ModelError for a kind, stage
+    or tensor that the program does not have, PlannerError where a planner cannot do what is asked.
     """
     choice = Choice(planner=experiment.planner)
     for word in name.split("+"):
@@ -96,7 +100,10 @@ def side_of(experiment: Experiment, name: str) -> Side:
 
 
 def plan_of(choice: Choice, lowered: Lowered) -> Plan:
-    """Return the plan a choice makes of a program; PlannerError where the planner has no belief that pairs could be denied in."""
+    """Return the plan a choice makes of a program.
+
+    Raises PlannerError where the planner has no belief that pairs could be denied in.
+    """
     program, planner = lowered.program, choice.planner
     constraints = Constraints.of(program, pins=choice.pins)
     if choice.denied is None:
@@ -110,7 +117,10 @@ def plan_of(choice: Choice, lowered: Lowered) -> Plan:
 
 
 def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
-    """Return the in-place classes that words name; ModelError for a kind or an operand that no op of the program has."""
+    """Return the in-place classes that words name.
+
+    Raises ModelError for a kind or an operand that no op of the program has.
+    """
     ops = program.ops
     widths = np.diff(ops.operand_starts), np.diff(ops.result_starts)
     found: list[Position] = []
@@ -127,7 +137,10 @@ def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
 
 
 def pins_of(program: Program, what: str) -> Bools:
-    """Return the buffers of a partial pin, and those the host reads; ModelError for what names nothing."""
+    """Return the buffers of a partial pin, and those the host reads.
+
+    Raises ModelError for what names nothing.
+    """
     if what in PINS:
         return PINS[what](program)
     ops, values = program.ops, program.values
@@ -158,7 +171,9 @@ def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
 def courses(
     experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
 ) -> tuple[SideRecord, ...]:
-    """Train these sides beside the reference, and beside the truth if a side is in float64; O(training steps * sides).
+    """Train these sides and compare them with the reference, and with the truth if a side is in float64.
+
+    O(training steps * sides).
 
     A scenario on several streams is compared in the order in which it trains.
     """
@@ -180,7 +195,10 @@ def courses(
 
 
 def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
-    """Return a course as an entry of `differential` in `repro run --json`; numbers that are not finite are null."""
+    """Return a course as an entry of `differential` in `repro run --json`.
+
+    Numbers that are not finite are null.
+    """
     values = lowered.program.values
     rows = [
         {
@@ -218,7 +236,9 @@ def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
 
 
 def _first(course: SideRecord, lowered: Lowered) -> dict[str, Any] | None:
-    """Return the first wrong tensor: where the side goes wrong by itself, or else the first result that differs.
+    """Return the first wrong tensor.
+
+    Where the side goes wrong by itself, or else the first result that differs.
 
     The truth has none: that the reference rounds is wrong nowhere.
     """

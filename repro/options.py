@@ -26,7 +26,8 @@ class RunSizes:
     def steps_of(self, scenario: Scenario) -> int:
         """Return how many steps are trained.
 
-        Raises ModelError for more than `MOST_STEPS`, and for fewer than the fault of the scenario takes to show.
+        Raises ModelError for more than `MOST_STEPS`, and for fewer than the fault of the scenario
+        takes to show.
         """
         steps = self.steps if self.steps is not None else scenario.training.steps
         if steps > MOST_STEPS:

@@ -2,14 +2,16 @@
 
     scenario, options -> Setup -> Workload -> plans -> Experiment -> three training runs -> Evidence -> Verdict
 
-`prepare` goes as far as the experiment and `train_three` makes the runs; `repro.detectors.ask` makes the evidence, and
-`repro.run.run` is the whole way. The three modes differ in the plan alone:
+`prepare` goes as far as the experiment and `train_three` makes the runs; `repro.detectors.ask`
+makes the evidence, and `repro.run.run` is the whole way. The three modes differ in the plan alone:
 
 * `default`: the planner under test, which knows what the host reads; reuse and in place on.
-* `pinned`: the same planner, given that the host reads every node (with `pin_leafs`: and every leaf).
+* `pinned`: the same planner, given that the host reads every node (with `pin_leafs`: and every
+  leaf).
 * `reference`: memory of its own for every tensor.
 
-A scenario on several streams runs all three in one legal order that is not the list's: its last stream ahead of the others.
+A scenario on several streams runs all three in one legal order that is not the list's: its last
+stream ahead of the others.
 
 What this module does not see: detectors and verdicts.
 """
@@ -109,7 +111,10 @@ def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
 
 
 def planner_of(scenario: Scenario, name: str) -> Planner:
-    """Return the planner of that name, with the scenario's belief; PlannerError where it has none that could be replaced."""
+    """Return the planner of that name, with the scenario's belief.
+
+    Raises PlannerError where it has none that could be replaced.
+    """
     planner = find(name)
     if scenario.belief is None:
         return planner

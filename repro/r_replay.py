@@ -3,15 +3,18 @@
     for row in replay(experiment, groups=("session", "pins"), every=500, done=names):
         row["case"], row["S"]["status"], row["D"]["status"]
 
-The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only the engine can make: the same training with
-gradients that add up in accumulators, with other batches in the slots of the old plan (`SHAPES`).
+The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only
+the engine can make: the same training with gradients that add up in accumulators, with other
+batches in the slots of the old plan (`SHAPES`).
 
-D runs a case's last program beside itself with every buffer apart, with the same uploads left out, twice (a pin case once). A second program starts from
-memory of its own with the first program's slots: S judges the session as it is, D what the slots do to the second program. Where a larger
-program reaches beyond the old arena, D gives the arena room, so that what is overwritten shows instead of a crash; S says the rest.
+D runs a case's last program beside itself with every buffer apart, with the same uploads left out,
+twice (a pin case once). A second program starts from memory of its own with the first program's
+slots: S judges the session as it is, D what the slots do to the second program. Where a larger
+program reaches beyond the old arena, D gives the arena room, so that what is overwritten shows
+instead of a crash; S says the rest.
 
-`equal` is to the bit; `differs` names the op that goes wrong by itself; `refused` is a plan that cannot be bound; `covered` is a pin case that need
-not be executed (`allocsim.r_replay.pins`).
+`equal` is to the bit; `differs` names the op that goes wrong by itself; `refused` is a plan that
+cannot be bound; `covered` is a pin case that need not be executed (`allocsim.r_replay.pins`).
 
 Complexity: a planning and a check for each pin case; two runs for each case executed.
 
@@ -36,7 +39,7 @@ from repro.pipeline import Experiment, workload_of
 from repro.workload import Workload
 
 AT_ONCE: Final = 4
-"""Pin cases executed beside one run of the reference."""
+"""Pin cases that share one run of the reference."""
 
 Batch = tuple[int, int]
 """Positions of a sequence, and sequences."""
@@ -49,7 +52,8 @@ SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
     "twice as many sequences": lambda seq: ((seq // 2, 2), (seq // 2, 4)),
     "one sequence less": lambda seq: ((seq // 2, 3), (seq // 2, 2)),
 }
-"""From the positions of the scenario's one sequence: the batch that the plan is made for, and the one that is run."""
+"""From the positions of the scenario's one sequence: the batch that the plan is made for, and the
+one that is run."""
 
 ReplayRow = dict[str, Any]
 
@@ -69,7 +73,8 @@ def replay(
         experiment: the scenario.
         groups: which of `GROUPS`.
         limit: at most so many pin cases; None for all.
-        every: of the pin cases that need not be executed, every so many-th is; 0 for none, 1 for all.
+        every: of the pin cases that need not be executed, every so many-th is; 0 for none, 1 for
+            all.
         done: names of cases to leave out, that an earlier replay has done.
         progress: called with (what is being done, how many are done, how many there are).
     """
@@ -145,7 +150,10 @@ def _with_program(workload: Workload, case: ReplayCase) -> Workload:
 
 
 def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
-    """Run cases that share a workload and their host's runs, compared with one reference; return what D finds for each."""
+    """Run cases that share a workload and their host's runs, compared with one reference.
+
+    Return what D finds for each.
+    """
     lowered, program, weights = workload.lowered, workload.program, workload.parameters
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
     sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]
@@ -174,7 +182,10 @@ def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]
 def _pins(
     experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
 ) -> Iterator[ReplayRow]:
-    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there, so that they share the reference."""
+    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there.
+
+    Thus they share the reference.
+    """
     workload, program = experiment.workload, experiment.workload.program
     chosen = Chosen(program, every)
     waiting: list[tuple[ReplayCase, Static]] = []

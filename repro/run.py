@@ -1,7 +1,7 @@
 """Run a scenario: train three ways, ask every detector, find the cure, reach the verdict.
 
-`run` is the pipeline of `repro.pipeline` from end to end: scenario -> experiment -> three training runs -> evidence
-(`repro.detectors`) -> verdict (`allocsim.verdict`).
+`run` is the pipeline of `repro.pipeline` from end to end: scenario -> experiment -> three training
+runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`).
 
 What this module does not see: the terminal, files, and figures.
 """
@@ -33,7 +33,8 @@ class EngineResult:
     verdict: Verdict
     modes: Mapping[str, TrainingSummary]
     differential: tuple[dict[str, Any], ...] = ()
-    """The further modes asked for, each with its rows by layer and step (`repro.mode_words.record`)."""
+    """The further modes asked for, each with its rows by layer and step
+    (`repro.mode_words.record`)."""
 
     @property
     def title(self) -> str:
@@ -51,7 +52,10 @@ class EngineResult:
         return agree(self.verdict, self.expected)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs` in `repro run --json`; of joined scenarios, `expected` is the first one's, `matches` about all."""
+        """Return the entry of `runs` in `repro run --json`.
+
+        Of joined scenarios, `expected` is the first one's, `matches` about all.
+        """
         more = {"differential": list(self.differential)} if self.differential else {}
         return run_entry(self.scenario.name, self.verdict, self.expected, matches=self.matches, **more, modes=by_name(self.modes))
 

@@ -1,4 +1,4 @@
-"""What the runs of scenarios leave: training runs summed up, and the entry of each in `repro run --json`.
+"""What runs of scenarios leave: training summaries, and entries of `repro run --json`.
 
 What this module does not see: how anything was run.
 """
@@ -41,7 +41,8 @@ class TrainingSummary:
     """After each step."""
     gradients: tuple[GradientRatio, ...]
     first_difference: int | None
-    """The first step whose loss or any gradient is not the reference's to the bit; None: there is none."""
+    """The first step whose loss or any gradient is not the reference's to the bit; None: there is
+    none."""
     plan: Plan | None = None
     """None where a library of ggml planned for itself."""
 
@@ -55,7 +56,10 @@ class TrainingSummary:
 
 
 def run_entry(name: str, verdict: Verdict, expected: Expected, *, matches: bool, **more: Any) -> dict[str, Any]:
-    """Return what every entry of `runs` has, with `more` behind it; of several expected causes the first is shown."""
+    """Return what every entry of `runs` has, with `more` behind it.
+
+    Of several expected causes the first is shown.
+    """
     class_, fault = expected[0] if expected else (None, None)
     return {
         "scenario": name,
@@ -70,7 +74,10 @@ def run_entry(name: str, verdict: Verdict, expected: Expected, *, matches: bool,
 def library_entry(
     name: str, library: tuple[str, str], verdict: Verdict, expected: Expected, *, matches: bool, **more: Any
 ) -> dict[str, Any]:
-    """Return the entry of a run on the library of ggml (name, version): `runtime` and `library` behind its name."""
+    """Return the entry of a run on the library of ggml (name, version).
+
+    `runtime` and `library` behind its name.
+    """
     entry = run_entry(name, verdict, expected, matches=matches, **more)
     which, version = library
     return {"scenario": entry.pop("scenario"), "runtime": "ggml", "library": {"name": which, "version": version}, **entry}

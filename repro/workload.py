@@ -1,13 +1,15 @@
-"""What every run of one program shares, and the runs: a workload is a lowered program with data, whatever plan it is run by.
+"""A workload: a lowered program with its data, and the functions that run it by a plan.
 
     workload = Workload(lowered=lowered, loss="loss", gradients=gradients, parameters=weights, inputs=batch)
     reference = train(workload, reference_plan, steps=20)
     default = train(workload, default_plan, steps=20, against=reference)
 
-A workload is a record and the functions here take it with a plan, so another program, order or plan is another value and never a
-change to one that is in use. Nothing in it is particular to a scenario: a model of one's own makes one as well.
+A workload is a record and the functions here take it with a plan, so another program, order or plan
+is another value and never a change to one that is in use. Nothing in it is particular to a
+scenario: a model of one's own makes one as well.
 
-Steps of training count from 1, runs of a session from 0. Results are deterministic for a given seed and number of threads.
+Steps of training count from 1, runs of a session from 0. Results are deterministic for a given seed
+and number of threads.
 
 What this module does not see: scenarios, planners, detectors and verdicts.
 """
@@ -67,7 +69,8 @@ class Trained:
     loss: tuple[float, ...]
     gradients: tuple[Mapping[int, Array], ...]
     first_difference: int | None
-    """The first step whose loss or any gradient is not to the bit that of the run it was compared with; None: there is none."""
+    """The first step whose loss or any gradient is not to the bit that of the run it was compared
+    with; None: there is none."""
 
 
 def host_runs(workload: Workload, steps: int) -> list[HostRun]:
@@ -94,7 +97,10 @@ def train(
     against: Trained | None = None,
     progress: Progress = silent,
 ) -> Trained:
-    """Train by any plan of the program, and find the first step that differs from `against`; progress goes by `name`."""
+    """Train by any plan of the program, and find the first step that differs from `against`.
+
+    Progress goes by `name`.
+    """
     losses: list[float] = []
     gradients: list[Mapping[int, Array]] = []
     differs: int | None = None

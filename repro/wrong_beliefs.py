@@ -1,7 +1,8 @@
 """Beliefs made wrong on purpose: what a planner would think if it overlooked something.
 
-`without_read` gives the program as such a planner sees it. The problem it makes of that is then said of the real program, which
-is what a planner with the bug does. Nothing here changes a program that runs.
+`without_read` gives the program as such a planner sees it. The problem it makes of that is then
+said of the real program, which is what a planner with the bug does. Nothing here changes a program
+that runs.
 """
 
 from dataclasses import replace
@@ -14,7 +15,8 @@ from allocsim.model import Program
 def without_read(program: Program, step: int, position: int) -> Program:
     """Return the program without the operand at `position` of op `step`, as a planner sees it that misses this reader.
 
-    Buffers, values and steps keep their numbers. The op loses its declared pairs, since positions move. O(operands).
+    Buffers, values and steps keep their numbers. The op loses its declared pairs, since positions
+    move. O(operands).
     """
     ops = program.ops
     index = int(ops.operand_starts[step]) + position

@@ -3,9 +3,10 @@
     graph.expand(loss)
     grads = backward(graph, loss, checkpoints=checkpoint.crossing(graph))
 
-A segment is what lies between checkpoints: here a layer. `engine.autodiff.backward` computes it again when the walk back reaches it (Chen
-et al. 2016, arXiv:1604.06174). Only what a derivative reads is computed again, so the last product of a layer is not. What is
-saved is a matter for the planner: compare `arena_nbytes` of two plans.
+A segment is what lies between checkpoints: here a layer. `engine.autodiff.backward` computes it
+again when the walk back reaches it (Chen et al. 2016, arXiv:1604.06174). Only what a derivative
+reads is computed again, so the last product of a layer is not. What is saved is a matter for the
+planner: compare `arena_nbytes` of two plans.
 
 What this module does not see: kernels, data, time.
 """
@@ -17,11 +18,12 @@ from engine.graph import Graph, Tensor
 def crossing(graph: Graph, every: int = 1) -> tuple[Tensor, ...]:
     """Return the nodes that are read in a later layer than they are made in, or behind all layers, in order: the outputs of layers.
 
-    The output of the last layer is one of them, so that its inner values are not held while the loss is computed, which is where the memory
-    of a model with many classes peaks.
+    The output of the last layer is one of them, so that its inner values are not held while the
+    loss is computed, which is where the memory of a model with many classes peaks.
 
     Args:
-        graph: its order must hold the whole forward pass (`Graph.expand`), and layers must be marked (`Graph.scope(layer=...)`).
+        graph: its order must hold the whole forward pass (`Graph.expand`), and layers must be
+            marked (`Graph.scope(layer=...)`).
         every: keep only what leaves every so manyth layer; segments are as long.
     """
     found = [

@@ -1,4 +1,6 @@
-"""Hypothesis strategies that need the engine: real training graphs, with backward and optimizer. Hypothesis is imported only here.
+"""Hypothesis strategies for training graphs of the engine, with backward pass and optimizer.
+
+Hypothesis is imported here and nowhere else in the engine.
 
     from engine.autodiff.training_graphs import training_graphs
 
@@ -6,9 +8,10 @@
     def test_my_planner(lowered):
         assert allocsim.verify_program(lowered.program, my_plan(lowered.program)).clean
 
-A graph is a small network drawn layer by layer (a projection, then a norm, an activation, a residual or nothing), a loss over classes,
-the derivative of every parameter, and an SGD step in the same graph, as training runs it. Layers are drawn and nothing is filtered, so a failing
-graph shrinks to few of them.
+A graph is a small network drawn layer by layer (a projection, then a norm, an activation, a
+residual or nothing), a loss over classes, the derivative of every parameter, and an SGD step in the
+same graph, as training runs it. Layers are drawn and nothing is filtered, so a failing graph
+shrinks to few of them.
 
 What this module does not see: planners.
 """
@@ -34,7 +37,10 @@ def layers(*, max_size: int = 4) -> st.SearchStrategy[list[tuple[int, str, bool]
 
 @st.composite
 def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
-    """Draw a network with loss, gradients and an SGD step, lowered; the host reads the loss, and some gradients or none."""
+    """Draw a network with loss, gradients and an SGD step, lowered.
+
+    The host reads the loss, and some gradients or none.
+    """
     rows, width, classes = draw(st.sampled_from((2, 1, 3))), draw(st.sampled_from((4, 2, 8))), draw(st.sampled_from((2, 3)))
     graph = Graph("training")
     x = graph.input("x", (rows, width))

@@ -1,12 +1,15 @@
-"""`allocsim capture ggml`: program and plan out of a live real ggml, as a native document, checked on the way.
+"""`allocsim capture ggml`: read program and plan out of a running libggml, and check them.
 
-A graph is built in the library with ggml's own ops, planned by its own allocator, and walked (`engine.ggml`): the transformer of issue
-1501 at a size of choice, or the recipe of a finding that `allocsim fuzz` kept. In a program of your own use
-`engine.ggml.capture.capture(pointer, adopt())` on any planned `ggml_cgraph`.
+A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
+(`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
+`allocsim fuzz` kept. In a program of your own use
+`engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`.
 
-Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or refused.
+Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or
+refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged (`allocsim.checks`).
+What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged
+(`allocsim.checks`).
 """
 
 from enum import StrEnum
@@ -22,6 +25,11 @@ from allocsim.document import write
 from allocsim.errors import DocumentError
 from allocsim.model import Document
 from allocsim.plugins import service
+from engine.ggml import child_tasks
+from engine.ggml.access.probe import open_library
+from engine.ggml.capture.graph_document import document
+from engine.ggml.fuzzing import graph_fuzzing
+from engine.ggml.training.transformer import TINY
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -78,12 +86,6 @@ def ggml(
 
 
 def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedGraph, mode: CapturedMode) -> tuple[Document, str]:
-    from engine.ggml import child_tasks  # noqa: PLC0415 - needs no library for --help
-    from engine.ggml.access.probe import open_library  # noqa: PLC0415
-    from engine.ggml.capture.graph_document import document  # noqa: PLC0415
-    from engine.ggml.fuzzing import graph_fuzzing  # noqa: PLC0415 - needs no library for --help
-    from engine.ggml.training.transformer import TINY  # noqa: PLC0415
-
     with open_library(library) as child:
         if recipe is None:
             rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)

@@ -1,6 +1,9 @@
-"""The target `ggml` of `allocsim fuzz`: random graphs through the graph allocator and the scheduler of a real libggml, each in a process that may crash.
+"""The target `ggml` of `allocsim fuzz`: random graphs through the planners of a real libggml.
 
-The same seed gives the same finding. Findings are shrunk, and written as they come where a folder is given, so that an interrupt loses none.
+Both the graph allocator and the scheduler plan each graph, in a process that may crash.
+
+The same seed gives the same finding. Findings are shrunk, and written as they come where a folder
+is given, so that an interrupt loses none.
 
 What this module does not see: how graphs are made and judged (`engine.ggml.fuzzing.graph_fuzzing`).
 """

@@ -34,7 +34,7 @@ Uploads = Mapping[int, Sequence[Array]]
 """Step of a `host.write` -> the array for each of its results; what is not there is filled with zeros."""
 
 ORDERS: Final = 24
-"""Orders tried unless told otherwise."""
+"""Orders tried by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,35 @@
-"""Detector D over any set of modes: executions of one program beside the reference, tensor by tensor, layer by layer, step by step.
+"""Detector D over any set of modes: every execution is compared with the reference.
+
+Results are compared tensor by tensor and summed up by layer and by step.
 
     courses = compare(sides, reference=Side(...), truth=Side(...), runs=hosts)
 
-A *side* is one way to execute the program: a plan, the kernels, the dtype, the executor. Each runs the same training, in memory of its
-own. After every run of the reference its memory still holds all it made, since its plan gives no byte twice; so each other side is
-compared while it runs, where it stands: every result of every op, bit by bit, and by how much where bits differ. Nothing is added to any
-plan for that, and nothing is kept but the rows. What the reference overwrites by itself (a state mutated twice) is copied out when made.
+A *side* is one way to execute the program: a plan, the kernels, the dtype, the executor. Each runs
+the same training, in memory of its own. After every run of the reference its memory still holds all
+it made, since its plan gives no byte twice; so each other side is compared while it runs, where it
+stands: every result of every op, bit by bit, and by how much where bits differ. Nothing is added to
+any plan for that, and nothing is kept but the rows. What the reference overwrites by itself (a
+state mutated twice) is copied out when made.
 
-The *truth* is the program in float64 (`engine.graph.widening`), apart too. With it each difference is rounding or corruption
-(`engine.d_differential.rounding`). A side in float64 is compared with the truth instead of the reference; the truth's own course shows the reference's
-error against it: how large rounding is here.
+The *truth* is the program in float64 (`engine.graph.widening`), apart too. With it each difference
+is rounding or corruption (`engine.d_differential.rounding`). A side in float64 is compared with the
+truth instead of the reference; the truth's own course shows the reference's error against it: how
+large rounding is here.
 
-Where a side goes wrong *by itself* is `engine.d_differential.origins`: in lockstep with the reference, what differs healed at once.
+Where a side goes wrong *by itself* is `engine.d_differential.origins`: in lockstep with the
+reference, what differs healed at once.
 
-Executors that cannot be watched (`SideExecutor.observed`) are compared by what is left after each run: what the host reads, and what persists.
+Executors that cannot be watched (`SideExecutor.observed`) are compared by what is left after each
+run: what the host reads, and what persists.
 
-Conventions: training steps count from 1, ops from 0. `layer` and `stage` are the meta of the op. Errors are those of `engine.d_differential.distance`.
+Conventions: training steps count from 1, ops from 0. `layer` and `stage` are the meta of the op.
+Errors are those of `engine.d_differential.distance`.
 
-Invariants: the reference's plan and the truth's keep every buffer apart (EngineError). Sides share value indices and steps.
+Invariants: the reference's plan and the truth's keep every buffer apart (EngineError). Sides share
+value indices and steps.
 
-Complexity: one run of each side and one comparison of every result's bits a step; a few ns for each element that differs. Memory: the runtimes.
+Complexity: one run of each side and one comparison of every result's bits a step; a few ns for each
+element that differs. Memory: the runtimes.
 
 What this module does not see: scenarios, names of modes, why something differs.
 """
@@ -105,7 +115,8 @@ class SideRecord:
     first_step: int | None
     """The first training step in which a bit differs."""
     first_op: int | None
-    """The first op of that step whose result differs, in order of execution; None if only what is left after the run was compared."""
+    """The first op of that step whose result differs, in order of execution; None if only what is
+    left after the run was compared."""
     origins: tuple[Origin, ...] | None = None
     """Where it goes wrong by itself; None: not asked, or not to be told."""
 
@@ -132,9 +143,11 @@ def compare(
     Args:
         sides: what to compare; the reference and the truth themselves may be among them.
         reference: a side in float32 whose plan keeps every buffer apart.
-        runs: what the host does in each run; the truth and sides in float64 get the same data, widened.
+        runs: what the host does in each run; the truth and sides in float64 get the same data,
+            widened.
         truth: the same program in float64, every buffer apart.
-        lockstep: how many of the runs each side in float32 is repeated in lockstep with the reference, at least, for its origins; 0: none.
+        lockstep: how many of the runs each side in float32 is repeated in lockstep with the
+            reference, at least, for its origins; 0: none.
         order: every step, in the order in which all sides run; the list's by default.
         threads: BLAS threads.
         progress: called with (what is done, how many of, how many).

@@ -1,4 +1,6 @@
-"""What a side is compared with while it runs: the reference and the truth, which keep all they make.
+"""What an execution is compared with while it runs: the reference and the float64 truth.
+
+Both keep every result of a run.
 
     basis, exact = Kept(reference, order), Kept(truth, order)       # bound runtimes whose plans keep every buffer apart
     basis.run(host), exact.run(wide_host)
@@ -6,11 +8,13 @@
     run(machine, host, order, observer=watch)
     watch.found                                                     # one `ComparedResult` for each result of each op, in the order run
 
-After a run the memory of a plan without reuse holds every value, but for those that the program itself writes over: they are copied out when
-made. So a side is compared where it stands, each result at its step, and no plan is changed for it. Gaps between reference and truth are measured
+After a run the memory of a plan without reuse holds every value, but for those that the program
+itself writes over: they are copied out when made. So a side is compared where it stands, each
+result at its step, and no plan is changed for it. Gaps between reference and truth are measured
 once for each value that is asked about.
 
-What this module does not see: modes and how they are chosen (`engine.d_differential.side_comparison`), and why something differs.
+What this module does not see: modes and how they are chosen
+(`engine.d_differential.side_comparison`), and why something differs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,9 +51,11 @@ class LayerRow:
     ulp: int | None = None
     """The most units in the last place any of them is off; None where none differs."""
     relative: float | None = None
-    """The largest error against the reference; None where none differs, or where a number is not finite."""
+    """The largest error against the reference; None where none differs, or where a number is not
+    finite."""
     op: int | None = None
-    """The op whose result is worst: of the largest error over its bound where the truth is known, else of the largest error."""
+    """The op whose result is worst: of the largest error over its bound where the truth is known,
+    else of the largest error."""
     error: float | None = None
     """Its error against the truth, None where that is not known or a number is not finite;"""
     reference_error: float | None = None
@@ -232,7 +238,10 @@ def overwritten(machine: Runtime) -> list[int]:
 
 
 def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
-    """Yield (step, value) of the results that are there after a run under any plan: what persists, and what the host reads."""
+    """Yield (step, value) of the results that are there after a run under any plan.
+
+    What persists, and what the host reads.
+    """
     program = machine.program
     ops = program.ops
     persistent, gone = program.buffers.persistent, set(overwritten(machine))

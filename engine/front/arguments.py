@@ -1,9 +1,11 @@
-"""What people give the front beside tensors, made sure of at the door: numbers, dtypes, shapes and axes.
+"""Checks of the arguments of the front that are no tensors: numbers, dtypes, shapes and axes.
 
-Every function returns what the engine works with, or raises EngineError in one line that names what was asked and what was given. Whole numbers are
-those of `engine.ops.rule`: 2.0 is none. Axes may count from the end.
+Every function returns what the engine works with, or raises EngineError in one line that names what
+was asked and what was given. Whole numbers are those of `engine.ops.rule`: 2.0 is none. Axes may
+count from the end.
 
-What this module does not see: tensors; `x` is the node that a message names, and a scalar's shape () stands beside it.
+What this module does not see: tensors; `x` is the node that a message names, and a scalar's shape
+() stands beside it.
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,10 @@ Shape = tuple[int, ...]
 
 
 def keeps(dtype: np.dtype[Any]) -> bool:
-    """Return whether arrays of a dtype keep it: floating ones do, whole numbers become what they meet."""
+    """Return whether arrays of a dtype keep it.
+
+    Floating ones do, whole numbers become what they meet.
+    """
     return dtype in DTYPES and dtype.kind != "i"
 
 
@@ -39,7 +44,10 @@ def one_axis(x: Node, rank: int, axis: Any) -> int:
 
 
 def several_axes(x: Node, rank: int, axis: Any) -> Shape:
-    """Return the places of one axis or several distinct ones, in the order given; None names all."""
+    """Return the places of one axis or several distinct ones, in the order given.
+
+    None names all.
+    """
     several = isinstance(axis, Iterable) and not isinstance(axis, str)
     given = tuple(range(rank)) if axis is None else counts("axis", axis) if several else (whole("axis", axis),)
     if any(not -rank <= a < rank for a in given) or len({a % rank for a in given}) != len(given):

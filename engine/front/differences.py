@@ -2,8 +2,9 @@
 
     gradcheck(lambda x, w: (x @ w).tanh(), x, w)       # a report, or an EngineError that shows the worst entry
 
-An output of several elements is reduced by fixed weights, different for each element, so that errors do not cancel. Cost: one backward pass and
-two calls of the function for each element of each input. The function must be deterministic, and smooth within `step` of the inputs.
+An output of several elements is reduced by fixed weights, different for each element, so that
+errors do not cancel. Cost: one backward pass and two calls of the function for each element of each
+input. The function must be deterministic, and smooth within `step` of the inputs.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,8 @@ class GradCheck:
     entries: int
     """How many derivatives were compared."""
     excess: float
-    """|derivative - difference| / (atol + rtol |difference|) at the worst entry; up to 1 is within tolerance."""
+    """|derivative - difference| / (atol + rtol |difference|) at the worst entry; up to 1 is within
+    tolerance."""
     argument: int
     """Position of the input of the worst entry."""
     index: tuple[int, ...]
@@ -59,7 +61,8 @@ def gradcheck(
         fail: raise if an entry is out of tolerance; else only report it.
 
     Raises:
-        EngineError: an entry is out of tolerance, the output depends on no input, or there is no entry.
+        EngineError: an entry is out of tolerance, the output depends on no input, or there is no
+            entry.
     """
     leaves = [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
     if not sum(leaf.size for leaf in leaves):

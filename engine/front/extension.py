@@ -1,15 +1,21 @@
-"""The derivative of a recorded history as a program: what `engine.autodiff.backward` adds to a graph, stamped from templates.
+"""The derivative of a recorded history as a program, put together from templates.
 
-A *template* is what the rules of an op add for those of its arguments that need a gradient: found by calling the rules on a graph that holds this op
-alone, so there is one set of rules. Histories repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
+It has the ops that `engine.autodiff.backward` would add to a graph.
 
-The walk is that of `engine.autodiff`: nodes from last to first, arguments from left to right; the first contribution to a gradient *is* the gradient,
-further ones are `add(gradient, contribution)`. A test compares the two op by op.
+A *template* is what the rules of an op add for those of its arguments that need a gradient: found
+by calling the rules on a graph that holds this op alone, so there is one set of rules. Histories
+repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
 
-The program holds the backward ops alone. Every forward value they read, and the seed, is a read-only parameter of it: it exists, lies
-where the front computed it, and is not copied. The gradients wanted are what the host reads.
+The walk is that of `engine.autodiff`: nodes from last to first, arguments from left to right; the
+first contribution to a gradient *is* the gradient, further ones are `add(gradient, contribution)`.
+A test compares the two op by op.
 
-Values while stamping: 0.. are the nodes of the history, then the seed, then the results of the ops in order.
+The program holds the backward ops alone. Every forward value they read, and the seed, is a
+read-only parameter of it: it exists, lies where the front computed it, and is not copied. The
+gradients wanted are what the host reads.
+
+Values while stamping: 0.. are the nodes of the history, then the seed, then the results of the ops
+in order.
 
 What this module does not see: data, plans, tensors people hold.
 """
@@ -37,7 +43,8 @@ Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 GRAD: Final = -1
 NODE: Final = -2
 SOURCE: Final = -3
-"""Operands of a template that are not results of its own ops: the gradient that comes in, the node, and source k as SOURCE - k."""
+"""Operands of a template that are not results of its own ops: the gradient that comes in, the node,
+and source k as SOURCE - k."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +185,10 @@ class _BackwardWalk:
         return self.base + len(self.ops) - 1
 
     def add(self, before: int, found: int, laid: ArrayLayout) -> int:
-        """Append the sum of two gradients of a node, in f32 where theirs is a dtype of storage; as `engine.ops.pullback` has it."""
+        """Append the sum of two gradients of a node, in f32 where theirs is a dtype of storage.
+
+        As `engine.ops.pullback` has it.
+        """
         stored, wide = _dense(laid.name, laid.shape), _dense("f32", laid.shape)
         if laid.name in FLOATS:
             return self.append(_action("add", {}), (before, found), stored)
@@ -313,7 +323,10 @@ def _hull(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) -> Action:
-    """Return what ops of this kind and these parameters share; of ops without parameters there is one."""
+    """Return what ops of this kind and these parameters share.
+
+    Of ops without parameters there is one.
+    """
     known = _plain.get(kind)
     if known is not None and not params:
         return known
@@ -328,7 +341,10 @@ _CAST: Final = {dtype: _action("cast", {"dtype": dtype}) for dtype in ("f32", *S
 
 
 def template(recipe: CallRecipe, needed: tuple[int, ...], upstream: Laying) -> Template:
-    """Return what the rules of an op add for some of its arguments, given how its gradient lies; kept with the recipe."""
+    """Return what the rules of an op add for some of its arguments, given how its gradient lies.
+
+    Kept with the recipe.
+    """
     known: Template | None = recipe.derivatives.get((needed, upstream))
     if known is None:
         known = recipe.derivatives[needed, upstream] = _asked(recipe, needed, upstream)

@@ -1,4 +1,6 @@
-"""Functions of the front's tensors, beside its methods; each is rows of `engine.ops`, or built of them by `engine.graph.composites`.
+"""Functions of the front's tensors that are no methods.
+
+Each is one row of `engine.ops` or is built of several by `engine.graph.composites`.
 
     from engine import tensor
     from engine.front import functions as fn
@@ -6,13 +8,17 @@
     hidden = fn.conv2d(images, filters, bias, padding=1).relu()
     loss = fn.cross_entropy(fn.dropout(hidden.reshape(len(hidden), -1), 0.1, seed=7) @ w, classes)
 
-Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first one that is. What is random is a function of `seed`, `salt`
-and place: the same again in every run, and in backward. `op` calls any row of the table that neither writes over an operand nor needs a graph.
+Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first
+one that is. What is random is a function of `seed`, `salt` and place: the same again in every run,
+and in backward. `op` calls any row of the table that neither writes over an operand nor needs a
+graph.
 
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -23,18 +29,19 @@ from engine.front import indexing
 from engine.front.broadcasting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
 from engine.front.tensors import EagerTensor, binary, operand, tensor
-from engine.graph import composites
+from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.ops.shapes import counts, real, whole
 
-Pair = tuple[int, int]
-
 
 def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
-    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes: at least one dimension, b repeating into a.
+    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes.
 
-    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and for what the rule refuses.
+    At least one dimension, b repeating into a.
+
+    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and
+    for what the rule refuses.
     """
     rule = OPS.get(kind)
     if rule is None:
@@ -56,7 +63,10 @@ def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
 
 
 def where(condition: Any, a: Any, b: Any) -> EagerTensor:
-    """Return a where `condition` is true (not 0), b elsewhere; all three broadcast. No gradient flows to the condition."""
+    """Return a where `condition` is true (not 0), b elsewhere.
+
+    All three broadcast. No gradient flows to the condition.
+    """
     first = _first("where", a, b)
     left, right = operand(a, first), operand(b, first)
     given = _array("where", condition)
@@ -122,12 +132,18 @@ def pad(x: EagerTensor, before: Sequence[int], after: Sequence[int], value: floa
 
 
 def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
-    """Return the elements of x at `ids` along `axis`; ids are shaped like x but for that axis. One out of range is refused."""
+    """Return the elements of x at `ids` along `axis`.
+
+    Ids are shaped like x but for that axis. One out of range is refused.
+    """
     return EagerTensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
 
 
 def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> EagerTensor:
-    """Return zeros of `length` along `axis`, each element of values added where its index points: what `gather` is transposed."""
+    """Return zeros of `length` along `axis`, each element of values added where its index points.
+
+    What `gather` is transposed.
+    """
     places, length, axis = _numbers("scatter", ids), whole("scatter", length), whole("scatter", axis)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
         raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
@@ -160,40 +176,36 @@ def layer_norm(
     return y if bias is None else y + bias
 
 
-def conv2d(
-    x: EagerTensor,
-    weight: EagerTensor,
-    bias: EagerTensor | None = None,
-    *,
-    stride: int | Pair = 1,
-    padding: int | Pair = 0,
-    dilation: int | Pair = 1,
-) -> EagerTensor:
-    """Return the cross-correlation of x[N, C, H, W] with weight[F, C, KH, KW]: [N, F, OH, OW]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
+def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:
+    """Return a function of `engine.graph.composites` for tensors of the front.
+
+    Its signature and docstring stand there alone.
+    """
+    takes = signature(composite)
+    operands = [name for name, parameter in takes.parameters.items() if parameter.annotation in {Tensor, Tensor | None}]
+
+    @wraps(composite)
+    def function(*given: Any, **params: Any) -> EagerTensor:
+        bound = takes.bind(*given, **params)
+        for name in operands:
+            if bound.arguments.get(name) is not None:
+                bound.arguments[name] = _node(bound.arguments[name])
+        return _made(composed(composite, *bound.args, **bound.kwargs))
+
+    return function
 
 
-def conv1d(
-    x: EagerTensor, weight: EagerTensor, bias: EagerTensor | None = None, *, stride: int = 1, padding: int = 0, dilation: int = 1
-) -> EagerTensor:
-    """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
-
-
-def max_pool2d(x: EagerTensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> EagerTensor:
-    """Return the largest of each window of x[N, C, H, W]; the stride is the kernel by default."""
-    return _made(composed(composites.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
-
-
-def avg_pool2d(x: EagerTensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> EagerTensor:
-    """Return the mean of each window of x[N, C, H, W]; padding counts as zeros."""
-    return _made(composed(composites.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
+conv2d = lifted(composites.conv2d)
+conv1d = lifted(composites.conv1d)
+max_pool2d = lifted(composites.max_pool2d)
+avg_pool2d = lifted(composites.avg_pool2d)
 
 
 def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None) -> EagerTensor:
-    """Return softmax(q k^T * scale + mask) v as one op; scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient."""
+    """Return softmax(q k^T * scale + mask) v as one op.
+
+    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
+    """
     _check(q)
     if not q.ndim:
         raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
@@ -212,12 +224,18 @@ def rope(x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | N
 
 
 def dropout(x: EagerTensor, p: float, *, seed: int, salt: int = 0) -> EagerTensor:
-    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; the mask is drawn again in backward, never stored."""
+    """Return x / (1 - p) where a random number is at least p, 0 elsewhere.
+
+    The mask is drawn again in backward, never stored.
+    """
     return EagerTensor(Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape)
 
 
 def gumbel_softmax(x: EagerTensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> EagerTensor:
-    """Return a sample of the Gumbel-softmax distribution over the last axis; with `hard` one-hot, its gradient that of the soft sample."""
+    """Return a sample of the Gumbel-softmax distribution over the last axis.
+
+    With `hard` one-hot, its gradient that of the soft sample.
+    """
     warmth, salt = real("gumbel_softmax", temperature), _bits("salt", salt)
     return EagerTensor(
         composed(composites.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape
@@ -248,7 +266,10 @@ def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
 
 
 def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
-    """Return the mean over rows of -sum(labels * log_softmax(logits)); labels are distributions like logits, or class numbers for each row."""
+    """Return the mean over rows of -sum(labels * log_softmax(logits)).
+
+    Labels are distributions like logits, or class numbers for each row.
+    """
     _check(logits)
     if not logits.ndim:
         raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")

@@ -1,14 +1,17 @@
 """What the front remembers: one `Node` for each value, computed at once by the engine's own kernel.
 
-A node is SSA: one *version* of one *storage*. Whatever changes bytes in place raises the version of the storage; nodes that were made
-before keep theirs, and `stale` tells that the value they stand for is gone. A node is a *leaf* (no recipe), or the result of an op of
-`engine.ops.OPS` over other nodes; a view shares array memory and storage with its source. Arrays have at least one dimension, as
-everywhere in the engine.
+A node is SSA: one *version* of one *storage*. Whatever changes bytes in place raises the version of
+the storage; nodes that were made before keep theirs, and `stale` tells that the value they stand
+for is gone. A node is a *leaf* (no recipe), or the result of an op of `engine.ops.OPS` over other
+nodes; a view shares array memory and storage with its source. Arrays have at least one dimension,
+as everywhere in the engine.
 
-A `CallRecipe` is what all calls that are alike share (kind, parameters, layouts of the operands): what the shape rule said of it, and how its kernel is
-called where `bind` only hands the arrays through. Asking both anew takes several times as long as a kernel on a scalar.
+A `CallRecipe` is what all calls that are alike share (kind, parameters, layouts of the operands):
+what the shape rule said of it, and how its kernel is called where `bind` only hands the arrays
+through. Asking both anew takes several times as long as a kernel on a scalar.
 
-Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it, and its history is freed.
+Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it,
+and its history is freed.
 
 What this module does not see: tensors people hold, gradients, plans.
 """
@@ -41,7 +44,10 @@ tracking: Final[ContextVar[bool]] = ContextVar("tracking", default=True)
 
 
 class ArrayLayout:
-    """Where the elements of an array lie: one object for each dtype, shape and strides, compared by identity."""
+    """Where the elements of an array lie.
+
+    One object for each dtype, shape and strides, compared by identity.
+    """
 
     __slots__ = ("dense", "dtype", "name", "shape", "strides")
 
@@ -55,7 +61,10 @@ class ArrayLayout:
 
     @classmethod
     def of(cls, array: Array) -> "ArrayLayout":
-        """Return the one of an array; where it has no elements, numpy's strides say nothing and the engine's are taken."""
+        """Return the one of an array.
+
+        Where it has no elements, numpy's strides say nothing and the engine's are taken.
+        """
         strides = array.strides if array.size else contiguous_strides(array.shape, array.itemsize)
         key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
@@ -68,7 +77,10 @@ _laid: Final[dict[Any, ArrayLayout]] = {}
 
 
 class StorageHistory:
-    """The history of some bytes; made when they are first shared or changed, since most never are."""
+    """The history of some bytes.
+
+    Made when they are first shared or changed, since most never are.
+    """
 
     __slots__ = ("changed_by", "rebased", "version")
 
@@ -78,7 +90,8 @@ class StorageHistory:
         self.changed_by = ""
         """The last of them."""
         self.rebased = 0
-        """The changes that gradients flow through: views made before one of these have lost their history."""
+        """The changes that gradients flow through: views made before one of these have lost their
+        history."""
 
 
 class CallRecipe:
@@ -95,7 +108,8 @@ class CallRecipe:
         self.result = result
         """None for views: it follows from the array seen."""
         self.function: Callable[..., object] | None = None
-        """What a call calls with the operands, `constants` and the result, where `bind` would come to just that."""
+        """What a call calls with the operands, `constants` and the result, where `bind` would come
+        to just that."""
         self.constants: tuple[Any, ...] = ()
         self.derivatives: dict[Any, Any] = {}
         """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
@@ -144,7 +158,8 @@ class Node:
         """The history of the bytes, None while they have none."""
         self.version = 0 if shared is None else shared.version
         self.rebased: int | None = 0 if shared is None else shared.rebased
-        """Changes that gradients flow through when it was made; None of what is detached and wants to know of none."""
+        """Changes that gradients flow through when it was made; None of what is detached and wants
+        to know of none."""
         self.recipe = recipe
         self.sources = sources
         self.needs_grad = needs_grad
@@ -237,11 +252,15 @@ _ROWS: Final[Mapping[str, tuple[Rule, Kernel | None, tuple[bool, ...]]]] = {
 
 KNOWN: Final = 4096
 _recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
-"""The recipes met; forgotten all at once where there are too many, as with a parameter that never repeats."""
+"""The recipes met; forgotten all at once where there are too many, as with a parameter that never
+repeats."""
 
 
 class _Quiet(local):
-    """For each thread a context in which infinities and NaN give no warning: entering it costs a tenth of `np.errstate`."""
+    """For each thread a context in which infinities and NaN give no warning.
+
+    Entering it costs a tenth of `np.errstate`.
+    """
 
     def __init__(self) -> None:
         context = Context()
@@ -253,7 +272,9 @@ _quiet: Final = _Quiet()
 
 
 def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool = True) -> Node:
-    """Compute an op now and return its node; it keeps history only if `track` and a source needs a gradient.
+    """Compute an op now and return its node.
+
+    It keeps history only if `track` and a source needs a gradient.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -302,7 +323,10 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
 
 
 class Eager:
-    """A graph whose ops are computed when they are added: what `engine.graph.composites` builds its ops with, at the front."""
+    """A graph whose ops are computed when they are added.
+
+    What `engine.graph.composites` builds its ops with, at the front.
+    """
 
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
@@ -325,7 +349,10 @@ def _fixed(value: Any) -> Any:
 
 
 def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:
-    """Return what a function of `engine.graph.composites` or of a rule makes of nodes, which are to it what tensors of a graph are."""
+    """Return what a function of `engine.graph.composites` or of a rule makes of nodes.
+
+    They are to it what tensors of a graph are.
+    """
     return function(*arguments, **params)
 
 
@@ -335,14 +362,20 @@ def constant(array: Array, shared: StorageHistory | None = None) -> Node:
 
 
 def alias(node: Node) -> Node:
-    """Return the present version of a node whose storage changed outside the history: the same bytes, the gradient passed on."""
+    """Return the present version of a node whose storage changed outside the history.
+
+    The same bytes, the gradient passed on.
+    """
     made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))})
     made.array, made.name = node.array, node.name
     return made
 
 
 def history(end: Node) -> list[Node]:
-    """Return `end` and all it depends on, in the order of creation; what needs no gradient is a leaf. O(nodes log nodes)."""
+    """Return `end` and all it depends on, in the order of creation.
+
+    What needs no gradient is a leaf. O(nodes log nodes).
+    """
     seen = {end}
     stack = [end]
     while stack:

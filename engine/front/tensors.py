@@ -7,20 +7,27 @@
     y.backward()
     y.item(), W.grad.item(), x.grad.item(), b.grad.item()      # 49.0, 42.0, 28.0, 14.0
 
-Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward` builds the engine's graph out of what was
-recorded, extends, plans and runs it (`engine.front.reverse`). There is one engine.
+Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward`
+builds the engine's graph out of what was recorded, extends, plans and runs it
+(`engine.front.reverse`). There is one engine.
 
-Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has shape (). float32 and float64 are computed with; float16 and
-bfloat16 are storage (`astype`), int32 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64, numbers beside a tensor
-take the tensor's. `x ** p` takes a constant; where p is a tensor it is exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without
-history. Infinities and NaN are results like any other, without a warning. What is no method is in `engine.front.functions`.
+Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
+shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
+is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64,
+numbers beside a tensor take the tensor's. `x ** p` takes a constant; where p is a tensor it is
+exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without history. Infinities
+and NaN are results like any other, without a warning. What is no method is in
+`engine.front.functions`.
 
-Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each leaf, which is a tensor of its own without a
-gradient, or None. What is computed under `no_grad()`, and what is detached, has no history.
+Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each
+leaf, which is a tensor of its own without a gradient, or None. What is computed under `no_grad()`,
+and what is detached, has no history.
 
-In place: methods that end in `_` change the bytes, and all views and detached twins see it. `add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and
-all on a leaf that wants a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a derivative needs a value
-that was overwritten since, and naming it costs nothing otherwise. Changing a view in place where that needs a gradient is refused.
+In place: methods that end in `_` change the bytes, and all views and detached twins see it.
+`add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and all on a leaf that wants
+a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a
+derivative needs a value that was overwritten since, and naming it costs nothing otherwise. Changing
+a view in place where that needs a gradient is refused.
 
 What this module does not see: graphs, plans, kernels.
 """
@@ -63,13 +70,16 @@ class EagerTensor(EagerValue):
         """Add the gradient of sum(self * gradient) into `.grad` of every leaf it depends on.
 
         Args:
-            gradient: shaped like this tensor; may be left out for one element, and is 1 then. With `create_graph` a tensor's history is kept.
-            allocator: who plans the memory: a name of `allocsim.allocators` or `package.module:function`.
-            create_graph: record the gradients, so that they can be differentiated again; they are then computed op by op, as the front computes
-                everything, and no plan is made.
+            gradient: shaped like this tensor; may be left out for one element, and is 1 then. With
+                `create_graph` a tensor's history is kept.
+            allocator: who plans the memory: a name of `allocsim.allocators` or
+                `package.module:function`.
+            create_graph: record the gradients, so that they can be differentiated again; they are
+                then computed op by op, as the front computes everything, and no plan is made.
 
         Raises:
-            EngineError: there is nothing to differentiate, a derivative is missing, or a value it needs was changed in place.
+            EngineError: there is nothing to differentiate, a derivative is missing, or a value it
+                needs was changed in place.
         """
         node = self._present()
         if node.dtype == "i32":
@@ -233,7 +243,10 @@ class EagerTensor(EagerValue):
         return self._along(axis, "log_soft_max")
 
     def astype(self, dtype: Any) -> "EagerTensor":
-        """Return the numbers in another dtype, rounded to nearest even; the gradient is cast back. float16 and bfloat16 are storage only."""
+        """Return the numbers in another dtype, rounded to nearest even.
+
+        The gradient is cast back. float16 and bfloat16 are storage only.
+        """
         try:
             wanted = DTYPES[dtype_of(dtype)]
         except (KeyError, TypeError):
@@ -249,7 +262,10 @@ class EagerTensor(EagerValue):
         return self._over("sum_axes", axis, keepdims=keepdims)
 
     def mean(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "EagerTensor":
-        """Return the mean over all axes, or over those named; raise EngineError where that is no element."""
+        """Return the mean over all axes, or over those named.
+
+        Raises EngineError where that is no element.
+        """
         return self._over("mean", axis, keepdims=keepdims)
 
     def max(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
@@ -257,17 +273,26 @@ class EagerTensor(EagerValue):
         return _extremum(self, axis, keepdims=keepdims)
 
     def min(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
-        """Return the smallest along an axis, or of all; the gradient goes to the first of equals."""
+        """Return the smallest along an axis, or of all.
+
+        The gradient goes to the first of equals.
+        """
         return -_extremum(-self, axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None) -> "EagerTensor":
-        """Return the place of the first largest along an axis, or of all in row-major order: int32, without a gradient."""
+        """Return the place of the first largest along an axis, or of all in row-major order.
+
+        Int32, without a gradient.
+        """
         x, place = (self.reshape(-1), 0) if axis is None else (self, one_axis(self._node, self.ndim, axis))
         node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
         return EagerTensor(node, x.shape[:place] + x.shape[place + 1 :])
 
     def reshape(self, *shape: Any) -> "EagerTensor":
-        """Return the elements in another shape, one length of which may be -1; a view where they lie densely or only axes of length 1 come and go, else a copy."""
+        """Return the elements in another shape, one length of which may be -1.
+
+        A view where they lie densely or only axes of length 1 come and go, else a copy.
+        """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = lengths(self._node, self.size, counts("reshape", given))
         if wanted == self.shape:
@@ -275,7 +300,10 @@ class EagerTensor(EagerValue):
         return EagerTensor(reshaped(self._present(), wanted), wanted)
 
     def transpose(self, *axes: Any) -> "EagerTensor":
-        """Return a view with the axes in the order given, as numbers or one tuple; reversed by default."""
+        """Return a view with the axes in the order given, as numbers or one tuple.
+
+        Reversed by default.
+        """
         given = counts("transpose", axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
         order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
@@ -343,7 +371,8 @@ def tensor(
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a floating array by default, else float64.
+        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
+            floating array by default, else float64.
         name: for messages.
 
     Raises:
@@ -372,7 +401,10 @@ def tensor(
 
 
 def operand(value: Any, beside: EagerTensor) -> EagerTensor:
-    """Return a value as a tensor: a number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own."""
+    """Return a value as a tensor.
+
+    A number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own.
+    """
     if isinstance(value, EagerTensor):
         return value
     if isinstance(value, (int, float)):

@@ -1,7 +1,10 @@
-"""A value people hold: what it is, and what changes its bytes in place. `engine.front.tensors` adds what makes new ones.
+"""The value behind a tensor of the front: its properties, and the methods that change its bytes.
 
-A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a change in place `_present` takes a node of what they
-hold now. What may be changed, and when, is said in the header of `engine.front.tensors`.
+`engine.front.tensors` adds the methods that make new tensors.
+
+A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a
+change in place `_present` takes a node of what they hold now. What may be changed, and when, is
+said in the header of `engine.front.tensors`.
 
 What this module does not see: operators, functions, backward.
 """

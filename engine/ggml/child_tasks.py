@@ -1,7 +1,7 @@
 """Small tasks for a child process: what tests, fuzzing and captures ask of a library most often.
 
-Contract: every function takes the library first and returns plain data or arrays; see `engine.ggml.access.child`. Each builds its own
-workspace and frees it.
+Contract: every function takes the library first and returns plain data or arrays; see
+`engine.ggml.access.child`. Each builds its own workspace and frees it.
 
 What this module does not see: judgement. It fetches evidence.
 """

@@ -6,13 +6,15 @@
     y      = graph.op("mul_mat", w, x, name="y")          # shape inferred by the rule of the kind
     graph.expand(y)                                       # fixes the order of everything y needs
 
-Grammar: a *leaf* (input, parameter, state) has no op. A *node* is the result of one op of `engine.ops.OPS`. A *view* lies in the
-storage of another tensor: the result of a view op, or of a mutation, which is a new tensor over its first source. `storage` is
-the root of a chain of views; strides and offsets are bytes and absolute in it.
+Grammar: a *leaf* (input, parameter, state) has no op. A *node* is the result of one op of
+`engine.ops.OPS`. A *view* lies in the storage of another tensor: the result of a view op, or of a
+mutation, which is a new tensor over its first source. `storage` is the root of a chain of views;
+strides and offsets are bytes and absolute in it.
 
-Invariants: a tensor is immutable and its sources are older than it, so a graph has no cycle. `nodes` and `leafs` are in the order
-of ggml's `ggml_build_forward_expand`: depth first from what is expanded, sources left to right, each tensor once. Tensors that
-no expansion reaches are not part of what runs. Names are unique and are for people and for the host (inputs, parameters).
+Invariants: a tensor is immutable and its sources are older than it, so a graph has no cycle.
+`nodes` and `leafs` are in the order of ggml's `ggml_build_forward_expand`: depth first from what is
+expanded, sources left to right, each tensor once. Tensors that no expansion reaches are not part of
+what runs. Names are unique and are for people and for the host (inputs, parameters).
 
 What this module does not see: data, kernels, buffers, derivatives.
 """
@@ -72,17 +74,24 @@ class Graph:
         return self._leaf(name, shape, dtype, role=Role.INPUT)
 
     def parameter(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, trainable: bool = False) -> Tensor:
-        """Add a weight or a hyper-parameter: content from before the first run, read-only unless `trainable`."""
+        """Add a weight or a hyper-parameter.
+
+        Content from before the first run, read-only unless `trainable`.
+        """
         return self._leaf(name, shape, dtype, role=Role.PARAMETER, trainable=trainable)
 
     def state(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, reset: bool = False) -> Tensor:
-        """Add a leaf that persists and is written by mutations; starts as zeros. With `reset` the host can set it each run."""
+        """Add a leaf that persists and is written by mutations.
+
+        Starts as zeros. With `reset` the host can set it each run.
+        """
         return self._leaf(name, shape, dtype, role=Role.STATE, reset=reset)
 
     def op(self, kind: str, *sources: Tensor, name: str = "", **params: Any) -> Tensor:
         """Add the result of one op; raise EngineError if the rule of `kind` refuses sources or parameters.
 
-        Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are positional.
+        Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are
+        positional.
         """
         rule = OPS.get(kind)
         if rule is None:
@@ -118,14 +127,20 @@ class Graph:
         )
 
     def expand(self, *tensors: Tensor) -> None:
-        """Append all that `tensors` need and that is not yet part of the order. O(new tensors); no recursion."""
+        """Append all that `tensors` need and that is not yet part of the order. O(new tensors).
+
+        No recursion.
+        """
         for tensor in tensors:
             if tensor.graph is not self:
                 raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
             self._visit(tensor)
 
     def unused(self, stem: str) -> str:
-        """Return `stem`, with a number behind it where the scope has that name already: for what is made once in each of several passes."""
+        """Return `stem`, with a number behind it where the scope has that name already.
+
+        For what is made once in each of several passes.
+        """
         prefix = f"{self._scope[0]}." if self._scope[0] else ""
         name, count = stem, 1
         while prefix + name in self._names:
@@ -187,7 +202,10 @@ class Graph:
 
 
 def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
-    """Return the call as messages show it; made only for those, since it takes longer than the op."""
+    """Return the call as messages show it.
+
+    Made only for those, since it takes longer than the op.
+    """
     return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
 
 

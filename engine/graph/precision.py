@@ -1,4 +1,6 @@
-"""Mixed precision: values stored in 16 bits, sums and weights kept in float32, and a loss scaled so that small gradients survive.
+"""Mixed precision: 16-bit storage, float32 sums and weights, and a scaled loss.
+
+Scaling keeps small gradients representable.
 
     h = precision.stored(h, "bf16")                        # the value a 16-bit tensor can hold, and the gradient rounded alike
     grads = backward(graph, loss)                          # the host writes the scale into `loss_grad`
@@ -7,10 +9,12 @@
     hyper = precision.guarded(hyper, neutral, safe.finite) # a step with an infinity changes nothing
     scaler = scaler.after(finite=bool(out[safe.finite.name][0]))
 
-The master copy of a weight is the trainable float32 parameter itself; what the forward pass uses is `stored(w, dtype)`, a 16-bit tensor and
-its cast back. Casts are explicit nodes: their memory is planned like any other, and the chain rule goes through them (Micikevicius et al.
-2018, arXiv:1710.03740). What backward keeps of a forward value is what its rules read, the float32 side of the cast; to keep the 16-bit side
-alone, make it a checkpoint (`engine.autodiff.backward`, `checkpoints`): then the cast back is done again where it is needed.
+The master copy of a weight is the trainable float32 parameter itself; what the forward pass uses is
+`stored(w, dtype)`, a 16-bit tensor and its cast back. Casts are explicit nodes: their memory is
+planned like any other, and the chain rule goes through them (Micikevicius et al. 2018,
+arXiv:1710.03740). What backward keeps of a forward value is what its rules read, the float32 side
+of the cast; to keep the 16-bit side alone, make it a checkpoint (`engine.autodiff.backward`,
+`checkpoints`): then the cast back is done again where it is needed.
 
 What this module does not see: kernels, data, optimisers beyond their hyper-parameters.
 """
@@ -23,7 +27,10 @@ from engine.graph import Graph, Tensor
 
 
 def stored(x: Tensor, dtype: str) -> Tensor:
-    """Return `x` rounded to what a tensor of `dtype` (f16 or bf16) holds, in the dtype of `x`; its source is that tensor."""
+    """Return `x` rounded to what a tensor of `dtype` (f16 or bf16) holds, in the dtype of `x`.
+
+    Its source is that tensor.
+    """
     return x.graph.op("cast", x.graph.op("cast", x, dtype=dtype), dtype=x.dtype)
 
 
@@ -57,8 +64,8 @@ def unscaled(graph: Graph, gradients: Mapping[Tensor, Tensor], scale: Tensor) ->
 def guarded(hyper: Tensor, neutral: Tensor, finite: Tensor) -> Tensor:
     """Return `hyper` where `finite` is 1 and `neutral` where it is 0, as one tensor for an optimiser's step.
 
-    `neutral` holds the hyper-parameters with which the step changes nothing when all gradients are 0: (0, 0) for `opt_step_sgd`; for
-    momenta, decay rates of 1.
+    `neutral` holds the hyper-parameters with which the step changes nothing when all gradients are
+    0: (0, 0) for `opt_step_sgd`; for momenta, decay rates of 1.
     """
     choice = hyper.graph.op("repeat", finite, shape=hyper.shape)
     return hyper.graph.op("where", choice, hyper, neutral)
@@ -66,7 +73,10 @@ def guarded(hyper: Tensor, neutral: Tensor, finite: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossScale:
-    """The scale of the loss between steps: halved after a step that overflowed, doubled after `interval` that did not."""
+    """The scale of the loss between steps.
+
+    Halved after a step that overflowed, doubled after `interval` that did not.
+    """
 
     value: float = 2.0**16
     factor: float = 2.0

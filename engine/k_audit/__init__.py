@@ -1,10 +1,11 @@
 """Detector K: the alias contract of kernels, measured by running them.
 
-For each kernel, each (operand, result) pair and each layout (`arrangements.LAYOUTS`) the kernel runs twice on the same data: with all arrays
-*apart*, and as the layout says. The contract holds if both runs leave the same bits in the result. Three versions of a contract exist
-and are never mixed: *declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a planner would use:
-`reach.believers`), *measured* (this). A defect is a declared layout that is measured unsafe (`AuditRow.broken`). An undeclared one may be
-either: nobody may use it.
+For each kernel, each (operand, result) pair and each layout (`arrangements.LAYOUTS`) the kernel
+runs twice on the same data: with all arrays *apart*, and as the layout says. The contract holds if
+both runs leave the same bits in the result. Three versions of a contract exist and are never mixed:
+*declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a
+planner would use: `reach.believers`), *measured* (this). A defect is a declared layout that is
+measured unsafe (`AuditRow.broken`). An undeclared one may be either: nobody may use it.
 
 Same data, same seed, same rows: nothing depends on names, on time or on the order of the cases.
 
@@ -17,8 +18,9 @@ Same data, same seed, same rows: nothing depends on names, on time or on the ord
     tables         tables of kernels of one's own
     isolated       the same in a process that may crash or hang
 
-What this package does not see: plans and programs. A kernel whose alias behaviour changes beyond the sizes tried is not found out;
-`audit_ops` therefore takes the shapes of the program that is judged.
+What this package does not see: plans and programs. A kernel whose alias behaviour changes beyond
+the sizes tried is not found out; `audit_ops` therefore takes the shapes of the program that is
+judged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,10 +75,13 @@ def audit(
     seed: int = 0,
     draws: Mapping[str, Draw] | None = None,
 ) -> Iterator[AuditRow]:
-    """Measure every kernel of a table: yield a row for each variant, operand, result and layout, in the table's order.
+    """Measure every kernel of a table.
 
-    `cases` default to `default_cases` of the table's kinds, `draws` are functions of a kind's own for its data. Raises UnknownNameError for a kind
-    without cases, EngineError where a kernel cannot be bound to its case.
+    Yield a row for each variant, operand, result and layout, in the table's order.
+
+    `cases` default to `default_cases` of the table's kinds, `draws` are functions of a kind's own
+    for its data. Raises UnknownNameError for a kind without cases, EngineError where a kernel
+    cannot be bound to its case.
     """
     groups = grouped(kernels, tuple(default_cases(kernels) if cases is None else cases))
     for kind, variant, operand, result, layout in cells(groups, layouts):
@@ -89,8 +94,9 @@ def audit_ops(
 ) -> tuple[AuditRow, ...]:
     """Measure the kernels of a program in one layout, exactly over their operands, at its shapes, dtypes and strides, each distinct call once.
 
-    A call whose result has more than `max_elements` elements is cut to its leading rows where the kernel can be bound to those (row-wise
-    kernels can). O(distinct calls); views and host ops are not to be passed. Raises UnknownNameError for a kernel the table has not.
+    A call whose result has more than `max_elements` elements is cut to its leading rows where the
+    kernel can be bound to those (row-wise kernels can). O(distinct calls); views and host ops are
+    not to be passed. Raises UnknownNameError for a kernel the table has not.
     """
     distinct = {identity(case): case for case in map(as_case, ops)}
     known = [replace(case, variant=known_variant(case, kernels)) for case in distinct.values()]

@@ -1,7 +1,8 @@
 """Arrays laid as an arrangement says, the proof that they are, and the data they hold.
 
-Conventions: blocks begin at multiples of 64 bytes. `alone` gives the arrangement to compare with: every array in a block of its own, at the same
-address modulo 64, since kernels may sum in another order from another address. Data are drawn anew for each operand:
+Conventions: blocks begin at multiples of 64 bytes. `alone` gives the arrangement to compare with:
+every array in a block of its own, at the same address modulo 64, since kernels may sum in another
+order from another address. Data are drawn anew for each operand:
 
     distinct    normal numbers times a scale of the operand's own. Equal operands, or zeros, can hide an alias: copy-then-add over its
                 second operand is right where both are equal
@@ -81,7 +82,10 @@ def alone(arrangement: Arrangement, *, twins: bool = False) -> Arrangement:
 
 
 def floats(dtype: np.dtype[Any]) -> bool:
-    """Return whether the dtype holds numbers with a fraction; numpy itself does not know that bfloat16 does."""
+    """Return whether the dtype holds numbers with a fraction.
+
+    Numpy itself does not know that bfloat16 does.
+    """
     return dtype.kind == "f" or dtype == DTYPES["bf16"]
 
 
@@ -96,7 +100,10 @@ def redden(result: Array, which: int) -> None:
 
 
 def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> Array:
-    """Return values for one operand: indices below the rows they index, else numbers as `how` says."""
+    """Return values for one operand.
+
+    Indices below the rows they index, else numbers as `how` says.
+    """
     spec = case.operands[position]
     dtype = DTYPES[spec.dtype]
     if dtype.kind == "b":
@@ -116,7 +123,10 @@ def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> 
 
 
 def canary(operand: int) -> Kernel:
-    """Return the kernel that must be caught: it clears its results, then writes into them what it then finds in one operand."""
+    """Return the kernel that must be caught.
+
+    It clears its results, then writes into them what it then finds in one operand.
+    """
 
     def bind(_: Any, operands: tuple[Array, ...], results: tuple[Array, ...]) -> Any:
         def run() -> None:

@@ -1,4 +1,4 @@
-"""How operands and results of one call may lie in memory: the layouts that detector K tries, each in several arrangements.
+"""The layouts of operands and results that detector K tries, each in several arrangements.
 
 | layout | the result, seen from one operand | a contract permits it |
 |---|---|---|
@@ -11,11 +11,13 @@
 | `views` | over it while another operand is a shifted view of it; or it is another view of the result's buffer: flipped, transposed, every second
 element, one row broadcast | never |
 
-"Never" is what a contract can say here and in format.md: a pair shares bytes from one address and in one layout, or not at all. A kernel that is
-documented to bear any overlap (`Kernel.overlap == "any"`, numpy's ufuncs) is held to all of them.
+"Never" is what a contract can say here and in format.md: a pair shares bytes from one address and
+in one layout, or not at all. A kernel that is documented to bear any overlap
+(`Kernel.overlap == "any"`, numpy's ufuncs) is held to all of them.
 
-An arrangement gives each array a *block* of memory and the position of its element 0 there, in bytes; arrays of one block may share
-bytes. Results are never laid over operands of another dtype, so that no index is ever overwritten by a number.
+An arrangement gives each array a *block* of memory and the position of its element 0 there, in
+bytes; arrays of one block may share bytes. Results are never laid over operands of another dtype,
+so that no index is ever overwritten by a number.
 
 What this module does not see: addresses, data and kernels.
 """
@@ -43,7 +45,8 @@ class Arrangement:
     at: tuple[int, ...]
     """Bytes from the start of its block to element 0 of each array."""
     over: tuple[tuple[int, int], ...] = ()
-    """(operand, result) in which the result is meant to reach bytes of the operand: proven before the run."""
+    """(operand, result) in which the result is meant to reach bytes of the operand: proven before
+    the run."""
     twins: tuple[tuple[int, int], ...] = ()
     """Pairs of operands that are meant to share bytes."""
 
@@ -180,7 +183,10 @@ def _same(case: AuditCase, operand: int, base: Arrangement, words: str) -> Itera
 
 
 def _viewing(base: Arrangement, operand: int, other: int, shift: int, words: str) -> Arrangement:
-    """Lay another operand `shift` bytes behind an operand; a whole vector is added before the block where it is needed."""
+    """Lay another operand `shift` bytes behind an operand.
+
+    A whole vector is added before the block where it is needed.
+    """
     blocks, at = list(base.blocks), list(base.at)
     blocks[other], at[other] = blocks[operand], at[operand] + shift
     if shift < 0:
@@ -197,7 +203,8 @@ LAYOUTS: Final[dict[str, Arrange]] = {
     "partial": _partial,
     "views": _views,
 }
-"""Layout -> its arrangements of a call for one operand and result; none where the call has no such layout."""
+"""Layout -> its arrangements of a call for one operand and result; none where the call has no such
+layout."""
 
 READING: Final = frozenset({"apart", "duplicate"})
 """Layouts in which no result touches an operand: every contract permits them."""

@@ -1,6 +1,7 @@
 """What detector K runs: kernel calls as plain data, those of a program or the standing ones.
 
-Conventions: dtypes by their names in a document, shapes in elements, strides in bytes. What this module does not see: memory and kernels at work.
+Conventions: dtypes by their names in a document, shapes in elements, strides in bytes. What this
+module does not see: memory and kernels at work.
 """
 
 from collections.abc import Mapping
@@ -99,7 +100,10 @@ def contiguous(dtype: str, shape: tuple[int, ...]) -> AuditLayout:
 
 
 def default_cases(kernels: Table = KERNELS) -> tuple[AuditCase, ...]:
-    """Return the standing cases of a table's kinds: rows of 1 to 576 elements and a long one, both dtypes, every form of broadcast."""
+    """Return the standing cases of a table's kinds.
+
+    Rows of 1 to 576 elements and a long one, both dtypes, every form of broadcast.
+    """
     for kind in kernels:
         if kind not in CASES:
             raise UnknownNameError("set of audit cases for kernel", kind, CASES)

@@ -6,9 +6,10 @@
         "blend": {"call": blend, "in_place": [[0, 0]]},  # a row: what is declared, and whatever cannot be told from the function
     }
 
-A function is called with all arrays, in the order of its parameters. Parameters named `out`, or beginning with `out_`, are results; where there are
-none, the last one is. It writes its results and returns nothing that anybody looks at. numpy's ufuncs, numba's functions and Python's are understood;
-for a function in C write a wrapper that passes `x.ctypes.data`.
+A function is called with all arrays, in the order of its parameters. Parameters named `out`, or
+beginning with `out_`, are results; where there are none, the last one is. It writes its results and
+returns nothing that anybody looks at. numpy's ufuncs, numba's functions and Python's are
+understood; for a function in C write a wrapper that passes `x.ctypes.data`.
 
 | key of a row | meaning [default] |
 |---|---|
@@ -21,7 +22,8 @@ for a function in C write a wrapper that passes `x.ctypes.data`.
 | `draw` | `draw(shape, dtype, position, rng)` returns the data of one operand |
 | `operands` | how many parameters are operands, where the function does not tell |
 
-The tables of the engine (kind -> variant -> `engine.kernels.Kernel`), with a list `CASES` beside the table, are understood too.
+The tables of the engine (kind -> variant -> `engine.kernels.Kernel`), with a list `CASES` beside
+the table, are understood too.
 
 What this module does not see: whether a kernel keeps what it declares.
 """
@@ -60,7 +62,10 @@ class KernelTables:
 
 
 def load(target: str) -> KernelTables:
-    """Import `package.module:KERNELS`; raise EngineError or UnknownNameError, in one line, where there is no such table."""
+    """Import `package.module:KERNELS`.
+
+    Raises EngineError or UnknownNameError, in one line, where there is no such table.
+    """
     module_name, colon, name = target.partition(":")
     if not colon or not re.fullmatch(r"[\w.]+", module_name):
         raise EngineError(f"{target!r} is no table of kernels; write package.module:KERNELS")

@@ -1,11 +1,18 @@
-"""One row of the audit: a kernel, an operand, a result and a layout, run in every arrangement of every case and compared with a run apart.
+"""Measure one row of the audit: a kernel, an operand, a result and a layout.
 
-* A run is safe if each bit of the result is what it is with all results in memory of their own; with `special` data two NaNs are equal whatever their payload. `max_error` is
-  max |over - apart| / max |apart| over the worst run; infinite where one run has a NaN or an infinity that the other has not.
-* Of each case and arrangement a canary is measured first, on the same data and in the same way: a kernel that clears its result before it
-  reads the operand. One that is not caught is an error of the audit, not a finding: the alias did not happen, or the data hide it.
-* `apart` is unsafe where the result depends on what was in its memory before, or an operand is not what it was.
-* What is safe although the result never depended on the operand was lucky, and is called `not reached`.
+Every arrangement of every case is run and compared with a run whose arrays lie apart.
+
+* A run is safe if each bit of the result is what it is with all results in memory of their own;
+  with `special` data two NaNs are equal whatever their payload. `max_error` is max |over - apart| /
+  max |apart| over the worst run; infinite where one run has a NaN or an infinity that the other has
+  not.
+* Of each case and arrangement a canary is measured first, on the same data and in the same way: a
+  kernel that clears its result before it reads the operand. One that is not caught is an error of
+  the audit, not a finding: the alias did not happen, or the data hide it.
+* `apart` is unsafe where the result depends on what was in its memory before, or an operand is not
+  what it was.
+* What is safe although the result never depended on the operand was lucky, and is called
+  `not reached`.
 
 What this module does not see: tables, processes, and what anybody believes.
 """
@@ -33,8 +40,9 @@ DATA: Final = ("distinct", "special")
 PERMITTED: Final = frozenset({"apart", "over", "duplicate over"})
 
 ROUNDING: Final = 256
-"""Machine epsilons by which a kernel may round otherwise: one that is given one operand twice (`x @ x.T` is another BLAS call than `x @ y`), and one that bears
-any overlap, since it copies what it must not write over (numpy's loops of vectors then begin at another address)."""
+"""Machine epsilons by which a kernel may round otherwise: one that is given one operand twice
+(`x @ x.T` is another BLAS call than `x @ y`), and one that bears any overlap, since it copies what
+it must not write over (numpy's loops of vectors then begin at another address)."""
 
 FEW: Final = 8
 """Cases in layouts that no contract permits."""
@@ -59,7 +67,7 @@ class AuditRow:
     cases: int
     """Cases that could be and were run."""
     runs: int
-    """Runs beside a run apart: cases, arrangements and draws."""
+    """Runs that were compared with a run apart: cases, arrangements and draws."""
     unsafe: int
     """Of them."""
     dtypes: tuple[str, ...]
@@ -97,7 +105,10 @@ class _Tally:
 def measure(
     kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
 ) -> AuditRow:
-    """Measure one row over the cases of one kernel. Raises EngineError where a kernel cannot be bound to a case as it stands."""
+    """Measure one row over the cases of one kernel.
+
+    Raises EngineError where a kernel cannot be bound to a case as it stands.
+    """
     tally = _Tally()
     for case in group if layout in PERMITTED or kernel.overlap == "any" else _few(group):
         if pair[0] < len(case.operands) and pair[1] < len(case.results):
@@ -205,7 +216,10 @@ def _judge(
     data: list[Array],
     exact: bool,
 ) -> tuple[float, str] | None:
-    """Return the error of one run, 0 where safe, and what it is; None where the kernel does not take arrays that lie so."""
+    """Return the error of one run, 0 where safe, and what it is.
+
+    Returns None where the kernel does not take arrays that lie so.
+    """
     ran = _play(kernel, case, arrangement, data, 0, optional=layout in {"views", "duplicate"})
     if ran is None:
         return None
@@ -272,7 +286,10 @@ def _play(
 
 
 def _difference(reference: Array, found: Array, *, exact: bool) -> float:
-    """Return the relative error, 0 where every bit agrees; NaNs agree with each other unless `exact`."""
+    """Return the relative error, 0 where every bit agrees.
+
+    NaNs agree with each other unless `exact`.
+    """
     if reference.tobytes() == found.tobytes():
         return 0.0
     a, b = (array.astype("f8") for array in (reference, found))

@@ -1,9 +1,13 @@
-"""What planners believe of an alias, and whether our `ggml` planner gets there. Asked of the planners, on the smallest program there is.
+"""Which planners take an alias for allowed, and whether the `ggml` planner makes it.
 
-Contract: `believers(case, kernel, operand, result, layout)` builds the program of one op whose operands the host writes and whose results it reads, and
-names the planners of the table whose belief offers the pair (`may_share`), as `over` or as `duplicate over`: no belief has words for another layout.
-`reachable` plans that program with operands that would be taken first in memory of their own, and says whether result and operand start at one
-address. The rule of that planner looks at the op's own operands alone, so a "no" holds for every larger program too.
+Each planner plans the smallest program in which the alias is possible.
+
+Contract: `believers(case, kernel, operand, result, layout)` builds the program of one op whose
+operands the host writes and whose results it reads, and names the planners of the table whose
+belief offers the pair (`may_share`), as `over` or as `duplicate over`: no belief has words for
+another layout. `reachable` plans that program with operands that would be taken first in memory of
+their own, and says whether result and operand start at one address. The rule of that planner looks
+at the op's own operands alone, so a "no" holds for every larger program too.
 
 What this module does not see: kernels at work (`engine.k_audit`).
 """

@@ -3,9 +3,10 @@
     rows = measured(lowered)                       # allocsim.verdict.evidence.KernelRow for each kind, operand and result
     rows = measured(lowered, more=default_cases(used))
 
-Each distinct call of the program is measured with its result exactly over each operand, at the program's own shapes, dtypes and strides; a call that gives a
-buffer to two operands also with its operands so: there the reference gives it twice as well, so no differential run can show that the kernel does
-not bear it.
+Each distinct call of the program is measured with its result exactly over each operand, at the
+program's own shapes, dtypes and strides; a call that gives a buffer to two operands also with its
+operands so: there the reference gives it twice as well, so no differential run can show that the
+kernel does not bear it.
 
 What this module does not see: which of these pairs a plan uses (`allocsim.verdict`).
 """
@@ -22,7 +23,10 @@ from engine.kernels import KERNELS
 
 
 def measured(lowered: Lowered, *, kernels: Table = KERNELS, more: Iterable[AuditCase] = ()) -> tuple[KernelRow, ...]:
-    """Measure the kernels of a program, and in place on `more` cases of them; errors as of `audit_ops`."""
+    """Measure the kernels of a program, and in place on `more` cases of them.
+
+    Errors are those of `audit_ops`.
+    """
     calls = list(_calls(lowered))
     twice = [case for step, case in calls if read_twice(lowered.program, step)]
     over = audit_ops((*(case for _, case in calls), *more), kernels=kernels)

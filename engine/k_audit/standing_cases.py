@@ -1,7 +1,11 @@
-"""The standing cases of detector K: for each kind of kernel, shapes in which every operand that can be laid out as the result is.
+"""The standing cases of detector K: shapes of the calls, for each kind of kernel.
 
-Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a real row), in 1 and 3 rows; kernels that take
-operands of the result's shape also a row longer than numpy's buffer, for those that go block by block. Shapes are numpy's. What this module does not see: dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
+Every operand that can have the layout of the result has it in some case.
+
+Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a
+real row), in 1 and 3 rows; kernels that take operands of the result's shape also a row longer than
+numpy's buffer, for those that go block by block. Shapes are numpy's. What this module does not see:
+dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
 """
 
 from collections.abc import Callable, Iterable, Mapping

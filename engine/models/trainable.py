@@ -1,9 +1,11 @@
-"""What training has to know of a model: how its graph is built for a batch of given shapes, and its weights.
+"""What training needs of a model: a function that builds its graph, and its weights.
 
-`build(graph, shapes)` adds one input for each column it reads, named like the column, and returns the outputs. `shapes` are those of the
-columns of one batch, the leading length being the number of datapoints; an input may have another shape of as many elements (tokens
-[B, T] read as [B * T]). Inputs that are no columns (positions, masks) get the arrays of `constants`. Everything marked `trainable` is
-trained. A name of `parameters` that the graph does not ask for is an error, so is one that is missing.
+`build(graph, shapes)` adds one input for each column it reads, named like the column, and returns
+the outputs. `shapes` are those of the columns of one batch, the leading length being the number of
+datapoints; an input may have another shape of as many elements (tokens [B, T] read as [B * T]).
+Inputs that are no columns (positions, masks) get the arrays of `constants`. Everything marked
+`trainable` is trained. A name of `parameters` that the graph does not ask for is an error, so is
+one that is missing.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,9 +2,10 @@
 
 * `get_rows`: table[V, D], ids[T] -> [T, D].
 * `get_rows_back`: dy[T, D], ids[T] -> [rows, D]; rows that no id names are zero.
-* `rope`: x[T, H, hd], pos[T] -> [T, H, hd]; pair `i` of the first `dims` elements of each head turns by pos * base^(-2i/dims).
-* `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into x, with rows
-  as long as its.
+* `rope`: x[T, H, hd], pos[T] -> [T, H, hd]; pair `i` of the first `dims` elements of each head
+  turns by pos * base^(-2i/dims).
+* `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into
+  x, with rows as long as its.
 """
 
 from typing import Any

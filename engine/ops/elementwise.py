@@ -1,6 +1,9 @@
-"""Element-wise ops and their broadcasts: add, sub, mul, scale, silu, swiglu, repeat, sum, accumulation.
+"""Element-wise ops and their broadcasts.
 
-Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operands, so that the graphs agree node for node.
+They are add, sub, mul, scale, silu, swiglu, repeat, sum and accumulation.
+
+Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operands, so that the
+graphs agree node for node.
 """
 
 from typing import Any

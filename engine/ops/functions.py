@@ -11,10 +11,12 @@
 | maximum minimum | of a and b, b repeating into a | a and b; a tie is a's |
 | where | a where cond is 1, b where it is 0 | a and b; cond holds zeros and ones only |
 
-Where a choice was not taken, its gradient is 0 whatever came back, infinity and NaN too: chosen, not multiplied by a mask.
+Where a choice was not taken, its gradient is 0 whatever came back, infinity and NaN too: chosen,
+not multiplied by a mask.
 
-Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has. Derivatives are built of ordinary ops wherever
-that is exact, so they can be differentiated again; `gelu_back` and `gelu_erf_back` are ops of their own.
+Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has. Derivatives are
+built of ordinary ops wherever that is exact, so they can be differentiated again; `gelu_back` and
+`gelu_erf_back` are ops of their own.
 """
 
 from math import inf, pi, sqrt
@@ -100,7 +102,10 @@ def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
 
 
 def _gelu_erf_back_x(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * dy * (Phi + x phi)', which is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi)."""
+    """Return grad * dy * (Phi + x phi)'.
+
+    It is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi).
+    """
     op, (dy, x) = node.graph.op, node.sources
     square = op("sqr", x)
     density = op("scale", op("exp", op("scale", square, s=-0.5)), s=1 / sqrt(2 * pi))

@@ -1,16 +1,20 @@
-"""Attention as one op beside its parts (`engine.graph.composites.attention_by_parts`), with its backward.
+"""Attention as one op, with its backward.
+
+`engine.graph.composites.attention_by_parts` builds the same of several ops.
 
     attention(q[.., T, d], k[.., S, d], v[.., S, e], mask[T, S]) -> [.., T, e]     softmax(q k^T * scale + mask) v
 
-With `causal` the mask is -inf where a key lies beyond its query (s > t + S - T), and most of those scores are not computed. A row whose mask lets
-it see further is NaN.
+With `causal` the mask is -inf where a key lies beyond its query (s > t + S - T), and most of those
+scores are not computed. A row whose mask lets it see further is NaN.
 
-Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads), as in `mul_mat`. The weights, T x S
-for each head, exist a block of rows at a time, and backward computes them again (Dao et al. 2022, arXiv:2205.14135, without its
-streaming over S): that is the memory it saves.
+Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads),
+as in `mul_mat`. The weights, T x S for each head, exist a block of rows at a time, and backward
+computes them again (Dao et al. 2022, arXiv:2205.14135, without its streaming over S): that is the
+memory it saves.
 
-`attention_back(grad, q, k, v, mask)` is one vector, the gradients of q, k and v one after the other; what a rule returns is a view of
-its part. The three are computed together, since they share the weights.
+`attention_back(grad, q, k, v, mask)` is one vector, the gradients of q, k and v one after the
+other; what a rule returns is a view of its part. The three are computed together, since they share
+the weights.
 """
 
 from typing import Any

@@ -1,8 +1,10 @@
 """Losses, result `[1]`.
 
-* `cross_entropy_loss`: against soft labels, `mean over rows of -sum(labels * log_softmax(logits))`, both `[T, V]`.
-* `cross_entropy_classes`: the same against one class number for each row, `[T]` i32, where labels would be `[T, V]` with a single 1 in each.
-  A class out of range makes the loss, and its row of the gradient, NaN.
+* `cross_entropy_loss`: against soft labels, `mean over rows of -sum(labels * log_softmax(logits))`,
+  both `[T, V]`.
+* `cross_entropy_classes`: the same against one class number for each row, `[T]` i32, where labels
+  would be `[T, V]` with a single 1 in each. A class out of range makes the loss, and its row of the
+  gradient, NaN.
 * `mean_squared_error`: `mean of (prediction - target)^2`, of any one shape.
 """
 

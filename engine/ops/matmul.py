@@ -4,7 +4,8 @@
     out_prod a[.., k, n], b[.., k, m] -> [.., m, n]    b.T @ a
     add_out_prod acc[m, n], a[k, n], b[k, m] -> acc    acc + b.T @ a, in the bytes of acc
 
-Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio` of `a`.
+Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio`
+of `a`.
 """
 
 from typing import Any
@@ -69,8 +70,9 @@ def _out_prod_b(node: Tensor, grad: Tensor) -> Tensor:
 def sum_groups(product: Tensor, a: Tensor) -> Tensor:
     """Sum the batches of `product` that met one batch of `a`.
 
-    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a view puts the groups' members
-    into leading dimensions, where `repeat_back` sums them (as ggml: a strided 4-d view and one repeat_back).
+    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a
+    view puts the groups' members into leading dimensions, where `repeat_back` sums them (as ggml: a
+    strided 4-d view and one repeat_back).
     """
     batch = (1,) * (len(product.shape) - len(a.shape)) + a.shape[:-2]
     ratios = tuple(m // n if n else 1 for n, m in zip(batch, product.shape, strict=False))

@@ -1,14 +1,18 @@
-"""Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full; and two that only say where gradients go.
+"""Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full.
 
-* `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before` and `after` new elements of `value`
-  by axis; with steps of 1 each is the other's adjoint.
+Two more ops only redirect gradients.
+
+* `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before`
+  and `after` new elements of `value` by axis; with steps of 1 each is the other's adjoint.
 * `concat`: a then b along an axis (several: `engine.graph.composites.concat`).
 * `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
-* `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree. `scatter`, its adjoint: zeros of `length`
-  along that axis, each element of dy added where its index points. An index out of range gives NaN.
+* `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree.
+  `scatter`, its adjoint: zeros of `length` along that axis, each element of dy added where its
+  index points. An index out of range gives NaN.
 * `full`: one value everywhere.
-* `stop_gradient`: the bytes of x, through which no gradient flows. `straight_through`: the bytes of hard, and the gradient goes to soft
-  as if it had been the result (Bengio, Leonard and Courville 2013, arXiv:1308.3432).
+* `stop_gradient`: the bytes of x, through which no gradient flows. `straight_through`: the bytes of
+  hard, and the gradient goes to soft as if it had been the result (Bengio, Leonard and Courville
+  2013, arXiv:1308.3432).
 
 What is only moved may have any dtype; what is added must be floating.
 """

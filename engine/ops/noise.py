@@ -1,11 +1,13 @@
 """Random numbers that are functions of a seed: uniform numbers and dropout.
 
-The seed is an i32 tensor of shape [1], written by the host like any input; `salt` tells the ops of one graph apart. The same seed, salt
-and place give the same number, in either dtype and in every run: backward draws the mask of `dropout` again and stores none, and so does
-what gradient checkpointing computes twice.
+The seed is an i32 tensor of shape [1], written by the host like any input; `salt` tells the ops of
+one graph apart. The same seed, salt and place give the same number, in either dtype and in every
+run: backward draws the mask of `dropout` again and stores none, and so does what gradient
+checkpointing computes twice.
 
 * `uniform`: numbers in (0, 1), never 0 or 1.
-* `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in x and its own adjoint.
+* `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in
+  x and its own adjoint.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Normalisation over the last dimension; gain and bias are an ordinary `mul` and `add`.
 
-`rms_norm`: x / sqrt(mean(x^2) + eps). `norm` (layer norm): (x - mean) / sqrt(variance + eps), the variance being that of the row
-(divided by n). `log_soft_max`: x - log(sum(exp(x))).
+`rms_norm`: x / sqrt(mean(x^2) + eps). `norm` (layer norm): (x - mean) / sqrt(variance + eps), the
+variance being that of the row (divided by n). `log_soft_max`: x - log(sum(exp(x))).
 """
 
 from engine.ops.pullback import by_parts

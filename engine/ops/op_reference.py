@@ -1,10 +1,12 @@
-"""The op table as a page for people: docs/ops.md is what `markdown()` returns, and a test holds the two together.
+"""The op table as a page: docs/ops.md is what `markdown()` returns, and a test compares the two.
 
-`COMPUTES` has one line for each kind; everything else is read off the rows (`engine.ops.OPS`) and the kernels (`engine.kernels.KERNELS`).
+`COMPUTES` has one line for each kind; everything else is read off the rows (`engine.ops.OPS`) and
+the kernels (`engine.kernels.KERNELS`).
 """
 
 from typing import Any, Final
 
+from engine.kernels import KERNELS
 from engine.ops import OPS, REQUIRED, Rule
 
 COMPUTES: Final[dict[str, str]] = {
@@ -58,7 +60,7 @@ COMPUTES: Final[dict[str, str]] = {
 
 HEAD: Final = """# The ops of the engine
 
-Made from the table by `engine.ops.op_reference.markdown`; a test compares. `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/test_reference.py` writes it.
+Made from the table by `engine.ops.op_reference.markdown`; a test compares. `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/ops/test_op_reference.py` writes it.
 
 Every op computes in f32 and f64. f16 and bf16 are storage: ops marked *any* move them, `cast` converts. Shapes are row-major and b repeats
 into a as in ggml: each length of b divides that of a. *Gradient* names the arguments with a derivative; those in brackets have none
@@ -115,8 +117,6 @@ def _row(rule: Rule) -> str:
 
 
 def _places(rule: Rule) -> str:
-    from engine.kernels import KERNELS  # noqa: PLC0415 - the table of ops must not need kernels
-
     if rule.view:
         return "view"
     said = []

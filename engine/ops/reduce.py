@@ -1,8 +1,9 @@
 """Reductions: sums and means over axes, the place of the largest, and how often two tensors agree.
 
-* `sum_axes`, `mean`: over `axes` (None: all), which stay as lengths of 1 if `keepdims`; all of them gone leaves shape [1].
-* `argmax`: the first place of the largest along one axis, i32, that axis gone; a NaN counts as the largest. No gradient flows: it
-  jumps, and is flat everywhere else.
+* `sum_axes`, `mean`: over `axes` (None: all), which stay as lengths of 1 if `keepdims`; all of them
+  gone leaves shape [1].
+* `argmax`: the first place of the largest along one axis, i32, that axis gone; a NaN counts as the
+  largest. No gradient flows: it jumps, and is flat everywhere else.
 * `count_equal`: in how many places two i32 tensors agree, i32 [1]. No gradient flows.
 
 `sum` over everything is an op of its own (`engine.ops.elementwise`), as ggml has it.

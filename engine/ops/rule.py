@@ -1,13 +1,15 @@
-"""The vocabulary of the op table: `Rule` describes one kind of op, `Tensor` is what an op makes or reads.
+"""The vocabulary of the op table: `Rule` is one kind of op, `Tensor` what an op makes or reads.
 
-A *shape rule* maps the sources and parameters of a call to the `ResultLayout` of its result or raises `EngineError`; it never sees
-data. A *derivative* builds, out of ordinary ops, the gradient of one argument from the gradient of the result; it records those
-ops through `Tensor.graph`.
+A *shape rule* maps the sources and parameters of a call to the `ResultLayout` of its result or
+raises `EngineError`; it never sees data. A *derivative* builds, out of ordinary ops, the gradient
+of one argument from the gradient of the result; it records those ops through `Tensor.graph`.
 
-Shapes are row-major (`shape[-1]` varies fastest; ggml's `ne` reversed) and have at least one dimension. Strides and offsets are
-bytes, as in `allocsim.model`, and absolute in the storage of a tensor.
+Shapes are row-major (`shape[-1]` varies fastest; ggml's `ne` reversed) and have at least one
+dimension. Strides and offsets are bytes, as in `allocsim.model`, and absolute in the storage of a
+tensor.
 
-What this module does not see: the table (`engine.ops.OPS`), the graph that records (`engine.graph.Graph`), kernels, data.
+What this module does not see: the table (`engine.ops.OPS`), the graph that records
+(`engine.graph.Graph`), kernels, data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,8 @@ from allocsim.model import Role
 from allocsim.model.layout import contiguous_strides, same_layout
 
 ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
-"""The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
+"""The dtypes of the engine: two to compute in, indices, and two to store in
+(`engine.ops.precision`)."""
 
 Shape = tuple[int, ...]
 Params = Mapping[str, Any]
@@ -65,7 +68,8 @@ class Tensor:
     offset: int = 0
     """Bytes from the start of the storage to element 0."""
     root: "Tensor | None" = None
-    """The tensor in whose storage a view lies, never itself a view; None if the storage is its own."""
+    """The tensor in whose storage a view lies, never itself a view; None if the storage is its
+    own."""
     row: "Rule | None" = None
     """The row of the op table for the op that makes it; None for a leaf."""
     sources: "tuple[Tensor, ...]" = ()
@@ -86,7 +90,10 @@ class Tensor:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Bytes from the start of its storage to element 0, and the bytes of that storage: what a view of it may reach."""
+        """Bytes from the start of its storage to element 0, and the bytes of that storage.
+
+        What a view of it may reach.
+        """
         return self.offset, self.storage.nbytes
 
     @property
@@ -162,7 +169,8 @@ class Rule:
     optional: int = 0
     """How many of the last arguments may be left out."""
     derivatives: Mapping[str, Derivative] = field(default_factory=dict)
-    """Argument -> rule. An argument that is in neither `derivatives` nor `constant` has no rule: asking for one is an error."""
+    """Argument -> rule. An argument that is in neither `derivatives` nor `constant` has no rule:
+    asking for one is an error."""
     constant: frozenset[str] = frozenset()
     """Arguments through which no gradient flows by definition: indices, positions, masks."""
     view: bool = False
@@ -170,9 +178,11 @@ class Rule:
     mutates: int | None = None
     """Position of the source in whose buffer the result is written, in the same layout."""
     unread: frozenset[str] = frozenset()
-    """Arguments that order the op and give it memory but are not read: no operands of the kernel."""
+    """Arguments that order the op and give it memory but are not read: no operands of the
+    kernel."""
     prepare: Callable[[Tensor, Tensor], Tensor] | None = None
-    """(node, gradient of node) -> what the derivatives get in place of the gradient: work they share, built once a node."""
+    """(node, gradient of node) -> what the derivatives get in place of the gradient: work they
+    share, built once a node."""
 
 
 class _Required:

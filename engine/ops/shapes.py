@@ -1,7 +1,10 @@
-"""The shape arithmetic that shape rules share: each function checks sources or parameters and raises `EngineError` for what does not fit.
+"""The shape arithmetic that shape rules share.
 
-Broadcast is ggml's repeat: `b` repeats into `a` if, aligned at the last dimension, each length of `b` divides that of `a`;
-missing leading dimensions count as 1. numpy's broadcast is the case where the lengths of `b` are 1 or equal.
+Each function checks sources or parameters and raises `EngineError` for what does not fit.
+
+Broadcast is ggml's repeat: `b` repeats into `a` if, aligned at the last dimension, each length of
+`b` divides that of `a`; missing leading dimensions count as 1. numpy's broadcast is the case where
+the lengths of `b` are 1 or equal.
 
 What this module does not see: kinds of op, derivatives, data.
 """
@@ -38,7 +41,10 @@ def whole(what: str, value: Any) -> int:
 
 
 def real(what: str, value: Any) -> float:
-    """Return a number as a float; raise EngineError, which calls it `what`, for what is none, or none that a float holds."""
+    """Return a number as a float.
+
+    Raises EngineError, which calls it `what`, for what is none, or none that a float holds.
+    """
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -62,7 +68,10 @@ def axis_of(x: Tensor, axis: Any) -> int:
 
 
 def axes_of(x: Tensor, axes: Any) -> tuple[int, ...]:
-    """Return distinct axes counted from the first, in order; None is all. Raise EngineError unless `x` has them."""
+    """Return distinct axes counted from the first, in order.
+
+    None is all. Raise EngineError unless `x` has them.
+    """
     if axes is None:
         return tuple(range(len(x.shape)))
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
@@ -73,7 +82,10 @@ def axes_of(x: Tensor, axes: Any) -> tuple[int, ...]:
 
 
 def per_axis(x: Tensor, what: str, given: Any) -> tuple[int, ...]:
-    """Return one whole number for each axis of `x`; raise EngineError unless there are that many."""
+    """Return one whole number for each axis of `x`.
+
+    Raises EngineError unless there are that many.
+    """
     found = counts(what, given)
     if len(found) != len(x.shape):
         raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")
@@ -112,7 +124,10 @@ def elements(shape: Shape) -> int:
 
 
 def checked_shape(shape: object, what: str = "shape") -> Shape:
-    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension and none is negative."""
+    """Return `shape` as a tuple of ints.
+
+    Raises EngineError unless it has at least one dimension and none is negative.
+    """
     dims = counts(what, shape) if isinstance(shape, (tuple, list)) else ()
     if not dims or min(dims) < 0:
         raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")

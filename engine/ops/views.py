@@ -1,9 +1,11 @@
 """Views and copies: reshape, permute, transpose, view, cont, cpy.
 
-A view has no kernel: its result is the bytes of its source. `reshape` takes a contiguous source, or adds and drops axes of length 1. Axes are
-row-major (axis -1 varies fastest). `view` takes strides and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes.
-`view_back` is its adjoint: zeros of `shape`, and each element of its operand added where the view had found it. `cpy` writes over its destination,
-which it does not read; what it destroys there must be read by nobody, which no rule sees (a check of the program does).
+A view has no kernel: its result is the bytes of its source. `reshape` takes a contiguous source, or
+adds and drops axes of length 1. Axes are row-major (axis -1 varies fastest). `view` takes strides
+and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes.
+`view_back` is its adjoint: zeros of `shape`, and each element of its operand added where the view
+had found it. `cpy` writes over its destination, which it does not read; what it destroys there must
+be read by nobody, which no rule sees (a check of the program does).
 """
 
 from typing import Any
@@ -89,7 +91,10 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """Return `x` in another shape: itself, a view of it, or where there is none a view of a contiguous copy."""
+    """Return `x` in another shape.
+
+    Itself, a view of it, or where there is none a view of a contiguous copy.
+    """
     if x.shape == shape:
         return x
     return x.graph.op("reshape", x if _regrouped(x.shape, shape) else contiguous(x), shape=shape)

@@ -1,14 +1,18 @@
 """Windows that slide over images: the columns of a convolution, and pooling.
 
-Images are x[N, C, H, W]. A window has lengths `kernel` (KH, KW), moves by `stride`, and may reach `padding` elements over the border, where
-there are zeros (`im2col`) or nothing (pooling: the mean divides by KH * KW all the same, the maximum ignores them). `dilation` is the
-distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) // SH + 1 windows down, and OW likewise across.
+Images are x[N, C, H, W]. A window has lengths `kernel` (KH, KW), moves by `stride`, and may reach
+`padding` elements over the border, where there are zeros (`im2col`) or nothing (pooling: the mean
+divides by KH * KW all the same, the maximum ignores them). `dilation` is the distance of
+neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) // SH + 1 windows
+down, and OW likewise across.
 
-* `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`, its adjoint, adds columns up into
-  [N, C, H, W]. A convolution is `im2col` and a matrix product (`engine.graph.composites.conv2d`).
+* `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`,
+  its adjoint, adds columns up into [N, C, H, W]. A convolution is `im2col` and a matrix product
+  (`engine.graph.composites.conv2d`).
 * `avg_pool`, `avg_pool_back`: means of windows -> [N, C, OH, OW], and the adjoint.
-* `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals, i32 [N, C, OH, OW]. A window of
-  NaN has its first NaN. No gradient flows; maximum pooling gathers by it (`engine.graph.composites.max_pool2d`).
+* `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals,
+  i32 [N, C, OH, OW]. A window of NaN has its first NaN. No gradient flows; maximum pooling gathers
+  by it (`engine.graph.composites.max_pool2d`).
 """
 
 from collections.abc import Iterable

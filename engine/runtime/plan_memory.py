@@ -1,7 +1,8 @@
 """Memory for plans: blocks, the arenas a plan takes, and arrays laid into them.
 
-A block begins at a multiple of `BLOCK_ALIGNMENT` and holds zeros. An arena is one block, as long as its highest slot; what a plan keeps outside its
-arenas has blocks of its own. Whether a plan is any good is not asked here; only what cannot be bound is refused: a slot or a value outside its memory,
+A block begins at a multiple of `BLOCK_ALIGNMENT` and holds zeros. An arena is one block, as long as
+its highest slot; what a plan keeps outside its arenas has blocks of its own. Whether a plan is any
+good is not asked here; only what cannot be bound is refused: a slot or a value outside its memory,
 an address that is no multiple of the item size.
 
 What this module does not see: graphs, kernels, runs.
@@ -38,7 +39,10 @@ NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
 
 
 def arena_sizes(plan: Plan) -> tuple[int, ...]:
-    """Return the bytes each arena takes, up to the end of its highest slot; raise EngineError where a slot lies outside its arena."""
+    """Return the bytes each arena takes, up to the end of its highest slot.
+
+    Raises EngineError where a slot lies outside its arena.
+    """
     ends = plan.offset + plan.nbytes
     sizes = []
     for index, arena in enumerate(plan.program.arenas):
@@ -53,9 +57,12 @@ def arena_sizes(plan: Plan) -> tuple[int, ...]:
 
 
 def block(nbytes: int) -> NDArray[np.uint8]:
-    """Return zeroed memory that begins at a multiple of `BLOCK_ALIGNMENT`; raise EngineError where there is none.
+    """Return zeroed memory that begins at a multiple of `BLOCK_ALIGNMENT`.
 
-    Some bytes before and behind it belong to nobody, so that a kernel under suspicion that misses by a few ruins no one's heap.
+    Raises EngineError where there is none.
+
+    Some bytes before and behind it are unused, so that a faulty kernel that misses by a few bytes
+    does not corrupt the heap.
     """
     try:
         raw = np.zeros(nbytes + 3 * BLOCK_ALIGNMENT, dtype=np.uint8)
@@ -68,8 +75,8 @@ def block(nbytes: int) -> NDArray[np.uint8]:
 def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Array]:
     """Return zeros of one dtype for each name, in one block, each at a multiple of `BLOCK_ALIGNMENT`.
 
-    Where a system gives large pages to large blocks, small weights get them too; products of 64 rows that stream all
-    weights were measured 4 to 16 % faster.
+    Where a system gives large pages to large blocks, small weights get them too; products of 64
+    rows that stream all weights were measured 4 to 16 % faster.
     """
     wanted = np.dtype(dtype)
     sizes = [-(-prod(shape) * wanted.itemsize // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT for shape in shapes.values()]
@@ -83,7 +90,8 @@ def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Arr
 def check_placed(program: Program, start: Int64s, size: Int64s, base: Int64s) -> None:
     """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size.
 
-    For each buffer: where it begins in its memory, how many bytes that memory has, and the address of the memory.
+    For each buffer: where it begins in its memory, how many bytes that memory has, and the address
+    of the memory.
     """
     values = program.values
     begin, limit = start[values.buffer], size[values.buffer]
@@ -115,7 +123,10 @@ def laid(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
 
 
 def check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return what was given for `name`; raise EngineError unless it is an array of this shape and dtype."""
+    """Return what was given for `name`.
+
+    Raises EngineError unless it is an array of this shape and dtype.
+    """
     if not isinstance(data, np.ndarray) or data.shape != shape or data.dtype != dtype:
         found = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
         raise EngineError(f"{name!r} is {found}; {dtype}{list(shape)} is needed")

@@ -1,14 +1,16 @@
 """From a bound call to entries of the tape, once for all ops that are alike.
 
-Ops are *alike* if they have the same kernel, the same parameters, and operands and results of the same dtypes, shapes and strides: then `bind`
-decides the same for each, and only addresses differ. So one of them is bound, over arrays that nobody reads or writes, and its call is
-read: which functions it calls, with which words, and where each of its arrays begins within which operand or result. No kernel is
-written a second time, and none has to know of the tape.
+Ops are *alike* if they have the same kernel, the same parameters, and operands and results of the
+same dtypes, shapes and strides: then `bind` decides the same for each, and only addresses differ.
+So one of them is bound, over arrays that nobody reads or writes, and its call is read: which
+functions it calls, with which words, and where each of its arrays begins within which operand or
+result. No kernel is written a second time, and none has to know of the tape.
 
-What can be read (`coded`): kernels that numba compiled, numpy's ufuncs, matrix products, copies and sums, and `in_turn` of these. Anything else has no form,
-and its op stays a call from Python.
+What can be read (`coded`): kernels that numba compiled, numpy's ufuncs, matrix products, copies and
+sums, and `in_turn` of these. Anything else has no form, and its op stays a call from Python.
 
-Arrays that `bind` made itself (tables, scratch) are shared by all ops that are alike: calls follow one another and keep no state.
+Arrays that `bind` made itself (tables, scratch) are shared by all ops that are alike: calls follow
+one another and keep no state.
 
 What this module does not see: plans, and where anything really lies.
 """
@@ -36,11 +38,13 @@ class TapeEntry:
     shared: Array
     """int64 words that all ops of the form share; some drivers keep scratch in them."""
     place: tuple[int, ...]
-    """For each own word the position of an operand, or after these of a result; `ELSEWHERE` for memory of the form."""
+    """For each own word the position of an operand, or after these of a result; `ELSEWHERE` for
+    memory of the form."""
     delta: tuple[int, ...]
     """Bytes from element 0 of that array; where it lies elsewhere, the address."""
     overlap: int
-    """Which overlap of result and operands gives the bits of the call from Python: `APART`, `EXACTLY` or `ANYHOW`."""
+    """Which overlap of result and operands gives the bits of the call from Python: `APART`,
+    `EXACTLY` or `ANYHOW`."""
     kept: tuple[Array, ...]
     """Arrays that must live as long as the form."""
 
@@ -66,7 +70,10 @@ class TapeLayout:
 
 
 def form_of(bind: Any, params: Any, operands: tuple[TapeLayout, ...], results: tuple[TapeLayout, ...]) -> Form | None:
-    """Return the entries of ops of these layouts, None where they have to be called; raises what `bind` raises."""
+    """Return the entries of ops of these layouts, None where they have to be called.
+
+    Raises what `bind` raises.
+    """
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
     return None if calls is None else tuple(_entry(call, ranges, arrays, alone=len(calls) == 1) for call in calls)

@@ -1,6 +1,7 @@
 """Columns to groups: which rows are alike, without a Python object for any of them.
 
-O(rows * columns) and a sort of one word a row. Exact: rows are put together by a 64-bit hash, and each row is then compared with the first of its group.
+O(rows * columns) and a sort of one word a row. Exact: rows are put together by a 64-bit hash, and
+each row is then compared with the first of its group.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,10 @@ from allocsim.model.layout import Int64s
 
 
 def padded(starts: Int64s, flat: Int32s | Int64s, rows: Int64s) -> list[Int64s]:
-    """Return the CSR rows named as columns: position -> entry of each row, -1 where a row is shorter."""
+    """Return the CSR rows named as columns.
+
+    Position -> entry of each row, -1 where a row is shorter.
+    """
     first, counts = starts[rows], starts[rows + 1] - starts[rows]
     columns = []
     for position in range(int(counts.max(initial=0))):

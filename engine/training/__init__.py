@@ -1,10 +1,13 @@
-"""Training: datasets, losses, optimizers, logical batches, validation and checkpoints, with all memory planned.
+"""Training with all memory planned.
+
+There are datasets, losses, optimizers, logical batches, validation and checkpoints.
 
     from engine.training import Dataset, Settings, fit
     fitted = fit(models.mlp((2, 16, 2)), Dataset.of(points, classes), Settings(epochs=50, batch=20))
 
-The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, runtime of each build; shared weights and moments) ->
-`EpochResult`s; `fit` drives it, `checkpoint` saves it. Capabilities and their meaning are those of ggml's ggml-opt.
+The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, runtime of each build;
+shared weights and moments) -> `EpochResult`s; `fit` drives it, `checkpoint` saves it. Capabilities
+and their meaning are those of ggml's ggml-opt.
 
 | file | room for |
 |---|---|

@@ -20,17 +20,21 @@
     alpha = 0.01
     warmup = 10
 
-An entry that is unknown, missing or of another type is refused with its place. Paths are relative to the file. The decoding is
-msgspec's. What this module does not see: how anything trains.
+An entry that is unknown, missing or of another type is refused with its place. Paths are relative
+to the file. The decoding is msgspec's. What this module does not see: how anything trains.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from allocsim.errors import EngineError
+from engine.models import gpt2, llama, weights
+from engine.models.cnn import cnn
+from engine.models.mlp import mlp
 from engine.models.trainable import Model
 from engine.training import data as sources
 from engine.training.dataset import Dataset
@@ -57,8 +61,6 @@ class Mlp(_KindTable, frozen=True, tag="mlp"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models.mlp import mlp  # noqa: PLC0415 - only the model asked for
-
         del folder
         return mlp(self.sizes, activation=self.activation, seed=self.seed)
 
@@ -76,8 +78,6 @@ class Gpt2(_KindTable, frozen=True, tag="gpt2"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models import gpt2, weights  # noqa: PLC0415 - only the model asked for
-
         if self.weights is not None:
             found = weights.read(folder / self.weights)
             if not isinstance(found.config, gpt2.GPT2Config):
@@ -111,10 +111,6 @@ class Llama(_KindTable, frozen=True, tag="llama"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from dataclasses import replace  # noqa: PLC0415 - as below
-
-        from engine.models import llama, weights  # noqa: PLC0415 - only the model asked for
-
         chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "full", "attention")}
         if self.weights is None:
             sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
@@ -140,8 +136,6 @@ class Cnn(_KindTable, frozen=True, tag="cnn"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models.cnn import cnn  # noqa: PLC0415 - only the model asked for
-
         del folder
         return cnn(size=self.size, classes=self.classes, channels=self.channels, inputs=self.inputs, seed=self.seed)
 
@@ -263,7 +257,10 @@ def read(path: str | Path) -> Config:
 
 
 def about(config: Config) -> dict[str, Any]:
-    """Return what decides a course of training and neither weights nor settings show: what the model computes, and the schedule."""
+    """Return what decides a course of training and neither weights nor settings show.
+
+    What the model computes, and the schedule.
+    """
     model = {
         name: value for name, value in msgspec.to_builtins(config.model).items() if name != "weights"
     }  # a path; they are hashed
@@ -271,7 +268,10 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def schedule(config: Config) -> Schedule | None:
-    """Return the schedule, None where the file has none; EngineError for an unknown kind or an option it does not take."""
+    """Return the schedule, None where the file has none.
+
+    Raises EngineError for an unknown kind or an option it does not take.
+    """
     curve = config.schedule
     if curve is None:
         return None

@@ -1,7 +1,8 @@
 """What an epoch came to: loss and accuracy with their standard errors, as ggml-opt's results.
 
-The loss of several physical batches is their mean (their sum for the loss `sum`), its uncertainty the standard error of that mean; the
-accuracy is the share of rows whose largest output is the labels' class, with the standard error of a share. NaN means: not known.
+The loss of several physical batches is their mean (their sum for the loss `sum`), its uncertainty
+the standard error of that mean; the accuracy is the share of rows whose largest output is the
+labels' class, with the standard error of a share. NaN means: not known.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,10 @@ class EpochResult:
     """Whether the loss of several batches is their sum."""
 
     def plus(self, loss: float, outputs: NDArray[Any] | None = None, labels: NDArray[Any] | None = None) -> Self:
-        """Return the result with one more physical batch; `outputs` [rows, classes] and `labels` class numbers or rows of weights."""
+        """Return the result with one more physical batch.
+
+        `outputs` [rows, classes] and `labels` class numbers or rows of weights.
+        """
         rows = hits = 0
         if outputs is not None and labels is not None:
             rows = len(outputs)
@@ -63,6 +67,9 @@ class EpochResult:
         return sqrt(self.accuracy * (1 - self.accuracy) / (self.rows - 1)) if self.rows > 1 else nan
 
     def figures(self) -> Mapping[str, float | None]:
-        """Return the four figures by name, None where one is not known: what is printed and saved."""
+        """Return the four figures by name, None where one is not known.
+
+        What is printed and saved.
+        """
         names = ("loss", "loss_error", "accuracy", "accuracy_error")
         return {name: None if np.isnan(value := getattr(self, name)) else value for name in names}

@@ -2,13 +2,17 @@
 
     history = fit(model, dataset, Settings(epochs=30, batch=50, logical_batch=500, validation=0.05))
 
-The first `1 - validation` of the shuffled datapoints, rounded down to whole logical batches, train; all other whole physical batches
-validate, and what is left over rests. Before each epoch the training part is shuffled again, in shards. This is ggml_opt_fit's way.
+The first `1 - validation` of the shuffled datapoints, rounded down to whole logical batches, train;
+all other whole physical batches validate, and what is left over rests. Before each epoch the
+training part is shuffled again, in shards. This is ggml_opt_fit's way.
 
-All that decides the course of training (position, order, generator, weights, moments) is in `TrainingState` and `Trainer` and can be saved after
-any optimizer step (`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never stopped.
+All that decides the course of training (position, order, generator, weights, moments) is in
+`TrainingState` and `Trainer` and can be saved after any optimizer step
+(`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never
+stopped.
 
-Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.nonfinite_policy`): no checkpoint is made of them.
+Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.nonfinite_policy`):
+no checkpoint is made of them.
 
 What this module does not see: graphs, plans, terminals.
 """
@@ -76,16 +80,19 @@ def fit(
         model: what to train; its arrays are left as they are.
         dataset: datapoints; columns as the model's inputs are named, and `labels`.
         settings: how.
-        schedule: hyper-parameters before each optimizer step; those of `settings` where it says nothing.
+        schedule: hyper-parameters before each optimizer step; those of `settings` where it says
+            nothing.
         on_batch: called after each physical batch.
         on_epoch: called after each epoch with its number from 0.
         save: file for checkpoints, replaced atomically.
         save_every: optimizer steps between checkpoints.
-        resume: go on from `save` where it exists; EngineError if it was made with other settings, weights or data.
+        resume: go on from `save` where it exists; EngineError if it was made with other settings,
+            weights or data.
         stop_after: return after so many optimizer steps over all epochs, resumable.
-        about: what else decides the course, by name and in plain values, say the parameters of the schedule: functions show none of
-            it. A checkpoint made with other ones is refused.
-        say: called with one line where numbers are not finite and training goes on; a RuntimeWarning by default.
+        about: what else decides the course, by name and in plain values, say the parameters of the
+            schedule: functions show none of it. A checkpoint made with other ones is refused.
+        say: called with one line where numbers are not finite and training goes on; a
+            RuntimeWarning by default.
 
     Raises:
         EngineError: model, dataset and settings do not fit together.
@@ -179,7 +186,10 @@ def epoch(
     stop_after: int | None = None,
     lookout: Lookout | None = None,
 ) -> Epoch | None:
-    """Train over the first part of the order from where `course` is, then validate on the rest; None if stopped before its end."""
+    """Train over the first part of the order from where `course` is, then validate on the rest.
+
+    Returns None if stopped before its end.
+    """
     per_epoch = split.training // settings.period
     lookout = lookout or Lookout(settings.nonfinite, warn, watching=settings.watch)
 

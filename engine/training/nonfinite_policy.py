@@ -1,16 +1,20 @@
 """What is done when numbers of a training run are no longer finite.
 
-A batch whose loss is NaN or infinite spoils every weight it trains; so do gradients that are not finite under a loss that is, which shows in the weights.
-The loss of every batch is looked at, and the weights before each checkpoint and at the end of each epoch. What follows is `Settings.nonfinite`:
+A batch whose loss is NaN or infinite spoils every weight it trains; so do gradients that are not
+finite under a loss that is, which shows in the weights. The loss of every batch is looked at, and
+the weights before each checkpoint and at the end of each epoch. What follows is
+`Settings.nonfinite`:
 
     stop      NotFiniteError; the last checkpoint stays as it was, so that it can be gone on from
     warn      said once, and training goes on
     ignore    nothing
 
-Of validation nothing worse than a warning comes: it changes no weight. What is said names the place, and the datapoint of the batch that is not
-finite, where there is one. With `Settings.watch` every result of every op is looked at while it is made (`engine.runtime.nonfinite`), which costs a pass over
-each, and the op that made the first NaN is named; a NaN counts then wherever it is made, not only where it reaches the loss. A run that stopped
-and is resumed with it comes to the same bits and names it.
+Of validation nothing worse than a warning comes: it changes no weight. What is said names the
+place, and the datapoint of the batch that is not finite, where there is one. With `Settings.watch`
+every result of every op is looked at while it is made (`engine.runtime.nonfinite`), which costs a
+pass over each, and the op that made the first NaN is named; a NaN counts then wherever it is made,
+not only where it reaches the loss. A run that stopped and is resumed with it comes to the same bits
+and names it.
 
 What this module does not see: graphs, plans.
 """
@@ -35,7 +39,10 @@ BEFORE: Final = "a weight or a state was not finite before"
 
 
 class NotFiniteError(EngineError):
-    """Training came to numbers that are not finite; says where, and what made them as far as that is known."""
+    """Training came to numbers that are not finite.
+
+    Says where, and what made them as far as that is known.
+    """
 
 
 class Lookout:
@@ -80,7 +87,10 @@ def warn(words: str) -> None:
 
 
 def _given(batch: Mapping[str, Array], rows: Array) -> str:
-    """Return which datapoint of a batch is not finite, the first of the first column; empty if all are."""
+    """Return which datapoint of a batch is not finite, the first of the first column.
+
+    Empty if all are.
+    """
     for name, column in batch.items():
         if column.dtype.kind in "iub":
             continue

@@ -17,7 +17,10 @@ from engine.training.trainer import Graphs
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to train; EngineError for what cannot be. A configuration file has the same fields (`engine.training.config`)."""
+    """How to train; EngineError for what cannot be.
+
+    A configuration file has the same fields (`engine.training.config`).
+    """
 
     epochs: int = 1
     batch: int = 1
@@ -39,9 +42,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     threads: int | None = 1
     """BLAS threads; None or 0 leaves their number alone."""
     nonfinite: Nonfinite = "stop"
-    """What a loss or a weight that is NaN or infinite leads to (`engine.training.nonfinite_policy`)."""
+    """What a loss or a weight that is NaN or infinite leads to
+    (`engine.training.nonfinite_policy`)."""
     watch: bool = False
-    """Look at every result of every op, so that the one that makes the first NaN is named; costs a pass over each."""
+    """Look at every result of every op, so that the one that makes the first NaN is named; costs a
+    pass over each."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""

@@ -1,8 +1,10 @@
-"""One figure a file, one row a figure. Drawing code, and matplotlib with it, is imported when a figure is first asked for.
+"""The table of figures, one file for each.
 
-A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG or SVG of one. To add a figure, write its
-file and give it a row: `FIGURES` for one drawn from a document (it becomes a `--kind`), `RECORD_FIGURES` for one drawn from
-the record of a scenario's run.
+Drawing code, and matplotlib with it, is imported when a figure is first used.
+
+A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG or SVG of
+one. To add a figure, write its file and give it a row: `FIGURES` for one drawn from a document (it
+becomes a `--kind`), `RECORD_FIGURES` for one drawn from the record of a scenario's run.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,11 @@
-"""The kernel audit as a matrix: a line for each kernel and operand, a column for each layout, a mark for what was measured.
+"""The kernel audit as a matrix.
 
-Green is safe, red unsafe (or crashed, or hung), grey what never came to the test. A frame says who counts on it: full where the author declares it, dashed
-where only a planner believes it. So what is wrong is a red field with a frame.
+It has a line for each kernel and operand, a column for each layout, and a mark for what was
+measured.
+
+Green is safe, red unsafe (or crashed, or hung), grey what never came to the test. A frame says who
+counts on it: full where the author declares it, dashed where only a planner believes it. So what is
+wrong is a red field with a frame.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +20,7 @@ from reports.number_format import short
 COLOURS: Final = {"safe": pale(GREEN, 0.35), "unsafe": RED, "crashed": RED, "hung": RED, "not reached": pale(GREY, 0.5)}
 MARKS: Final = {"crashed": "crashed", "hung": "hung", "not reached": "?"}
 ORDER: Final = ("apart", "duplicate", "over", "duplicate over", "shifted", "partial", "views")
-"""Columns, from what everyone must bear to what nobody need."""
+"""Columns, from the layouts that every kernel must allow to those that none has to."""
 
 NAMED: Final = 4
 """Kernels named above the matrix for each layout."""

@@ -1,8 +1,9 @@
 """Gradients of one mode against the reference, by layer and tensor: size ratio above, cosine below.
 
-A row is `{"step", "layer", "tensor", "ratio", "cosine"}`: `ratio` is |g| / |g_ref|, 1 where right; `cosine` the angle between
-them, 1 where right. None is a gap (the reference is zero there). Ratios are drawn on a logarithmic axis; a ratio of zero, which has no
-logarithm, stands on the lower edge as a downward triangle, one that is not finite on the upper edge as an upward triangle.
+A row is `{"step", "layer", "tensor", "ratio", "cosine"}`: `ratio` is |g| / |g_ref|, 1 where right;
+`cosine` the angle between them, 1 where right. None is a gap (the reference is zero there). Ratios
+are drawn on a logarithmic axis; a ratio of zero, which has no logarithm, stands on the lower edge
+as a downward triangle, one that is not finite on the upper edge as an upward triangle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +72,10 @@ def _look(index: int) -> tuple[str, str]:
 def _points(
     rows: Sequence[GradientRow], tensors: Sequence[str], places: Mapping[int | None, int], what: str
 ) -> Iterable[tuple[int, Any, Any]]:
-    """Yield (tensor index, x, y) as float64 arrays by layer, NaN for a gap; tensors stand side by side within a layer."""
+    """Yield (tensor index, x, y) as float64 arrays by layer, NaN for a gap.
+
+    Tensors stand side by side within a layer.
+    """
     for index, tensor in enumerate(tensors):
         mine = sorted((row for row in rows if row.tensor == tensor), key=lambda row: places[row.layer])
         shift = (index - (len(tensors) - 1) / 2) * min(0.6 / len(tensors), 0.14)

@@ -1,8 +1,11 @@
-"""Bytes alive over time, against what each plan takes: the area is what lives, a line is the size of a plan's arenas.
+"""Live bytes over time, with the size of each plan.
 
-The peak of the area is the bound: no plan that keeps every buffer intact for its lifetime is smaller. A thin line under a plan's size is
-its *reach*, the highest end of a live slot at each step: the gap between reach and area is fragmentation at that moment.
-Plans that place the same buffers of the same program share one area; the areas of others are drawn as outlines.
+The area is live bytes, a line is the size of the arenas of a plan.
+
+The peak of the area is the bound: no plan that keeps every buffer intact for its lifetime is
+smaller. A thin line under a plan's size is its *reach*, the highest end of a live slot at each
+step: the gap between reach and area is fragmentation at that moment. Plans that place the same
+buffers of the same program share one area; the areas of others are drawn as outlines.
 """
 
 from collections.abc import Sequence
@@ -41,7 +44,9 @@ _DASHES: Final = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, 
 
 @styled
 def live_bytes(document: Document, *, run: int | None = None) -> Figure:
-    """Draw live bytes over time and the size of every plan of the document that runs; of one run only if `run` is given.
+    """Draw live bytes over time and the size of every plan of the document that runs.
+
+    Of one run only if `run` is given.
 
     Raises ModelError for a run that does not exist.
     """
@@ -76,7 +81,10 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
 
 
 def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
-    """Return the scenes with each pair of plan and program once: a plan that runs twice is one line."""
+    """Return the scenes with each pair of plan and program once.
+
+    A plan that runs twice is one line.
+    """
     kept: dict[tuple[int, int], Scene] = {}
     for shown in found:
         kept.setdefault((id(shown.plan), id(shown.program)), shown)
@@ -84,7 +92,10 @@ def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
 
 
 def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
-    """Draw each different curve of live bytes once, the first as an area; return how many there are."""
+    """Draw each different curve of live bytes once, the first as an area.
+
+    Return how many there are.
+    """
     drawn: list[LiveCurve] = []
     for index, curve in enumerate(lives):
         if not curve.peak or any(np.array_equal(c.edges, curve.edges) and np.array_equal(c.height, curve.height) for c in drawn):

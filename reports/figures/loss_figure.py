@@ -1,8 +1,9 @@
 """Loss by training step, one curve a mode, with the first and the last value said beside each.
 
-Curves that lie on one another all stay visible: the reference is a wide pale band at the back, the others are thinner towards the front,
-with dashes of their own and markers that stand at different steps. Steps count from 1, as people count training steps. A value that is not
-a finite number is a gap. The axis is logarithmic where the values span more than three decades.
+Curves that lie on one another all stay visible: the reference is a wide pale band at the back, the
+others are thinner towards the front, with dashes of their own and markers that stand at different
+steps. Steps count from 1, as people count training steps. A value that is not a finite number is a
+gap. The axis is logarithmic where the values span more than three decades.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +28,16 @@ _BACK: Final = ("reference", "pinned")
 
 _DASHES: Final = ("solid", "solid", (0, (4, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 _SAME: Final = 1e-3
-"""Largest difference, as a share of the range of all values, at which two curves are said to coincide."""
+"""Largest difference, as a share of the range of all values, at which two curves are said to
+coincide."""
 
 
 @styled
 def loss_curves(modes: Losses) -> Figure:
-    """Draw the loss of each mode against the training step; no mode, or no value, gives a figure that says so."""
+    """Draw the loss of each mode against the training step.
+
+    No mode, or no value, gives a figure that says so.
+    """
     curves = {name: _finite(losses) for name, losses in modes.items() if len(losses)}
     figure = canvas(10.0, 5.4)
     axes = figure.add_subplot()

@@ -1,7 +1,10 @@
-"""The memory map: steps across, addresses up, each buffer a rectangle where the plan puts it for as long as it lives.
+"""The memory map: steps from left to right, addresses from bottom to top.
 
-A buffer taken over in place ends at the step of the handover; a short dark bar on the border marks it. Conflicts are red on paled colours,
-numbered above the axes, and said in words below them. The dashed line is the bound: the most bytes live at once in this arena.
+Each buffer is a rectangle at its slot, as long as its lifetime.
+
+A buffer taken over in place ends at the step of the handover; a short dark bar on the border marks
+it. Conflicts are red on paled colours, numbered above the axes, and said in words below them. The
+dashed line is the bound: the most bytes live at once in this arena.
 """
 
 from collections import Counter
@@ -67,10 +70,12 @@ def memory_map(
 ) -> Figure:
     """Draw one arena of one run.
 
-    `report` gives the conflicts; without one the map says nothing about right or wrong. Where it has none to show, the findings of
-    `verdict` (the object in a run's record) are shown instead: what a kernel does wrong under a legal plan. `by` colours by `layer`, `kind` or
-    `role` (None: what fits). A document without a plan, or an arena with nothing in it, gives a figure that says so.
-    Raises ModelError for a run or an arena that does not exist, UnknownNameError for another `by`.
+    `report` gives the conflicts; without one the map says nothing about right or wrong. Where it
+    has none to show, the findings of `verdict` (the object in a run's record) are shown instead:
+    what a kernel does wrong under a legal plan. `by` colours by `layer`, `kind` or `role` (None:
+    what fits). A document without a plan, or an arena with nothing in it, gives a figure that says
+    so. Raises ModelError for a run or an arena that does not exist, UnknownNameError for another
+    `by`.
     """
     shown = scene(document, run)
     if not 0 <= arena < max(len(document.arenas), 1):
@@ -126,7 +131,10 @@ def memory_map(
 
 
 def visible(shown: Scene, handed: Int64s) -> Int64s:
-    """Return where each rectangle ends: a donor's before the step of the handover, which is drawn as the recipient's."""
+    """Return where each rectangle ends.
+
+    A donor's before the step of the handover, which is drawn as the recipient's.
+    """
     stop = shown.stop.copy()
     stop[handed[:, 1]] = handed[:, 0]
     return np.maximum(stop, shown.start + (shown.stop > shown.start))
@@ -135,7 +143,10 @@ def visible(shown: Scene, handed: Int64s) -> Int64s:
 def _rectangles(
     axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, window: Window, faded: bool
 ) -> int:
-    """Draw the buffers, a later one over an earlier; return how many lie too deep to be drawn one by one."""
+    """Draw the buffers, a later one over an earlier.
+
+    Return how many lie too deep to be drawn one by one.
+    """
     assert shown.plan is not None
     order = buffers[np.argsort(shown.start[buffers], kind="stable")]
     x0, x1 = shown.start[order].astype(float), stop[order].astype(float)
@@ -175,7 +186,10 @@ def _handovers(axes: Axes, shown: Scene, handed: Int64s) -> None:
 
 
 def _names(axes: Axes, shown: Scene, buffers: Int64s, stop: Int64s, colours: Families, *, faded: bool) -> None:
-    """Write the names into the rectangles of a small map that are large enough for them; where rectangles overlap, beside each other."""
+    """Write the names into the rectangles of a small map that are large enough for them.
+
+    Where rectangles overlap, beside each other.
+    """
     assert shown.plan is not None
     if len(buffers) > NAMED_BUFFERS:
         return
@@ -247,7 +261,10 @@ def _conflicts(axes: Axes, drawn: tuple[Conflict, ...], steps: int, window: Wind
 
 
 def _labelled(drawn: Sequence[Conflict]) -> list[Conflict]:
-    """Return the conflicts to number: for each victim the gravest, first come first; an overlap is no news beside its stale read."""
+    """Return the conflicts to number: for each victim the gravest, first come first.
+
+    An overlap is no news beside its stale read.
+    """
     ranked = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
     by_victim: dict[int, Conflict] = {}
     for conflict in ranked:
@@ -256,7 +273,10 @@ def _labelled(drawn: Sequence[Conflict]) -> list[Conflict]:
 
 
 def _lines(axes: Axes, top: int, live: LiveCurve) -> None:
-    """Draw the plan's peak and the bound, told apart by their dashes; where they are one, one line says so."""
+    """Draw the plan's peak and the bound, told apart by their dashes.
+
+    Where they are one, one line says so.
+    """
     same = live.peak == top
     axes.axhline(top, color=INK, linewidth=1.1, zorder=4, label=f"peak {nbytes(top)}" + (" = bound" if same else ""))
     if not same:
@@ -293,7 +313,7 @@ def _legend(figure: Figure, axes: Axes, colours: Families, *, handed: int, drawn
 
 
 def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], judged: str, *, report: Report | None) -> str:
-    """Say what was found among `judged` (`623 ops`), empty if nobody looked."""
+    """Say what was found among `judged` (`623 ops`), empty where no check was run."""
     if drawn:
         kinds = Counter(conflict.kind for conflict in drawn)
         named = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())

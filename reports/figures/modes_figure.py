@@ -1,8 +1,10 @@
-"""Modes against the reference: the largest error of each layer at the step that tells most, and over all steps.
+"""Modes against the reference: the largest error by layer at one step, and by step.
 
-Errors are drawn on a logarithmic axis; curves that lie on one another stay visible, later ones thinner and dashed. A mode that equals the reference to the bit has no logarithm: it stands on the lower edge as a
-downward triangle; one that is not finite on the upper edge as an upward triangle. The float64 mode is the reference's own rounding error, drawn as a
-band below which a difference is nothing.
+Errors are drawn on a logarithmic axis; curves that lie on one another stay visible, later ones
+thinner and dashed. A mode that equals the reference to the bit has no logarithm: it stands on the
+lower edge as a downward triangle; one that is not finite on the upper edge as an upward triangle.
+The float64 mode is the reference's own rounding error, drawn as a band below which a difference is
+nothing.
 """
 
 from collections.abc import Mapping, Sequence

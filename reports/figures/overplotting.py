@@ -1,8 +1,9 @@
-"""Rectangles that lie over each other in numbers: which to draw one by one, and what the others cover.
+"""Overlapping rectangles: which are drawn one by one, and what the others cover.
 
-A sound plan covers its map at most once, so its rectangles cost no more than the picture has pixels. A plan that lays a million buffers over each other
-would have each pixel painted a million times. Beyond `DEPTH` times the area of the map only the topmost rectangles are drawn; the
-others are one picture of what they cover.
+A sound plan covers its map at most once, so its rectangles cost no more than the picture has
+pixels. A plan that lays a million buffers over each other would have each pixel painted a million
+times. Beyond `DEPTH` times the area of the map only the topmost rectangles are drawn; the others
+are one picture of what they cover.
 
 Complexity: O(rectangles + pixels).
 

@@ -1,7 +1,10 @@
-"""Planners against the lower bound: one line a planner, one dot a problem, the geometric mean as a bar.
+"""Planners against the lower bound: one line for each planner, one dot for each problem.
 
-The horizontal axis is peak over bound, 1 at its left; planners stand by their mean, the best on top. A plan that is not sound is a red
-cross, and a planner without a plan for some problem has no mean and stands at the end, with the number of its failures.
+A bar is the geometric mean.
+
+The horizontal axis is peak over bound, 1 at its left; planners stand by their mean, the best on
+top. A plan that is not sound is a red cross, and a planner without a plan for some problem has no
+mean and stands at the end, with the number of its failures.
 """
 
 import math

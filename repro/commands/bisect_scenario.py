@@ -1,4 +1,6 @@
-"""`allocsim bisect NAME`: a scenario is run, cured and reduced, and told as files are (`allocsim.cli.bisect`).
+"""`allocsim bisect NAME`: run a scenario, find its cure, reduce it.
+
+The output is that of files (`allocsim.cli.bisect`).
 
 What this module does not see: how scenarios are bisected (`repro.bisection`).
 """
@@ -14,7 +16,10 @@ from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
-    """Run a scenario at some sizes, cure it and reduce it. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Run a scenario at some sizes, cure it and reduce it.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:

@@ -1,6 +1,10 @@
-"""How a comparison of modes is printed: one line a mode, the error of each layer at the step that tells most, and the worst over steps.
+"""The tables that show a comparison of modes.
 
-What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and chosen (`repro.mode_words`).
+They have one line for each mode, the error of each layer at the most telling step, and the worst
+error of each step.
+
+What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
+chosen (`repro.mode_words`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

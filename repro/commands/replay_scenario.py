@@ -1,6 +1,9 @@
-"""`allocsim replay NAME`: a scenario is run, and every case of its plan judged and executed beside the reference.
+"""`allocsim replay NAME`: judge and execute every replay case of a scenario.
 
-What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed (`allocsim.cli.replay`).
+Each case is executed and compared with the reference.
+
+What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed
+(`allocsim.cli.replay`).
 """
 
 from collections.abc import Iterator
@@ -19,7 +22,10 @@ from repro.r_replay import replay as replayed
 
 @contextmanager
 def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Give what is replayed and what makes its rows.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:

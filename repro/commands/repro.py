@@ -1,9 +1,11 @@
 """`allocsim repro`: list, show and run scenarios of real bugs.
 
-Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With `--json` standard output holds one
-JSON document and nothing else. Progress is shown on standard error, and only if that is a terminal. A report folder is
-checked before the work begins and written when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips
-what runs on real ggml, with the reason, where no library is installed; what is named by hand exits with 2.
+Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With
+`--json` standard output holds one JSON document and nothing else. Progress is shown on standard
+error, and only if that is a terminal. A report folder is checked before the work begins and written
+when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips what
+runs on real ggml, with the reason, where no library is installed; what is named by hand exits with
+2.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
@@ -18,9 +20,10 @@ import typer
 
 from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
+from repro.commands import repro_ggml
 from repro.commands.jobs import Job, run_all
 from repro.commands.mode_tables import sections
-from repro.options import EngineOptions
+from repro.options import EngineOptions, LibraryOptions
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
@@ -114,10 +117,9 @@ def run_scenarios(
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is RuntimeChoice.GGML or isinstance(scenario, GgmlFault)]
     if left:
-        from repro.commands import repro_ggml  # noqa: PLC0415  # only where real ggml is asked for
-
         asked = repro_ggml.LibraryRequest(
-            layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=every,
+            options=LibraryOptions(layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full),
+            fixed=fixed, every=every,
             refused={
                 "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
             } if runtime is RuntimeChoice.GGML else {},

@@ -1,17 +1,20 @@
 """Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
 
-The engine's forward graph is lowered to ggml's ops (`engine.ggml.training.forward_lowering`) and trained four ways, which differ in the plan alone:
+The engine's forward graph is lowered to ggml's ops (`engine.ggml.training.forward_lowering`) and
+trained four ways, which differ in the plan alone:
 
-* `default`: ggml's graph allocator, told only what the host reads;
+* `default`: ggml's graph allocator, with what the host reads flagged as output;
 * `pinned`: every node flagged as OUTPUT;
 * `backward`: only the nodes of the backward graph flagged;
 * `reference`: memory of its own for every tensor.
 
-Evidence is what it is for the engine: S and L on the captured plan, K on the library's kernels, D in lockstep with the reference on
-the same kernels, the cure by pinning what unsafe kernels write over. What a library must show follows from its version (`OnGgml`).
+Evidence is what it is for the engine: S and L on the captured plan, K on the library's kernels, D
+in lockstep with the reference on the same kernels, the cure by pinning what unsafe kernels write
+over. What a library must show follows from its version (`OnGgml`).
 
-Steps of training count from 1, runs of a session from 0. Every run is a task in a forked child, since a failed assert of ggml ends its
-process. What this module does not see: the terminal, files and figures.
+Steps of training count from 1, runs of a session from 0. Every run is a task in a forked child,
+since a failed assert of ggml ends its process. What this module does not see: the terminal, files
+and figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +63,8 @@ LONGEST: Final = 24 * 3600.0
 def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Progress = silent) -> LibraryResult:
     """Run a scenario on the library `which` (`before`, `after` or a path) and return evidence and verdict.
 
-    Raises EngineError where the library is missing or refused, ModelError for sizes that make no model or a scenario ggml cannot show.
+    Raises EngineError where the library is missing or refused, ModelError for sizes that make no
+    model or a scenario ggml cannot show.
     """
     known = require(scenario)
     with open_library(which) as child:
@@ -94,7 +98,10 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
 
 
 def require(scenario: Scenario) -> OnGgml:
-    """Return what a scenario must show on real ggml; raise ModelError where it cannot be run there."""
+    """Return what a scenario must show on real ggml.
+
+    Raises ModelError where it cannot be run there.
+    """
     if scenario.on_ggml is None:
         raise ModelError(
             "", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making"
@@ -133,7 +140,10 @@ class LibraryExperiment:
 
 
 def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> LibraryExperiment:
-    """Return a scenario set up on the library of `child`; ModelError for sizes that make no model."""
+    """Return a scenario set up on the library of `child`.
+
+    Raises ModelError for sizes that make no model.
+    """
     stated = scenario.training
     recipe = TrainingRecipe(
         training=stated,

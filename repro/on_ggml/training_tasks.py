@@ -1,4 +1,4 @@
-"""What a child process is told, so that graph, weights and inputs need not be sent: it makes them for itself."""
+"""The tasks of a child process, which makes graph, weights and inputs from a `TrainingRecipe`."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The way to a libggml: find and type it, check it, call it in a process that may die, build and run graphs in it.
+"""Access to a libggml: find it, type it, check it, call it in a process of its own.
 
 | file | what it holds |
 |---|---|

@@ -1,16 +1,25 @@
-"""Run calls into ggml where they may abort: each in a process of its own, forked from a warm one that has the library mapped.
+"""Calls into ggml that may abort, each in a process of its own.
+
+The processes are forked from a server that has mapped the library.
 
 Contract
 --------
-* A failed GGML_ASSERT aborts the whole process. `Child(which)` starts one server (`python -m engine.ggml.access.child`) that maps the library
-  and never computes; every `child.call(task, *arguments)` forks it, runs `task(library, *arguments)` there and returns the result.
-* `task` is a module-level function; it, its arguments and its result travel pickled between these two processes of one program.
-* A task that raises AllocsimError raises it here; any other exception becomes an EngineError that names it. A task that dies raises
-  `ChildDiedError`, whose message holds the signal and the last line the process wrote; one that outlives `timeout` is ended and says so.
-* Where the system has no `libgomp.so.1`, the copy inside another package is used, found through the search path of the child alone.
-* The server is forked before any compute, so that no thread of OpenMP is lost in a fork. It ends when its `Child` is closed or gone.
+* A failed GGML_ASSERT aborts the whole process. `Child(which)` starts one server
+  (`python -m engine.ggml.access.child`) that maps the library and never computes; every
+  `child.call(task, *arguments)` forks it, runs `task(library, *arguments)` there and returns the
+  result.
+* `task` is a module-level function; it, its arguments and its result travel pickled between these
+  two processes of one program.
+* A task that raises AllocsimError raises it here; any other exception becomes an EngineError that
+  names it. A task that dies raises `ChildDiedError`, whose message holds the signal and the last
+  line the process wrote; one that outlives `timeout` is ended and says so.
+* Where the system has no `libgomp.so.1`, the copy inside another package is used, found through the
+  search path of the child alone.
+* The server is forked before any compute, so that no thread of OpenMP is lost in a fork. It ends
+  when its `Child` is closed or gone.
 
-What this module does not see: what a task does. Cost: about 0.3 s to start a server, 5 ms for a call.
+What this module does not see: what a task does. Cost: about 0.3 s to start a server, 5 ms for a
+call.
 """
 
 import contextlib
@@ -36,7 +45,7 @@ from allocsim.errors import AllocsimError, EngineError
 from engine.ggml.access.library import Library, find, load
 
 TIMEOUT: Final = 300.0
-"""Seconds a task may take unless told otherwise."""
+"""Seconds a task may take by default."""
 
 ENVIRONMENT: Final = {
     "GGML_NO_BACKTRACE": "1",  # else a failed assert starts a debugger on itself
@@ -56,7 +65,10 @@ QUIET_LINES: Final = ("dot -Tpng",)
 
 
 class ChildDiedError(EngineError):
-    """A task ended its process: a failed GGML_ASSERT, a signal, or the time limit. `signal` is 0 where it was none."""
+    """A task ended its process: a failed GGML_ASSERT, a signal, or the time limit.
+
+    `signal` is 0 where it was none.
+    """
 
     def __init__(self, message: str, signal_number: int = 0, said: str = "") -> None:
         super().__init__(message)
@@ -103,12 +115,18 @@ class Child:
             raise
 
     def _borrow_openmp(self) -> bool:
-        """Link the OpenMP of another package under the name the library asks for; False where there is none."""
+        """Link the OpenMP of another package under the name the library asks for.
+
+        False where there is none.
+        """
         self._openmp = tempfile.TemporaryDirectory(prefix="allocsim.")
         return link_openmp(Path(self._openmp.name))
 
     def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT, **keywords: Any) -> Any:
-        """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result; see the module for what it raises."""
+        """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result.
+
+        See the module for what it raises.
+        """
         request = pickle.dumps((task.__module__, task.__qualname__, arguments, keywords, timeout))
         _send(self._stdin, request)
         return self._receive(task.__qualname__)
@@ -159,7 +177,10 @@ class Child:
 
 
 def link_openmp(folder: Path) -> bool:
-    """Link `OPENMP` in a folder to the copy that another package brings along; False where none does."""
+    """Link `OPENMP` in a folder to the copy that another package brings along.
+
+    False where none does.
+    """
     for entry in sys.path:
         for pattern in OPENMP_ELSEWHERE:
             for found in sorted(Path(entry or ".").glob(pattern)):
@@ -169,7 +190,10 @@ def link_openmp(folder: Path) -> bool:
 
 
 def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
-    """Return an error as what it is made of: constructors with arguments of their own do not survive pickling."""
+    """Return an error as what it is made of.
+
+    Constructors with arguments of their own do not survive pickling.
+    """
     return type(error), error.args, vars(error)
 
 
@@ -208,7 +232,10 @@ def _receive(stream: BinaryIO) -> bytes:
 
 
 def _serve(path: str, which: str) -> None:
-    """Read requests from standard input until it ends; write one reply for each to standard output."""
+    """Read requests from standard input until it ends.
+
+    Write one reply for each to standard output.
+    """
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever ggml prints must not get into the replies

@@ -1,11 +1,12 @@
 """The C functions of ggml that the bridge may call, with every argument typed.
 
-Contract: one line for each function, `result name(arguments)`; `SIGNATURES` is that text as ctypes types. A name that is not here is
-never called. Pointers are plain addresses (`int`, None for NULL), so that no Python object keeps C memory alive by accident.
-Functions after the line `optional:` may be missing in a library; all others must be exported or the library is refused.
+Contract: one line for each function, `result name(arguments)`; `SIGNATURES` is that text as ctypes
+types. A name that is not here is never called. Pointers are plain addresses (`int`, None for NULL),
+so that no Python object keeps C memory alive by accident. Functions after the line `optional:` may
+be missing in a library; all others must be exported or the library is refused.
 
-What this module does not see: any library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h, ggml-cpu.h and ggml-opt.h of ggml
-0.13.1 to 0.26.0, whose declarations of these functions agree.
+What this module does not see: any library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h,
+ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0, whose declarations of these functions agree.
 """
 
 import ctypes
@@ -46,7 +47,7 @@ TYPES: Final[dict[str, Any]] = {
     "text": ctypes.c_char_p,
     "InitParams": InitParams,
     "OptParams": OptParams,
-    # addresses, told apart for the reader only
+    # addresses, named differently for the reader only
     **dict.fromkeys(("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p),
 }
 

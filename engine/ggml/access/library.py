@@ -2,13 +2,17 @@
 
 Contract
 --------
-* `find("before" | "after" | PATH)` names a file and loads nothing. *before* is an installed pywhispercpp (ggml 0.13.1, with the
-  kernel bug of issue 1501), *after* an installed xllamacpp (0.26.0). A path may be the library or a folder that holds one.
-* `load` maps the library with RTLD_LOCAL (two ggmls in one process do not see each other) after the libraries it needs that lie beside
-  it (libgomp, libggml-base), and types every function of `declarations`. It calls `ggml_version` and the op name table, nothing else.
-* A library that lacks a function is refused with one line; `engine.ggml.access.probe` decides whether its structs may be believed.
+* `find("before" | "after" | PATH)` names a file and loads nothing. *before* is an installed
+  pywhispercpp (ggml 0.13.1, with the kernel bug of issue 1501), *after* an installed xllamacpp
+  (0.26.0). A path may be the library or a folder that holds one.
+* `load` maps the library with RTLD_LOCAL (two ggmls in one process do not see each other) after the
+  libraries it needs that lie beside it (libgomp, libggml-base), and types every function of
+  `declarations`. It calls `ggml_version` and the op name table, nothing else.
+* A library that lacks a function is refused with one line; `engine.ggml.access.probe` decides
+  whether its structs may be believed.
 
-What this module does not see: structs, graphs, kernels. Linux x86-64 only. A library stays mapped until the process ends.
+What this module does not see: structs, graphs, kernels. Linux x86-64 only. A library stays mapped
+until the process ends.
 """
 
 import ctypes
@@ -30,7 +34,7 @@ WHEELS: Final[dict[str, tuple[str, str]]] = {
 """Name of a library -> the wheel that carries it, and the file in that wheel."""
 
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
-"""Libraries a libggml needs; loaded first where they lie beside it, in this order."""
+"""Libraries a libggml needs; loaded first where they lie in its folder, in this order."""
 
 LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since 0.9; reading beyond it is out of bounds."""
@@ -42,7 +46,8 @@ MAX_OPS: Final = 160
 class Library:
     """One mapped libggml; `library.ggml_new_graph_custom(...)` calls into it.
 
-    Attributes of the names in `declarations` are the typed functions; a missing one raises EngineError when it is asked for.
+    Attributes of the names in `declarations` are the typed functions; a missing one raises
+    EngineError when it is asked for.
     """
 
     def __init__(self, path: Path, name: str, handle: ctypes.CDLL) -> None:
@@ -101,7 +106,10 @@ class Library:
 
     @cached_property
     def types(self) -> dict[str, int]:
-        """Name of each type this bridge makes tensors of -> number; those numbers are part of the GGUF format and do not change."""
+        """Name of each type this bridge makes tensors of -> number.
+
+        Those numbers are part of the GGUF format and do not change.
+        """
         numbers = {"f32": 0, "f16": 1, "i8": 24, "i16": 25, "i32": 26, "i64": 27, "f64": 28, "bf16": 30}
         for name, number in numbers.items():
             found = bytes(self.ggml_type_name(number)).decode(errors="replace")
@@ -147,7 +155,10 @@ def _in_wheel(which: str) -> Path:
 
 
 def load(which: str | Path) -> Library:
-    """Load the library of that name or path and return it typed. Raises EngineError where it is none, or lacks a function."""
+    """Load the library of that name or path and return it typed.
+
+    Raises EngineError where it is none, or lacks a function.
+    """
     path = which if isinstance(which, Path) else find(which)
     for pattern in COMPANIONS:
         for companion in sorted(path.parent.glob(pattern)):

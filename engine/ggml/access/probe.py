@@ -1,14 +1,17 @@
-"""Decide whether a libggml may be believed: a graph with known answers, before anything else is asked of it.
+"""Decide whether a libggml can be used: run a graph with known answers before anything else.
 
-Contract: `probe(library)` builds small graphs and compares every struct field of `layout` with what public functions say, the private
-leaf list with the order `ggml_graph_dump_dot` prints and with the order known from the graph, flag bits with the setters, the
-plan of one graph with the offsets known for it, and numbers with numbers. It raises EngineError at the first disagreement. It runs in
-a child process (`checked`, `open_library`), since a library that does not match may crash rather than disagree.
+Contract: `probe(library)` builds small graphs and compares every struct field of `layout` with what
+public functions say, the private leaf list with the order `ggml_graph_dump_dot` prints and with the
+order known from the graph, flag bits with the setters, the plan of one graph with the offsets known
+for it, and numbers with numbers. It raises EngineError at the first disagreement. It runs in a
+child process (`checked`, `open_library`), since a library that does not match may crash rather than
+disagree.
 
     with open_library("after") as child: ...        # a warm child on a library that passed
     library = checked("before")                      # the same library, mapped here
 
-What this module does not see: kernels beyond the three the probe computes (`engine.ggml.k_audit.library_audit` judges those).
+What this module does not see: kernels beyond the three the probe computes
+(`engine.ggml.k_audit.library_audit` judges those).
 """
 
 import re
@@ -27,14 +30,18 @@ from engine.ggml.access.structs import FLAGS, OBJECT_NBYTES, TENSOR, graph_recor
 from engine.ggml.access.workspace import LibraryWorkspace
 
 KNOWN_OFFSETS: Final = {"y": 0, "x": 96, "scaled": 160, "squared": 160, "sum": 96, "view": 104, "product": 160}
-"""Where the gallocr of every version since 2024 puts the tensors of the probe's plan; see `_plan`."""
+"""Where the gallocr of every version since 2024 puts the tensors of the probe's plan; see
+`_plan`."""
 
 EPSILON: Final = 0.03125
 SCALE: Final = 3.0
 
 
 def open_library(which: str) -> Child:
-    """Start a child on a library, probe it there, and return the warm child; raise EngineError where it does not match."""
+    """Start a child on a library, probe it there, and return the warm child.
+
+    Raises EngineError where it does not match.
+    """
     child = Child(which)
     try:
         _ask(child, which)
@@ -45,7 +52,10 @@ def open_library(which: str) -> Child:
 
 
 def checked(which: str) -> Library:
-    """Probe a library in a child, then map it in this process and return it. Probed once for each file in a process."""
+    """Probe a library in a child, then map it in this process and return it.
+
+    Probed once for each file in a process.
+    """
     path = find(which)
     _probe_once(path, which)
     library = load(path)
@@ -69,7 +79,10 @@ def _ask(child: Child, which: str) -> None:
 
 
 def probe(library: Library) -> dict[str, Any]:
-    """Compare the library with what the bridge assumes of it; return its version, op and in-place tables. Raises EngineError."""
+    """Compare the library with what the bridge assumes of it.
+
+    Return its version, op and in-place tables. Raises EngineError.
+    """
     version = library.version
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise EngineError(f"its version {version!r} is no version of ggml")
@@ -130,7 +143,10 @@ def _tensors(ws: LibraryWorkspace) -> None:
 
 
 def _graph(ws: LibraryWorkspace) -> None:
-    """The private leaf list against the known order and against ggml_graph_dump_dot; nodes against their accessors."""
+    """The private leaf list against the known order and against ggml_graph_dump_dot.
+
+    Nodes against their accessors.
+    """
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)
     x, y, z = (ctx.tensor("f32", 4, name=name) for name in ("leaf x", "leaf y", "leaf z"))
     param = ctx.tensor("f32", 4, name="parameter", flag="param")
@@ -167,9 +183,10 @@ def dumped_leafs(library: Library, graph: int) -> list[int]:
 def _plan(ws: LibraryWorkspace) -> None:
     """One plan with known offsets and known results.
 
-    The leafs come first, in the order in which the graph meets them: y (80 bytes, 96 when rounded up), then x. `scaled` may not take x,
-    which has another reader; `squared` takes `scaled`, its only reader; `sum` takes x, now that it is x's last; `product` is not on the
-    in-place list and gets the lowest free place, behind x.
+    The leafs come first, in the order in which the graph meets them: y (80 bytes, 96 when rounded
+    up), then x. `scaled` may not take x, which has another reader; `squared` takes `scaled`, its
+    only reader; `sum` takes x, now that it is x's last; `product` is not on the in-place list and
+    gets the lowest free place, behind x.
     """
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)
     x = ctx.tensor("f32", 16, name="x", flag="input")

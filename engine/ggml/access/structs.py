@@ -1,8 +1,9 @@
 """The structs of ggml that have no public accessor, as numpy record types.
 
-Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.13.1 to 0.26.0); `GRAPH` is the head of `ggml_cgraph`
-(private; only `n_leafs` and `leafs` are ever used, since nodes have public accessors). Neither is believed before
-`engine.ggml.access.probe` has found every field equal to what the public functions say. x86-64, little-endian.
+Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.13.1 to 0.26.0);
+`GRAPH` is the head of `ggml_cgraph` (private; only `n_leafs` and `leafs` are ever used, since nodes
+have public accessors). Neither is believed before `engine.ggml.access.probe` has found every field
+equal to what the public functions say. x86-64, little-endian.
 
 What this module does not see: whether the library at hand agrees; that is the probe's work.
 """
@@ -40,7 +41,7 @@ TENSOR: Final = np.dtype(
 """`ggml_tensor`: the fields the bridge reads, at their byte offsets."""
 
 OBJECT_NBYTES: Final = 32
-"""`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts besides the tensor."""
+"""`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts in addition to the tensor."""
 
 GRAPH: Final = np.dtype(
     {

@@ -2,13 +2,17 @@
 
 Contract
 --------
-* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its `LibraryWorkspace`, which frees everything it made, in
-  reverse order. Nothing here keeps a Python copy of what ggml knows.
-* Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension first); numpy arrays are the reverse.
-* Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is `engine.ggml.access.declarations`.
+* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its
+  `LibraryWorkspace`, which frees everything it made, in reverse order. Nothing here keeps a Python
+  copy of what ggml knows.
+* Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension
+  first); numpy arrays are the reverse.
+* Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is
+  `engine.ggml.access.declarations`.
 * ggml asserts abort the process: run what may assert in `engine.ggml.access.child`.
 
-Time is ggml's node order. What this module does not see: what a plan means (`capture`), whether it is right (`allocsim.checks`).
+Time is ggml's node order. What this module does not see: what a plan means (`capture`), whether it
+is right (`allocsim.checks`).
 """
 
 import ctypes
@@ -35,7 +39,10 @@ STATUS_SUCCESS: Final = 0
 
 
 class LibraryWorkspace:
-    """Contexts, buffers, planners and one CPU backend of one library, freed together. Use as a context manager."""
+    """Contexts, buffers, planners and one CPU backend of one library, freed together.
+
+    Use as a context manager.
+    """
 
     def __init__(self, library: Library, *, threads: int = 1) -> None:
         self.library = library
@@ -62,7 +69,10 @@ class LibraryWorkspace:
         return pointer
 
     def context(self, *, tensors: int = 4096, graph_size: int = 0, gradients: bool = False) -> "Context":
-        """Return a context with room for `tensors` tensors and one graph of `graph_size`; it holds no data."""
+        """Return a context with room for `tensors` tensors and one graph of `graph_size`.
+
+        It holds no data.
+        """
         library = self.library
         size = library.ggml_tensor_overhead() * tensors
         size += library.ggml_graph_overhead_custom(graph_size, gradients) if graph_size else 0
@@ -88,7 +98,10 @@ class LibraryWorkspace:
         return self.own(self.library.ggml_gallocr_new(self.buffer_type), self.library.ggml_gallocr_free, "graph allocator")
 
     def allocate(self, planner: int, graph: int) -> None:
-        """Plan a graph and bind its tensors (`ggml_gallocr_alloc_graph`); raise EngineError if ggml says no."""
+        """Plan a graph and bind its tensors (`ggml_gallocr_alloc_graph`).
+
+        Raises EngineError if ggml says no.
+        """
         if not self.library.ggml_gallocr_alloc_graph(planner, graph):
             raise EngineError(f"ggml {self.library.version} could not allocate the graph")
 
@@ -99,7 +112,10 @@ class LibraryWorkspace:
         return self.own(pointer, self.library.ggml_backend_sched_free, "scheduler")
 
     def schedule(self, scheduler: int, graph: int) -> None:
-        """Plan a graph through a scheduler and bind its tensors; raise EngineError if ggml says no."""
+        """Plan a graph through a scheduler and bind its tensors.
+
+        Raises EngineError if ggml says no.
+        """
         if not self.library.ggml_backend_sched_alloc_graph(scheduler, graph):
             raise EngineError(f"ggml {self.library.version} could not schedule the graph")
 
@@ -108,7 +124,10 @@ class LibraryWorkspace:
         self._succeeded(self.library.ggml_backend_sched_graph_compute(scheduler, graph))
 
     def compute(self, graph: int) -> None:
-        """Run an allocated graph on the CPU backend; raise EngineError on another status than success."""
+        """Run an allocated graph on the CPU backend.
+
+        Raises EngineError on another status than success.
+        """
         self._succeeded(self.library.ggml_backend_graph_compute(self.backend, graph))
 
     def _succeeded(self, status: int) -> None:
@@ -162,7 +181,10 @@ class Context:
         self._library = workspace.library
 
     def tensor(self, dtype: str, *ne: int, name: str = "", flag: str = "") -> int:
-        """Make a tensor of ggml type `dtype` and dimensions `ne`; `flag` is any of input, output, param and loss, by spaces."""
+        """Make a tensor of ggml type `dtype` and dimensions `ne`.
+
+        `flag` is any of input, output, param and loss, by spaces.
+        """
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)
         pointer = library.ggml_new_tensor(self.pointer, library.types[dtype], len(ne), ctypes.addressof(dims))

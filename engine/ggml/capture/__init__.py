@@ -1,1 +1,4 @@
-"""A planned ggml graph taken out of a live library: `graph_rows` as plain rows, `graph_document` as an allocsim document."""
+"""A planned ggml graph, taken out of a running library.
+
+`graph_rows` gives plain rows, `graph_document` an allocsim document.
+"""

@@ -1,15 +1,18 @@
-"""A live, planned ggml graph as a native document: program, what the planner was told, and where it put everything.
+"""A planned ggml graph as a document: the program, the constraints of its planner, the plan.
 
 Contract
 --------
-* `capture(graph, library)` walks the graph (`engine.ggml.capture.graph_rows`) and converts it with the importer of ggml dumps
-  (`allocsim.formats.ggml`), the only converter there is; its conventions of time and bytes hold here too.
-* The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler) and its sources unchanged since. Nothing is computed or written.
-* In a program of your own: `library = adopt()` finds the libggml that this process already has mapped, probes the same file in a child
-  process, and returns it; then `capture(pointer, library)`. A binding that hides its `ggml_cgraph` pointer is refused with the reason.
+* `capture(graph, library)` walks the graph (`engine.ggml.capture.graph_rows`) and converts it with
+  the importer of ggml dumps (`allocsim.formats.ggml`), the only converter there is; its conventions
+  of time and bytes hold here too.
+* The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler) and its sources unchanged
+  since. Nothing is computed or written.
+* In a program of your own: `library = adopt()` finds the libggml that this process already has
+  mapped, probes the same file in a child process, and returns it; then `capture(pointer, library)`.
+  A binding that hides its `ggml_cgraph` pointer is refused with the reason.
 
-O(nodes x sources). What this module does not see: whether the plan is sound (`allocsim.checks`), and scheduler splits over several
-backends.
+O(nodes x sources). What this module does not see: whether the plan is sound (`allocsim.checks`),
+and scheduler splits over several backends.
 """
 
 import re
@@ -31,13 +34,15 @@ NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/
 """Files that may have a ggml inside."""
 
 USERS = ("libllama", "libwhisper")
-"""Libraries that use a ggml beside them rather than hold one."""
+"""Libraries that use a ggml in their folder rather than contain one."""
 
 
 def capture(
     graph: int, library: Library, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None
 ) -> Document:
-    """Return the document of a planned graph. `buffers` as in `rows.walk`; `meta` is added to the document's.
+    """Return the document of a planned graph. `buffers` as in `rows.walk`.
+
+    `meta` is added to the document's.
 
     Raises EngineError where the pointer is no planned graph of this library.
     """
@@ -50,7 +55,10 @@ def document(rows: Rows, source: str = "capture") -> Document:
 
 
 def ops_of_nodes(rows: Rows) -> list[int | None]:
-    """Return for each node the op of the document made of these rows; None for an op-NONE node that became none."""
+    """Return for each node the op of the document made of these rows.
+
+    Returns None for an op-NONE node that became none.
+    """
     tensors = [*rows["leafs"], *rows["nodes"]]
     step = sum(row["op"] == NONE and row["view_src"] is None and not row["external"] for row in tensors)
     found: list[int | None] = []
@@ -74,9 +82,12 @@ def mapped() -> list[Path]:
 
 
 def adopt(path: str | Path | None = None) -> Library:
-    """Return the libggml that this process already uses, probed in a child; `path` names it where several are mapped.
+    """Return the libggml that this process already uses, probed in a child.
 
-    Raises EngineError where none is mapped, several are, or the library does not match what the bridge knows.
+    `path` names it where several are mapped.
+
+    Raises EngineError where none is mapped, several are, or the library does not match what the
+    bridge knows.
     """
     if path is not None:
         return checked(str(path))

@@ -1,17 +1,21 @@
-"""Walk a planned ggml graph into rows: what the planner was given and where it put everything, as plain data.
+"""Walk a planned ggml graph into plain rows: the input of its planner, and each address.
 
 Contract
 --------
-* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and returns the same object that a
-  ggml dump holds (`allocsim.formats.ggml`): `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
-  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or "L9" for leaf 9. `off` counts bytes from the base of the
-  compute buffer and is None elsewhere; `external` is memory the planner did not place (another buffer, or bare data).
-* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough. Several
-  are laid end to end, in the order given, in one address space.
+* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and
+  returns the same object that a ggml dump holds (`allocsim.formats.ggml`):
+  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
+  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or
+  "L9" for leaf 9. `off` counts bytes from the base of the compute buffer and is None elsewhere;
+  `external` is memory the planner did not place (another buffer, or bare data).
+* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
+  where that is not enough. Several are laid end to end, in the order given, in one address space.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
-* `observe` gives the nodes of a scheduler's run where nobody hands out its graph; `walk_nodes` makes rows of them.
+* `observe` gives the nodes of a scheduler's run where nobody hands out its graph; `walk_nodes`
+  makes rows of them.
 
-O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that made it.
+O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that
+made it.
 """
 
 import ctypes
@@ -42,9 +46,12 @@ Rows = dict[str, Any]
 
 
 def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None) -> Rows:
-    """Return the rows of a graph. `buffers` are the compute buffers; default: the only one of COMPUTE usage among the tensors.
+    """Return the rows of a graph. `buffers` are the compute buffers.
 
-    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute memory is in several buffers.
+    Default: the only one of COMPUTE usage among the tensors.
+
+    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
+    memory is in several buffers.
     """
     return walk_nodes(library, *_members(library, graph), buffers=buffers, meta=meta)
 
@@ -55,8 +62,9 @@ def walk_nodes(
 ) -> Rows:  # fmt: skip
     """Return the rows of nodes in execution order, as seen while they ran (`observe`), without their graph.
 
-    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not always the order in which a planner
-    places them: such rows say what ran and where, and are no evidence of how it was planned.
+    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
+    always the order in which a planner places them: such rows say what ran and where, and are no
+    evidence of how it was planned.
     """
     if leafs is None:
         leafs = _sources_outside(records(nodes), nodes)
@@ -100,9 +108,12 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
 
 @contextmanager
 def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
-    """Give the list of nodes that a scheduler computes inside the block, in order; it asks for none of them to be computed alone.
+    """Give the list of nodes that a scheduler computes inside the block, in order.
 
-    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph pointer is needed.
+    It asks for none of them to be computed alone.
+
+    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph
+    pointer is needed.
     """
     seen: list[int] = []
 
@@ -124,16 +135,22 @@ def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
 
 
 def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
-    """Roots of views that the graph does not hold, in order of appearance; they become leafs, whatever op would have made them.
+    """Roots of views that the graph does not hold, in order of appearance.
 
-    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml visit it.
+    They become leafs, whatever op would have made them.
+
+    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml
+    visit it.
     """
     known = set(addresses)
     return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
 
 
 def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
-    """Return the one buffer of COMPUTE usage among these tensors, or none; raise EngineError if there are several."""
+    """Return the one buffer of COMPUTE usage among these tensors, or none.
+
+    Raises EngineError if there are several.
+    """
     found = compute_buffers(library, table)
     if len(found) > 1:
         raise EngineError(f"the graph lies in {len(found)} compute buffers; name those whose plan is meant")

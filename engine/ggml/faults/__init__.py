@@ -1,8 +1,12 @@
-"""Seven ways in which current ggml gives wrong numbers without a kernel being at fault, each on the real library.
+"""Seven ways in which current ggml gives wrong numbers although no kernel is at fault.
 
-Contract: `FAULTS[name]` holds what happens, which class and party the verdict must find, and a task for a child process. A task returns
-a `FaultObservation`: the number found, the number wanted (the same, done as it should have been), and the rows of the graphs that ran, with the
-addresses they really had, so that the judge can find the fault again without ggml (`engine.ggml.faults.observation`).
+Each is shown on the real library.
+
+Contract: `FAULTS[name]` holds what happens, which class and party the verdict must find, and a task
+for a child process. A task returns a `FaultObservation`: the number found, the number wanted (the
+same, done as it should have been), and the rows of the graphs that ran, with the addresses they
+really had, so that the judge can find the fault again without ggml
+(`engine.ggml.faults.observation`).
 
 Source: `engine.ggml.faults.small_graphs`, `engine.ggml.faults.training_faults`.
 """

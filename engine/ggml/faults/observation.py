@@ -1,10 +1,12 @@
-"""What running a fault of ggml gives: two numbers, the graphs that ran, and from those what a verdict needs.
+"""What running a fault of ggml gives: two numbers, the graphs that ran, and evidence from them.
 
-Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session that ran, with what its planner was told, so that
-the judge can find the fault again from addresses alone; `repaired` makes the document of the right way of doing the same.
+Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session
+that ran, with the constraints its planner was given, so that the judge can find the fault again from addresses
+alone; `repaired` makes the document of the right way of doing the same.
 
-What happened beside the graph is said by the task that ran it, never guessed: which tensors the host reads although the planner was not
-told (`untold`), which uploads it left out (`owed`), how many nodes the graph had when its first tensors were placed (`planned_nodes`).
+What happened beside the graph is said by the task that ran it, never guessed: which tensors the
+host reads although the planner was not told (`untold`), which uploads it left out (`owed`), how
+many nodes the graph had when its first tensors were placed (`planned_nodes`).
 """
 
 from collections.abc import Collection
@@ -35,9 +37,11 @@ class FaultObservation:
     rows: dict[str, Rows] = field(default_factory=dict)
     """Graphs that ran, by name, with their real addresses."""
     untold: tuple[str, ...] = ()
-    """Tensors flagged OUTPUT after the plan was made: the host reads them, the planner did not know."""
+    """Tensors flagged OUTPUT after the plan was made: the host reads them, the planner did not
+    know."""
     owed: tuple[str, ...] = ()
-    """Tensors in memory of their own that the host must write before every run, and wrote before the first only."""
+    """Tensors in memory of their own that the host must write before every run, and wrote before
+    the first only."""
     runs: int = 1
     planned_nodes: int = 0
     """Nodes of the graph when the tensors it had then were placed; 0: all of them."""
@@ -50,7 +54,10 @@ class FaultObservation:
 
 
 def evidence(finding: FaultObservation) -> Document:
-    """Return the session that ran, with what its planner was told. Raises EngineError where no graph was walked."""
+    """Return the session that ran, with the constraints its planner was given.
+
+    Raises EngineError where no graph was walked.
+    """
     rows = _rows(finding, RUN)
     if PLANNED in finding.rows:
         made_for = document(finding.rows[PLANNED]).plans[0]
@@ -104,7 +111,8 @@ def _rows(finding: FaultObservation, name: str) -> Rows:
 def _told(plan: Plan, rows: Rows, untold: Collection[str]) -> Plan:
     """Return the plan with the belief of a planner that was told of every flag but the untold ones.
 
-    A flag on a view is told too, whatever the planner made of it: its belief keeps the lifetimes it has without.
+    A flag on a view is told too, whatever the planner made of it: its belief keeps the lifetimes it
+    has without.
     """
     program, problem = plan.program, plan.problem
     assert problem is not None

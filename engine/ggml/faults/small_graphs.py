@@ -1,7 +1,8 @@
 """Four faults of ggml's graph allocator, each in a graph of a few nodes of eight elements.
 
-Contract: every function is a task for a child process (`engine.ggml.access.child`) and returns a `FaultObservation`: what the fault gives, what the right
-way gives, and the rows of both. `engine.ggml.faults` has the table.
+Contract: every function is a task for a child process (`engine.ggml.access.child`) and returns a
+`FaultObservation`: what the fault gives, what the right way gives, and the rows of both.
+`engine.ggml.faults` has the table.
 
 Source: reading and measuring ggml 0.13.1 to 0.26.0; llama.cpp issue 28448.
 """
@@ -53,7 +54,10 @@ class _Small:
 
 
 def stale_plan(library: Library) -> FaultObservation:
-    """10 * n2 + n1, then 10 * n2 + n0 on the same allocator: n0's bytes went to n2 in the first plan, and still do."""
+    """10 * n2 + n1, then 10 * n2 + n0 on the same allocator.
+
+    N0's bytes went to n2 in the first plan, and still do.
+    """
 
     def rewired(ws: LibraryWorkspace, *, last: str) -> tuple[_Small, int]:
         g = _Small(ws)
@@ -106,7 +110,10 @@ def late_output(library: Library) -> FaultObservation:
 
 
 def none_view(library: Library) -> FaultObservation:
-    """The last reader of an op-NONE view gives back a count that nobody took: the root is freed under another view."""
+    """The last reader of an op-NONE view gives back a count that nobody took.
+
+    The root is freed under another view.
+    """
 
     def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[_Small, int]:
         g = _Small(ws)
@@ -131,7 +138,10 @@ def none_view(library: Library) -> FaultObservation:
 
 
 def output_on_view(library: Library) -> FaultObservation:
-    """OUTPUT on a view alone protects nothing: the root is freed. `by_setter` says what `ggml_set_output(view)` gives."""
+    """OUTPUT on a view alone protects nothing.
+
+    The root is freed. `by_setter` says what `ggml_set_output(view)` gives.
+    """
 
     def viewed(ws: LibraryWorkspace, flag: Callable[[_Small, int, int], Any]) -> tuple[float, Rows]:
         g = _Small(ws)

@@ -1,11 +1,14 @@
 """The five single-op smokes of issue 1501 on real ggml, and why they could not see the bug.
 
-Contract: each smoke trains one low-rank adapter through one op for some steps, planned by default and with memory of its own for each
-tensor, and counts what the plan did: `norm_backs` are RMS_NORM_BACK nodes, `unsafe` the results that lie over the source their kernel reads
-too late (RMS_NORM_BACK over source 0, SOFT_MAX_BACK over source 1). Both must be met for a wrong number; in every smoke `unsafe` is zero,
-so default and apart agree bit for bit on the library with the bug. The norm lies before the trained weights, where no gradient flows.
+Contract: each smoke trains one low-rank adapter through one op for some steps, planned by default
+and with memory of its own for each tensor, and counts what the plan did: `norm_backs` are
+RMS_NORM_BACK nodes, `unsafe` the results that lie over the source their kernel reads too late
+(RMS_NORM_BACK over source 0, SOFT_MAX_BACK over source 1). Both must be met for a wrong number; in
+every smoke `unsafe` is zero, so default and apart agree bit for bit on the library with the bug.
+The norm lies before the trained weights, where no gradient flows.
 
-The concat smoke needs a backward op that ggml does not have (the reporter had added one): a child that runs it dies with ggml's words.
+The concat smoke needs a backward op that ggml does not have (the reporter had added one): a child
+that runs it dies with ggml's words.
 
 What this module does not see: the reporter's own graphs; these are rebuilt from the description.
 """
@@ -84,7 +87,10 @@ SMOKES: Final[dict[str, tuple[Callable[[_Parts], int], str]]] = {
 
 
 def smoke(library: Library, name: str, *, steps: int = 10) -> dict[str, Any]:
-    """Task: train one smoke with the default plan and apart; return both loss curves and what the plan did."""
+    """Task: train one smoke with the default plan and apart.
+
+    Return both loss curves and what the plan did.
+    """
     if name not in SMOKES:
         raise UnknownNameError("smoke", name, SMOKES)
     default, rows = _train(library, name, steps, apart=False)

@@ -1,4 +1,7 @@
-"""Three faults of training with ggml: gradients that share tensors, accumulators that are never zeroed, a graph planned twice.
+"""Three faults of training with ggml.
+
+They are: gradients that share a tensor, accumulators that are never zeroed, a graph that is planned
+twice.
 
 Contract: as `engine.ggml.faults.small_graphs`. The numbers are norms of gradients.
 
@@ -63,7 +66,10 @@ def shared_gradient(library: Library) -> FaultObservation:
 
 
 def opt_accumulates(library: Library) -> FaultObservation:
-    """`ggml-opt`, graphs built anew for every step, period 1: gradients add up from step to step. Found and wanted are of step 3."""
+    """`ggml-opt`, graphs built anew for every step, period 1.
+
+    Gradients add up from step to step. Found and wanted are of step 3.
+    """
 
     def gradients(*, zeroed: bool) -> tuple[list[float], Rows]:
         with LibraryWorkspace(library) as ws:
@@ -98,7 +104,9 @@ CROSS_ENTROPY: Final = 2
 
 
 def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, zeroed: bool) -> tuple[float, Rows]:
-    """Build, allocate and run one step on the same data and (but for 1e-30) the same weights; return the norm of the gradient.
+    """Build, allocate and run one step on the same data and (but for 1e-30) the same weights.
+
+    Return the norm of the gradient.
 
     The graph of ggml-opt is private; the scheduler tells which nodes it runs.
     """
@@ -122,7 +130,10 @@ def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, ze
 
 
 def forward_then_backward(library: Library) -> FaultObservation:
-    """A forward graph planned alone, then its backward graph planned over the same tensors. Numbers are gradient norms."""
+    """A forward graph planned alone, then its backward graph planned over the same tensors.
+
+    Numbers are gradient norms.
+    """
 
     def norm(ws: LibraryWorkspace, *, twice: bool) -> tuple[float, Rows, int]:
         arrays = initial(TINY, 0)

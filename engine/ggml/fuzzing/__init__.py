@@ -1,1 +1,5 @@
-"""Random graphs through the real planner of ggml: drawn (`graph_generator`), kept (`graph_recipes`), run (`graph_fuzzing`), made small."""
+"""Random graphs through the real planners of ggml.
+
+`graph_generator` draws them, `graph_recipes` stores them, `graph_fuzzing` runs and judges them, and
+`recipe_shrinking` reduces a failing one.
+"""

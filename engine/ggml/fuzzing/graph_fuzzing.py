@@ -1,11 +1,16 @@
-"""Random graphs through the real planner and scheduler: plans judged by S, numbers by D, each graph in a process that may crash.
+"""Fuzz the real planner and scheduler of ggml: S judges the plans, D compares the numbers.
 
-Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan S does not find clean, or whose outputs
-differ between a plan (`gallocr`, `sched`, every node pinned) and memory of its own for each tensor. The same seed gives the same
-finding. `minimise` shrinks a finding's recipe while it keeps its kind; `keep` writes recipe, rows and words as files to start from again.
+Each graph runs in a process that may crash.
 
-A finding whose plan is clean and whose numbers differ convicts a kernel, not the plan. What this module does not see: why
-(`allocsim.verdict`), and graphs the generator does not make (several backends, quantised types).
+Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
+S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
+pinned) and memory of its own for each tensor. The same seed gives the same finding. `minimise`
+shrinks a finding's recipe while it keeps its kind; `keep` writes recipe, rows and words as files to
+start from again.
+
+A finding whose plan is clean and whose numbers differ convicts a kernel, not the plan. What this
+module does not see: why (`allocsim.verdict`), and graphs the generator does not make (several
+backends, quantised types).
 """
 
 import json
@@ -62,7 +67,10 @@ def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[FuzzedF
 
 
 def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
-    """Plan and run one recipe in every way; return the first thing that is wrong, None if nothing is."""
+    """Plan and run one recipe in every way.
+
+    Return the first thing that is wrong, None if nothing is.
+    """
     rows: Rows | None = None
     try:
         rows = child.call(plan_rows, recipe)
@@ -106,7 +114,10 @@ def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
 
 
 def keep(finding: FuzzedFault, folder: Path) -> Path:
-    """Write a finding to `folder/seed-<n>.json`, whole or not at all; its `leafs` and `nodes` make it a ggml dump that can be checked."""
+    """Write a finding to `folder/seed-<n>.json`, whole or not at all.
+
+    Its `leafs` and `nodes` make it a ggml dump that can be checked.
+    """
     path = folder / f"seed-{finding.seed}.json"
     rows = finding.rows or {"meta": {}, "leafs": [], "nodes": []}
     about = {"seed": finding.seed, "kind": finding.kind, "words": finding.words, "recipe": finding.recipe.encode()}

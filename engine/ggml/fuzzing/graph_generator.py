@@ -1,11 +1,16 @@
-"""Random ggml graphs that are legal by construction: the generator of the fuzzer and of the fidelity laws.
+"""A generator of random ggml graphs that are legal by construction.
 
-Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process. Graphs have views and views of
-views, in-place chains, accumulators, copies into views, in-place results, several readers, odd sizes, broadcast operands, unread
-results, static and parameter leafs, gathers by index, backward kernels, and outputs on roots and on views. `none_views` adds op-NONE
-views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds uploads that no plan protects.
+The fuzzer and the fidelity laws use it.
 
-Every tensor is f32 of at most two dimensions beside the i32 row numbers. What this module does not see: plans and numbers.
+Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
+Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
+results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
+gathers by index, backward kernels, and outputs on roots and on views. `none_views` adds op-NONE
+views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
+uploads that no plan protects.
+
+Every tensor is f32 of at most two dimensions beside the i32 row numbers. What this module does not
+see: plans and numbers.
 """
 
 import random
@@ -16,7 +21,8 @@ from typing import Any, Final
 from engine.ggml.fuzzing.graph_recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
-"""Elements in a row; most are no multiple of a vector register, most rows no multiple of the alignment."""
+"""Elements in a row; most are no multiple of a vector register, most rows no multiple of the
+alignment."""
 
 ROW_COUNTS: Final = (1, 1, 2, 3, 5)
 
@@ -285,8 +291,9 @@ MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
 def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
     """Return the recipe of that seed, of `nodes` builder calls (default: 2 to 40, drawn).
 
-    With `sound`, what the host writes before the run is safe until its last reader. Without, some parameters lie in the compute buffer
-    with no INPUT flag: ggml places those at the step of the next op, over whatever was free by then, so an upload is lost.
+    With `sound`, what the host writes before the run is safe until its last reader. Without, some
+    parameters lie in the compute buffer with no INPUT flag: ggml places those at the step of the
+    next op, over whatever was free by then, so an upload is lost.
     """
     rng = random.Random(f"size {seed}")  # noqa: S311
     return Generator(seed, nodes if nodes is not None else rng.randint(2, 40), none_views=none_views, sound=sound).recipe()

@@ -1,14 +1,18 @@
-"""A ggml graph as plain data: what to build, in which order, so that it can be kept, replayed, shrunk and built in any library.
+"""A ggml graph as plain data, in the order in which it is built.
 
-Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a builder call whose arguments are numbers or
-`%k`, the tensor of step k. `expand` are the steps handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by
-`ggml_set_output` before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and their step.
+A recipe can be stored, replayed, shrunk, and built in any library.
+
+Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a
+builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` are the steps
+handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by `ggml_set_output`
+before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
+their step.
 
     recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
     run(workspace, recipe, mode="default")
 
-What this module does not see: whether the calls are legal; ggml asserts, so build in a child process. Numbers are float32 unless a leaf
-says i32 (row numbers below `rows`).
+What this module does not see: whether the calls are legal; ggml asserts, so build in a child
+process. Numbers are float32 unless a leaf says i32 (row numbers below `rows`).
 """
 
 from collections.abc import Sequence
@@ -37,7 +41,8 @@ class RecipeStep:
     make: str
     """`tensor`, or the name of a builder without `ggml_`."""
     arguments: tuple[Any, ...]
-    """Of a tensor: dtype and `ne`. Of a builder: its arguments after the context, tensors as `%k`."""
+    """Of a tensor: dtype and `ne`. Of a builder: its arguments after the context, tensors as
+    `%k`."""
     flag: str = ""
     """Any of input, param and loss, by spaces; outputs are listed in the recipe."""
     static: bool = False
@@ -136,7 +141,10 @@ def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner:
 
 
 def fill(ws: LibraryWorkspace, built: Built) -> None:
-    """Write every leaf that has memory: the same elements for the same seed and step, whatever the plan."""
+    """Write every leaf that has memory.
+
+    The same elements for the same seed and step, whatever the plan.
+    """
     for index, made in enumerate(built.recipe.steps):
         if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
             ws.put(built.tensors[index], elements(made, built.recipe.seed, index))
@@ -160,7 +168,10 @@ def run(
     read: Sequence[int] = (),
     runs: int = 1,
 ) -> dict[int, NDArray[Any]]:
-    """Build, plan, fill and compute `runs` times; return the elements of the steps in `read` (default: the outputs)."""
+    """Build, plan, fill and compute `runs` times.
+
+    Return the elements of the steps in `read` (default: the outputs).
+    """
     built = build(ws, recipe)
     scheduler = place(ws, built, mode=mode, planner=planner)
     for _ in range(runs):

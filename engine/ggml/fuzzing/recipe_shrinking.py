@@ -1,8 +1,9 @@
 """Make a failing recipe small: drop steps, expansions, outputs and flags as long as it still fails.
 
-Contract: `shrink(recipe, fails)` returns a recipe for which `fails` holds and from which no single step (with all that names it), expansion,
-output or flag can be taken, and no step be replaced by one of its sources. `fails` is asked about legal recipes only as far as indices
-go; it must answer False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
+Contract: `shrink(recipe, fails)` returns a recipe for which `fails` holds and from which no single
+step (with all that names it), expansion, output or flag can be taken, and no step be replaced by
+one of its sources. `fails` is asked about legal recipes only as far as indices go; it must answer
+False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
 
 What this module does not see: why it fails.
 """

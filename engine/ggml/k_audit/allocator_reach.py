@@ -1,18 +1,22 @@
-"""Does the real allocator ever lay the result of an op over a given source? Asked of the allocator, in every way that can matter.
+"""Which aliases of operand and result does the allocator of ggml make?
 
-Contract
---------
-gallocr takes the first source that it owns, that is no OUTPUT, no view, laid out as the result, and read by nobody after (and has no views).
-So whether it takes source *s* depends on the op's own sources alone: *s* must be such a source, and every source before it of the result's layout
-(a rival) must not. `reach` tries every combination of
+The allocator itself is run, in every situation that can change its answer.
+
+Contract -------- gallocr takes the first source that it owns, that is no OUTPUT, no view, laid out
+as the result, and read by nobody after (and has no views). So whether it takes source *s* depends
+on the op's own sources alone: *s* must be such a source, and every source before it of the result's
+layout (a rival) must not. `reach` tries every combination of
 
 * a victim that is a leaf, or the result of a node;
-* rivals that cannot be taken because they lie in memory of their own, are flagged OUTPUT, are views, or are read again later;
+* rivals that cannot be taken because they lie in memory of their own, are flagged OUTPUT, are
+  views, or are read again later;
 
-smallest graphs first. A hit is the smallest graph that does it. Where none of them is one, no graph is: nothing else in a graph enters the
-rule, so "never" holds at any size. Every graph is built and planned by the library, none is computed.
+smallest graphs first. A hit is the smallest graph that does it. Where none of them is one, no graph
+is: nothing else in a graph enters the rule, so "never" holds at any size. Every graph is built and
+planned by the library, none is computed.
 
-What this module does not see: whether the alias is safe (`engine.ggml.k_audit.library_audit`), and programs that place tensors by hand.
+What this module does not see: whether the alias is safe (`engine.ggml.k_audit.library_audit`), and
+programs that place tensors by hand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +52,10 @@ class Reach:
 
 
 def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:
-    """Ask whether the result of a case is ever laid over the operand at position `victim`; with `every`, try all ways."""
+    """Ask whether the result of a case is ever laid over the operand at position `victim`.
+
+    With `every`, try all ways.
+    """
     hits: list[tuple[str, str, Rows]] = []
     first: Rows | None = None
     tried = 0
@@ -71,7 +78,8 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
 def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
     """Return (position among the operands, source slot of the op) of those whose type, ne and nb are the result's.
 
-    That is what gallocr asks before it takes one. The slot may differ from the position where an optional source is left out.
+    That is what gallocr asks before it takes one. The slot may differ from the position where an
+    optional source is left out.
     """
     table = records([*operands, result])
     last = table[-1]

@@ -1,20 +1,26 @@
-"""Measure the alias contracts of ggml's own kernels: is a result right when it lies exactly over a source?
+"""Measure the alias contracts of ggml's kernels by running each with its result over a source.
 
 Contract
 --------
-* ggml's planner may lay the result of every op of its in-place list over *any* source of the same layout (type, ne, nb) that this op reads
-  last. `audit` runs each such kernel twice on equal operands, once with the result in memory of its own and once exactly over the
-  source, and compares bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
-  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN that the other has not).
-* Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result begins 1 element or 32 bytes behind or before the
-  source; `partial`: it lies over the last or first half; `duplicate over`: it lies over a source that is given for every other source of its layout,
-  compared with that and the result apart. Before each run the addresses are compared with what was asked for, and a canary is: what is written
-  into the result must show in the source.
-* `reachable` is decided by the real allocator on every kind of graph that can make a difference (`engine.ggml.k_audit.allocator_reach`); `graph` is the
-  smallest in which it chooses the alias, or the statement that it never does, `ways` all kinds that lead to it.
-* Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with what ggml said.
+* ggml's planner may lay the result of every op of its in-place list over *any* source of the same
+  layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
+  operands, once with the result in memory of its own and once exactly over the source, and compares
+  bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
+  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN
+  that the other has not).
+* Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
+  begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
+  first half; `duplicate over`: it lies over a source that is given for every other source of its
+  layout, compared with that and the result apart. Before each run the addresses are compared with
+  what was asked for, and a canary is: what is written into the result must show in the source.
+* `reachable` is decided by the real allocator on every kind of graph that can make a difference
+  (`engine.ggml.k_audit.allocator_reach`); `graph` is the smallest in which it chooses the alias, or
+  the statement that it never does, `ways` all kinds that lead to it.
+* Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with
+  what ggml said.
 
-Numbers are those of this machine's kernels. What this module does not see: fused kernels, and other backends.
+Numbers are those of this machine's kernels. What this module does not see: fused kernels, and other
+backends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +64,10 @@ class LibraryAuditRow:
     reach: Reach | None = None
 
     def public(self) -> dict[str, Any]:
-        """Return the row as the command prints it; the list declares exact aliases of one source, and says nothing of a source given twice."""
+        """Return the row as the command prints it.
+
+        The list declares exact aliases of one source, and says nothing of a source given twice.
+        """
         reached = bool(self.reach and self.reach.ways)
         return {
             "op": self.op,
@@ -105,7 +114,10 @@ def audit(
     seed: int = SEED,
     layouts: Sequence[str] = ("over",),
 ) -> Audit:
-    """Audit the in-place list of the child's library, or some of its ops. Each (op, types, layout) group runs in a fork."""
+    """Audit the in-place list of the child's library, or some of its ops.
+
+    Each (op, types, layout) group runs in a fork.
+    """
     about = child.call(groups)
     result = Audit(version=about["version"])
     chosen = list(ops) if ops is not None else list(about["groups"])
@@ -215,7 +227,10 @@ def encode(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 def _run(
     library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie | None, threads: int
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
-    """Run one case with its result apart (None) or as `lie` says; return the result and the operands of equal layout."""
+    """Run one case with its result apart (None) or as `lie` says.
+
+    Return the result and the operands of equal layout.
+    """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx = ws.context(tensors=16, graph_size=16)
         operands = _operands(ctx, case)

@@ -1,10 +1,12 @@
 """What the kernel audit runs: for each op of ggml's in-place list, operands, types and shapes.
 
-Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest first), how their elements are drawn,
-and a builder. Shapes cover rows of 1, 7, 33 and 576 elements (even neighbours where a kernel needs pairs), one and several rows, and
-second operands that are broadcast. An op of the list that has no row here is reported as `unaudited`, never passed over.
+Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
+first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
+(even neighbours where a kernel needs pairs), one and several rows, and second operands that are
+broadcast. An op of the list that has no row here is reported as `unaudited`, never passed over.
 
-What this module does not see: aliases; `engine.ggml.k_audit.library_audit` lays results over operands.
+What this module does not see: aliases; `engine.ggml.k_audit.library_audit` lays results over
+operands.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +99,10 @@ def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
 def _one_operand(
     library: Library, op: str, *, builders: Sequence[tuple[Any, ...]], types: Sequence[str] = ("f32",), fill: str = "normal"
 ) -> Iterator[LibraryCase]:
-    """Element-wise and row-wise kernels of one operand; a builder is its name and the arguments after the operand."""
+    """Element-wise and row-wise kernels of one operand.
+
+    A builder is its name and the arguments after the operand.
+    """
     for name, *arguments in builders:
         if not library.has(f"ggml_{name}"):
             continue
@@ -109,7 +114,10 @@ def _one_operand(
 
 
 def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
-    """Element-wise kernels of two operands: equal shapes, and the second broadcast over rows, over elements, over all."""
+    """Element-wise kernels of two operands.
+
+    Equal shapes, and the second broadcast over rows, over elements, over all.
+    """
     for first, second in (
         ("f32", "f32"),
         ("f16", "f16"),

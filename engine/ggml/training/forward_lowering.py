@@ -2,11 +2,12 @@
 
 Contract
 --------
-* `forward(loss)` lists what the loss needs as plain data (`Forward`), in the engine's order, which is ggml's; `build` makes it of ggml's
-  own builders, with `ggml_build_backward_expand` and one `ggml_opt_step_sgd` for each trainable parameter. The result is a
-  `transformer.Model` like any other, so the same plans and modes apply to it.
-* Parameters lie in memory of their own, inputs in the compute buffer with the flag INPUT. Shapes turn round: the engine's last
-  dimension is ggml's first. f32 and i32 only. Names are kept.
+* `forward(loss)` lists what the loss needs as plain data (`Forward`), in the engine's order, which
+  is ggml's; `build` makes it of ggml's own builders, with `ggml_build_backward_expand` and one
+  `ggml_opt_step_sgd` for each trainable parameter. The result is a `transformer.Model` like any
+  other, so the same plans and modes apply to it.
+* Parameters lie in memory of their own, inputs in the compute buffer with the flag INPUT. Shapes
+  turn round: the engine's last dimension is ggml's first. f32 and i32 only. Names are kept.
 * A kind that ggml does not have, or has in another form, is refused by name.
 
 What this module does not see: data (`train_forward` is given arrays) and plans.
@@ -127,9 +128,12 @@ def train_forward(
     library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *, steps: int = 20, rate: float = 0.01,
     planner: str = "gallocr",
 ) -> dict[str, Any]:  # fmt: skip
-    """Task: train an engine graph on ggml; as `engine.ggml.training.plan_modes.train`, and the gradients of the first step by parameter.
+    """Task: train an engine graph on ggml.
 
-    Gradients come from a graph of their own without optimizer steps, in which no gradient has a reader.
+    As `engine.ggml.training.plan_modes.train`, and the gradients of the first step by parameter.
+
+    Gradients come from a graph of their own without optimizer steps, in which no gradient has a
+    reader.
     """
     arrays = {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
     with LibraryWorkspace(library) as ws:
@@ -177,7 +181,10 @@ def _cont(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
 
 
 def _permute(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
-    """The engine says where each axis comes from, first dimension first; ggml where each goes, last dimension first."""
+    """The engine says where each axis comes from, first dimension first.
+
+    Ggml where each goes, last dimension first.
+    """
     axes = row.params["axes"]
     rank = len(axes)
     places = [0, 1, 2, 3]

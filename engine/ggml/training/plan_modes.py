@@ -1,11 +1,15 @@
-"""Train the transformer on real ggml under several plans of the same graph: what issue 1501 shows, step by step.
+"""Train the transformer on real ggml under several plans of the same graph.
 
-Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph anew, plans it in one of `MODES`, and runs
-SGD steps inside ggml; inputs are written and gradients reset before every compute. The modes differ in the plan alone: the same
-arrays, ops and order. `gradients` computes the gradient of every adapter once, in a graph without optimizer steps, where no
-gradient has a reader and so none is recycled before the host reads it.
+This is what issue 1501 shows, step by step.
 
-What this module does not see: which mode is right; compare with `apart`, where no byte is ever used twice.
+Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph
+anew, plans it in one of `MODES`, and runs SGD steps inside ggml; inputs are written and gradients
+reset before every compute. The modes differ in the plan alone: the same arrays, ops and order.
+`gradients` computes the gradient of every adapter once, in a graph without optimizer steps, where
+no gradient has a reader and so none is recycled before the host reads it.
+
+What this module does not see: which mode is right; compare with `apart`, where no byte is ever used
+twice.
 """
 
 from collections.abc import Mapping
@@ -26,7 +30,8 @@ MODES: Final[dict[str, str]] = {
     "gradients": "gradients",
     "apart": "none",
 }
-"""Mode -> what is flagged as OUTPUT before the plan; `apart` gives every tensor memory of its own instead of a plan."""
+"""Mode -> what is flagged as OUTPUT before the plan; `apart` gives every tensor memory of its own
+instead of a plan."""
 
 PLANNERS: Final = ("gallocr", "sched")
 
@@ -61,7 +66,10 @@ def train(
 
 
 def descend(model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
-    """Plan a graph with optimizer steps and run it; return nodes, forward_nodes, buffer_size and the loss before each step."""
+    """Plan a graph with optimizer steps and run it.
+
+    Return nodes, forward_nodes, buffer_size and the loss before each step.
+    """
     size = plan(model, mode, planner=planner)
     upload(model, arrays)
     losses = []
@@ -87,7 +95,10 @@ def gradients(
 
 
 def layer_ratios(reference: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> list[dict[str, float]]:
-    """Compare gradients layer by layer: norms, their ratio (reference over found) and the cosine between them."""
+    """Compare gradients layer by layer.
+
+    Norms, their ratio (reference over found) and the cosine between them.
+    """
     layers = sorted({int(name[1 : name.index(".")]) for name in reference})
     rows = []
     for layer in layers:

@@ -1,16 +1,21 @@
-"""Train an engine graph on real ggml step by step, and find where a planned run leaves the reference.
+"""Train an engine graph on real ggml step by step; find where a plan leaves the reference.
 
 Contract
 --------
-* `train_steps` trains in one mode of `engine.ggml.training.plan_modes.MODES` and returns, for every step, the loss and every parameter gradient, and
-  the rows of the planned graph. Gradients are read after the step; that their bytes survive it is checked on the rows.
-* `origins` runs the default plan (or another mode) and memory of its own for each tensor in lockstep, one node at a time, every
-  difference healed where it arises: the same detector D as `engine.d_differential`, on ggml's kernels. A node whose operands differ is an
-  origin of kind `operand` and is not run on the planned side; a node that reads equal bytes and writes others is one of kind `result`.
-* `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of them, for the search of a cure.
+* `train_steps` trains in one mode of `engine.ggml.training.plan_modes.MODES` and returns, for every
+  step, the loss and every parameter gradient, and the rows of the planned graph. Gradients are read
+  after the step; that their bytes survive it is checked on the rows.
+* `origins` runs the default plan (or another mode) and memory of its own for each tensor in
+  lockstep, one node at a time, every difference healed where it arises: the same detector D as
+  `engine.d_differential`, on ggml's kernels. A node whose operands differ is an origin of kind
+  `operand` and is not run on the planned side; a node that reads equal bytes and writes others is
+  one of kind `result`.
+* `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of
+  them, for the search of a cure.
 
-Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL), which changes no byte.
-What this module does not see: documents (`engine.ggml.capture.graph_document`) and verdicts.
+Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
+which changes no byte. What this module does not see: documents
+(`engine.ggml.capture.graph_document`) and verdicts.
 """
 
 import ctypes
@@ -67,7 +72,10 @@ def train_steps(
     library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *,
     steps: int, rate: float, threads: int = 1, deny: Sequence[Unsafe] = (),
 ) -> Steps:  # fmt: skip
-    """Task: train for `steps` steps; `deny` are pairs kept apart by pinning the source (`pinned_donors`)."""
+    """Task: train for `steps` steps.
+
+    `deny` are pairs kept apart by pinning the source (`pinned_donors`).
+    """
     arrays = _arrays(parameters, inputs, rate)
     with LibraryWorkspace(library, threads=threads) as ws:
         model = build(ws, rows, kind=KIND)
@@ -89,7 +97,10 @@ def train_steps(
 def origins(
     library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *, runs: int, rate: float, threads: int = 1
 ) -> list[Departure]:
-    """Task: run `mode` against memory of its own for each tensor in lockstep; return where it departs, in order of execution."""
+    """Task: run `mode` against memory of its own for each tensor in lockstep.
+
+    Return where it departs, in order of execution.
+    """
     arrays = _arrays(parameters, inputs, rate)
     with LibraryWorkspace(library, threads=threads) as planned, LibraryWorkspace(library, threads=threads) as reference:
         sides = []
@@ -187,7 +198,10 @@ def _arrays(parameters: Arrays, inputs: Arrays, rate: float) -> dict[str, NDArra
 
 
 def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
-    """Raise EngineError where a later node writes into the bytes of a gradient: what the host would read is not the gradient."""
+    """Raise EngineError where a later node writes into the bytes of a gradient.
+
+    What the host would read is not the gradient.
+    """
     nodes: list[Mapping[str, Any]] = rows["nodes"]
     index = {tensor: number for number, tensor in enumerate(model.nodes())}
     writes = [n for n, row in enumerate(nodes) if row["off"] is not None and row["op"] not in UNEXECUTED]

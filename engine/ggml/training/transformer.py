@@ -1,12 +1,15 @@
-"""A transformer with low-rank adapters, built and trained with ggml's own ops: the graph of issue 1501.
+"""A transformer with low-rank adapters in ggml's own ops: the graph of issue 1501.
 
-Contract: `build` makes the graph of one training step in a `LibraryWorkspace`: weights and adapters in memory of their own, inputs in the
-compute buffer, the backward graph by `ggml_build_backward_expand`, optionally one `ggml_opt_step_sgd` for each adapter. A layer is
-RMS norm with gain, grouped-query attention with rotary positions and adapters on q and v, RMS norm with gain, gated MLP; embedding and
-output share one matrix. Nothing is planned here; `pins` names what to flag as OUTPUT before a plan is made.
+Contract: `build` makes the graph of one training step in a `LibraryWorkspace`: weights and adapters
+in memory of their own, inputs in the compute buffer, the backward graph by
+`ggml_build_backward_expand`, optionally one `ggml_opt_step_sgd` for each adapter. A layer is RMS
+norm with gain, grouped-query attention with rotary positions and adapters on q and v, RMS norm with
+gain, gated MLP; embedding and output share one matrix. Nothing is planned here; `pins` names what
+to flag as OUTPUT before a plan is made.
 
-Arrays are float32, drawn from a seed. What this module does not see: which plan the graph gets, and whether its numbers are right.
-Source: the graph of ggml issue 1501 at SmolLM2's shape (hidden 576, 9 query heads, 3 key heads, ffn 1536, 30 layers).
+Arrays are float32, drawn from a seed. What this module does not see: which plan the graph gets, and
+whether its numbers are right. Source: the graph of ggml issue 1501 at SmolLM2's shape (hidden 576,
+9 query heads, 3 key heads, ffn 1536, 30 layers).
 """
 
 from collections.abc import Iterator
@@ -58,7 +61,8 @@ class LibraryTransformer:
 
     workspace: LibraryWorkspace
     shape: Shape | None
-    """None for a graph that was not built from a shape (`engine.ggml.training.forward_lowering`)."""
+    """None for a graph that was not built from a shape
+    (`engine.ggml.training.forward_lowering`)."""
     graph: int
     forward_nodes: int
     loss: int
@@ -72,7 +76,7 @@ class LibraryTransformer:
     contexts: tuple[Context, ...] = ()
     """The context of weights and the context of the compute graph."""
     scheduler: int = 0
-    """The scheduler that planned it; 0 where a plain graph allocator did, or nobody."""
+    """The scheduler that planned it; 0 where a plain graph allocator did, or where it was not planned."""
 
     def run(self) -> None:
         """Compute the planned graph once."""
@@ -132,7 +136,10 @@ def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
 
 
 def pins(model: LibraryTransformer, which: str) -> list[int]:
-    """Return the tensors to flag as OUTPUT: `none`, `all` nodes, only `backward` nodes, or the parameters' `gradients`."""
+    """Return the tensors to flag as OUTPUT.
+
+    `none`, `all` nodes, only `backward` nodes, or the parameters' `gradients`.
+    """
     nodes = model.nodes()
     table = {
         "none": [],
@@ -172,7 +179,10 @@ def upload(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def feed(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the inputs and reset the gradients: what the host owes the plan before every compute."""
+    """Write the inputs and reset the gradients.
+
+    What the host owes the plan before every compute.
+    """
     if model.gradients:
         model.workspace.library.ggml_graph_reset(model.graph)
     for name, tensor in model.inputs.items():

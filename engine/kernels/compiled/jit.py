@@ -1,7 +1,10 @@
-"""How kernels are compiled: at their first use, for the types met; the machine code is kept beside the source or in the user's cache.
+"""How kernels are compiled: at their first use, for the types met, with a cache on disk.
 
-If neither can be written, it is compiled each time. Pieces are compiled into each kernel that uses them, wherever they stand; but numba looks for
-changes in the file of the kernel alone, so what is kept is marked with a digest of all files of this package.
+The machine code is kept next to the source or in the user's cache.
+
+If neither can be written, it is compiled each time. Pieces are compiled into each kernel that uses
+them, wherever they stand; but numba looks for changes in the file of the kernel alone, so what is
+kept is marked with a digest of all files of this package.
 """
 
 import hashlib
@@ -20,8 +23,9 @@ _njit: Any = numba.njit
 _typeof: Any = numba.typeof
 
 OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
-"""References are not counted, since the caller holds every array. Counting them at each row and block is atomic work that also
-keeps the processor from running ahead to the next block; it took up to half of the time."""
+"""References are not counted, since the caller holds every array. Counting them at each row and
+block is atomic work that also keeps the processor from running ahead to the next block; it took up
+to half of the time."""
 
 
 def _digest(folder: Path) -> bytes:
@@ -45,21 +49,25 @@ def kernel(function: Callable[..., None]) -> Any:
 
 
 INLINED: Final = {**OPTIONS, "forceinline": True}
-"""Of what kernels call. Were it called, each kernel would carry a copy as LLVM made it there, and the linker would take the one that was loaded first: sums
-are made vectors in more ways than one, and so the bits of a result would hang on which kernels came before."""
+"""Of what kernels call. Were it called, each kernel would carry a copy as LLVM made it there, and
+the linker would take the one that was loaded first: sums are made vectors in more ways than one,
+and so the bits of a result would hang on which kernels came before."""
 
 leaf: Any = _njit(**INLINED)
 """Compile what kernels call, every operation rounded as it stands."""
 
 reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **INLINED)
-"""Compile a sum that kernels call: its additions may be done in any order, which is what makes them vectors."""
+"""Compile a sum that kernels call: its additions may be done in any order, which is what makes them
+vectors."""
 
 
 def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] = "C") -> Callable[..., object]:
-    """Return the compiled function for these arguments' types: called directly, without numba's own dispatch.
+    """Return the compiled function for these arguments' types.
 
-    Arrays must be C-contiguous, unless `layout` is "A". Compiles or loads from the cache at the first use of a type; a cache that cannot be
-    written is ignored.
+    Called directly, without numba's own dispatch.
+
+    Arrays must be C-contiguous, unless `layout` is "A". Compiles or loads from the cache at the
+    first use of a type; a cache that cannot be written is ignored.
     """
     signature = tuple(
         types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a) for a in args

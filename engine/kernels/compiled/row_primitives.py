@@ -1,6 +1,9 @@
-"""Pieces that kernels share: e**x, sums and maxima of a row, copies. Vectors (n,) of one dtype, float32 or float64; nothing is checked.
+"""Operations on rows that kernels share: e**x, sums, maxima, copies.
 
-Sums may be reassociated, and only they; maxima are the same in any order. `exp` may be contracted to fused multiply-adds.
+Arguments are vectors (n,) of one dtype, float32 or float64; nothing is checked.
+
+Sums may be reassociated, and only they; maxima are the same in any order. `exp` may be contracted
+to fused multiply-adds.
 """
 
 # ruff: noqa: FURB136 - `a if a < b else b` says what becomes of a NaN, and is what LLVM makes a vector of
@@ -20,7 +23,10 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 
 
 def exp(x: float) -> float:
-    """Return e**x: within 1.1 units in the last place; 0 below the normal range, saturating above, NaN for NaN."""
+    """Return e**x: within 1.1 units in the last place.
+
+    0 below the normal range, saturating above, NaN for NaN.
+    """
     raise NotImplementedError
 
 
@@ -61,7 +67,10 @@ def _exp_overload(x: Any) -> Any:
 
 @leaf
 def fetch(a: Any, start: Any, count: Any) -> None:
-    """Start to bring `count` elements of a from `start` on, of which none need exist: behind a row of a matrix lies the next."""
+    """Start to bring `count` elements of a from `start` on, of which none need exist.
+
+    Behind a row of a matrix lies the next.
+    """
     for i in range(start, start + count, LINE // a.itemsize):
         prefetch(a, i)
 
@@ -98,7 +107,10 @@ def summed(a: Any) -> Any:
 
 @leaf
 def largest(a: Any, scale: Any) -> Any:
-    """Return the largest a * scale, -inf of none. A NaN may be passed over: what is made of it afterwards is NaN by itself."""
+    """Return the largest a * scale, -inf of none. A NaN may be passed over.
+
+    What is made of it afterwards is NaN by itself.
+    """
     wide()
     top = key_of(a.dtype.type(-np.inf))
     for i in range(a.size):
@@ -156,7 +168,10 @@ def exps_masked(a: Any, mask: Any, scale: Any, top: Any, block: Any) -> Any:
 
 @leaf
 def mass_of(x: Any, top: Any) -> Any:
-    """Return the sum of exp(x - top), a block at a time; meanwhile the row behind x is on its way."""
+    """Return the sum of exp(x - top), a block at a time.
+
+    Meanwhile the row behind x is on its way.
+    """
     block = stack_block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):
@@ -167,7 +182,10 @@ def mass_of(x: Any, top: Any) -> Any:
 
 @leaf
 def masses_of(x: Any, top: Any, out: Any) -> Any:
-    """Return what `mass_of` returns, and write the terms of that sum to out. x, out: (n,). Right over x."""
+    """Return what `mass_of` returns, and write the terms of that sum to out. x, out.
+
+    (n,). Right over x.
+    """
     block = stack_block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):

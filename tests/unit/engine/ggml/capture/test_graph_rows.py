@@ -20,7 +20,7 @@ from engine.ggml.faults import forward_then_backward
 from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, leaf, place, step
 from engine.ggml.training.transformer import TINY, Shape
 
-DATA = Path(__file__).parents[2] / "data" / "ggml"
+DATA = Path(__file__).parents[4] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}
 MODES = {"none": "default", "all": "pinned", "bwd": "backward", "paramgrads": "gradients"}
 NAMES = (

@@ -7,7 +7,7 @@ import expected
 from engine.ops import OPS
 from engine.ops.op_reference import COMPUTES, markdown
 
-PAGE = Path(__file__).parents[3] / "docs" / "ops.md"
+PAGE = Path(__file__).parents[4] / "docs" / "ops.md"
 
 
 def test_every_op_says_what_it_computes():

@@ -16,7 +16,7 @@ from engine.graph.lowering import lower
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
 
-CAPTURED = Path(__file__).parents[2] / "data" / "ggml"
+CAPTURED = Path(__file__).parents[3] / "data" / "ggml"
 SMALL = LlamaConfig(layers=2, hidden=24, ffn=40, heads=4, kv_heads=2, vocab=31, seq=7, rank=3)
 F64 = replace(SMALL, dtype="f64")
 
