@@ -153,16 +153,19 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
     view = table.is_kind(VIEW)
     made = np.zeros(len(program.values), dtype=np.bool_)
     made[table.results] = True
+    one, other = _sides(program)
     while True:
         reads &= keep[reader]
         writes &= keep[writer]
         orphan = made.copy()
         orphan[table.results[writes]] = False
         reads &= ~orphan[table.operands]
+        torn = reads[one] != writes[other]
+        reads[one] = writes[other] = reads[one] & writes[other]
         has_reads = np.bincount(reader[reads], minlength=count) > 0
         has_writes = np.bincount(writer[writes], minlength=count) > 0
         dead = keep & ~bare & ~np.where(view, has_reads & has_writes, has_reads | has_writes)
-        if not dead.any():
+        if not dead.any() and not torn.any():
             break
         keep &= ~dead
     before, after = (np.zeros(len(program.buffers), dtype=np.bool_) for _ in range(2))
@@ -170,6 +173,14 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
     before[buffer[table.operands]] = before[buffer[table.results]] = True
     after[buffer[table.operands[reads]]] = after[buffer[table.results[writes]]] = True
     return _Rows(ops=keep, operands=reads, results=writes, touched_before=before, touched=after)
+
+
+def _sides(program: Program) -> tuple[Int64s, Int64s]:
+    """Return the rows of operands and of results that a `same` holds equal: one goes only with the other."""
+    table, steps = program.ops, np.flatnonzero(program.same_ops)
+    counts = np.diff(table.operand_starts)[steps]
+    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(table.operand_starts[steps], counts) + place, np.repeat(table.result_starts[steps], counts) + place
 
 
 def _slice(program: Program, rows: _Rows, buffers: Bools) -> _Sliced:
