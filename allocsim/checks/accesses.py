@@ -139,7 +139,9 @@ class Extents:
 class Accesses:
     """The reads and writes of one program when the host leaves out the ops of `skip`. Rows are in order of step, then position."""
 
-    def __init__(self, extents: Extents, contract: Contract, skip: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, extents: Extents, contract: Contract, skip: frozenset[int] = frozenset(), *, every_result: bool = False
+    ) -> None:
         program, ops = extents.program, extents.program.ops
         self.program = program
         self.extents = extents
@@ -159,7 +161,8 @@ class Accesses:
         self.read_value: Int64s = ops.operands[self.read_row].astype(np.int64)
         self.read_buffer: Int64s = extents.buffer[self.read_value]
         writes = self.active[write_op]
-        for step in np.flatnonzero(program.same_ops).tolist():
+        self.skip, self.every_result = skip, every_result
+        for step in () if every_result else np.flatnonzero(program.same_ops & self.active).tolist():
             first, made = int(ops.operand_starts[step]), int(ops.result_starts[step])
             for position in range(int(ops.result_starts[step + 1]) - made):
                 writes[made + position] &= not unmoved(
@@ -170,6 +173,13 @@ class Accesses:
         self.write_op: Int64s = write_op[self.write_row]
         self.write_value: Int64s = ops.results[self.write_row].astype(np.int64)
         self.write_buffer: Int64s = extents.buffer[self.write_value]
+
+    @cached_property
+    def results(self) -> "Accesses":
+        """The same with the results that a `same` leaves where they are, which are no writes and must keep to the rules all the same."""
+        if not self.program.same_ops.any():
+            return self
+        return Accesses(self.extents, self.contract, self.skip, every_result=True)
 
     @cached_property
     def first(self) -> Int64s:

@@ -166,7 +166,9 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
         bytes=ranges,
         in_apart=pair.in_apart,
         hazards=tuple(dict.fromkeys(meeting.hazard for meeting in meetings)),
-        schedule=_schedule(orders[trial.program_index], other, op, budget) if pair.listed else None,
+        schedule=_schedule(orders.setdefault(trial.program_index, Order.of(program.ops)), other, op, budget)
+        if pair.listed
+        else None,
         message=message,
         other=others,
     )

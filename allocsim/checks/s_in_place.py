@@ -59,7 +59,7 @@ class Touches:
     read: Int64s
     """Rows of the accesses' reads."""
     write: Int64s
-    """Rows of the accesses' writes."""
+    """Rows of the writes of the accesses with all results (`Accesses.results`)."""
     assumed: Bools
     """Exact alias of an op that declares nothing."""
     unsafe: Bools
@@ -127,6 +127,7 @@ def addresses(plan: Plan, unit: int = 1) -> tuple[Int64s, Int64s]:
 
 def as_planned(accesses: Accesses, plan: Plan) -> Touches:
     """Judge every op with each buffer where `plan` puts it."""
+    accesses = accesses.results
     space, base = addresses(plan, accesses.extents.unit)
     read, write = accesses.read_buffer, accesses.write_buffer
     count = int(space.max(initial=0)) + 1
@@ -165,10 +166,12 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     # all operands in the donor against all results in the recipient, of the op that joins them, with both at address 0
     pairs = np.arange(len(joined.op))
     key = joined.op * count
-    read_keys, write_keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
+    everything = accesses.results
+    read_keys = everything.read_op * count + everything.read_buffer
+    write_keys = everything.write_op * count + everything.write_buffer
     reads, read_pair = _members(key + joined.donor, read_keys)
     writes, write_pair = _members(key + joined.recipient, write_keys)
-    bad = _unsafe(accesses, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(accesses)[joined.op]
+    bad = _unsafe(everything, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(everything)[joined.op]
     return joined.chosen(~bad)
 
 
@@ -176,7 +179,9 @@ def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     reads, writes = _declared(hand_overs.accesses)
     assumed = np.flatnonzero(touches.assumed)
-    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, touches.write[assumed]]))
+    accesses = hand_overs.accesses  # an assumed alias is of no `same`, so its result is among the writes
+    guessed = np.searchsorted(accesses.write_row, accesses.results.write_row[touches.write[assumed]])
+    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, guessed]))
     return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 

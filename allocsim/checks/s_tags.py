@@ -28,7 +28,7 @@ from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, merged
 from allocsim.checks.s_apart import CONTENT, ApartMemory, Marks, inside
 from allocsim.checks.s_script import Runs, Script
 from allocsim.checks.trial import Trial, TrialDocument
-from allocsim.model import Bools
+from allocsim.model import OWN, Bools, Plan
 from allocsim.model.layout import Int64s
 
 Span = tuple[int, int, int, int, tuple[int, int] | None]
@@ -193,6 +193,26 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
     lives = [case.hand_overs(other.accesses).live for other in group]
     found: Spans = case.kept(("spans", group[0].index), lambda: Spans(Runs.of(group), lives))
     return found.of[trial.index - group[0].index]
+
+
+def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
+    """Return the spans of a program that runs once, on fresh memory, with every buffer in memory of its own."""
+    program = accesses.program
+    nothing = np.zeros(len(program.buffers), dtype=np.int64)
+    plan = Plan(program=program, arena=np.full(len(nothing), OWN, dtype=np.int32), offset=nothing, nbytes=program.buffers.nbytes)
+    trial = Trial(
+        index=0,
+        program=program,
+        program_index=0,
+        plan=plan,
+        plan_index=0,
+        skip=frozenset(),
+        waits=None,
+        read_after=None,
+        accesses=accesses,
+        problem=None,
+    )
+    return Spans(Runs.of([trial]), [live]).of[0]
 
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:

@@ -52,7 +52,7 @@ def check_writes(case: TrialDocument, findings: Findings) -> None:
 
 
 def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
-    accesses, touches = trial.accesses, case.touches(trial)
+    accesses, touches = trial.accesses.results, case.touches(trial)
     if touches.cut:
         findings.more("UnsafeInPlace", 0)
     found = []
@@ -69,7 +69,7 @@ def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_De
 
 
 def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
-    accesses, extents = trial.accesses, trial.accesses.extents
+    accesses, extents = trial.accesses.results, trial.accesses.extents
     several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
     value = accesses.write_value
     rows = np.flatnonzero(several & (extents.low[value] < extents.high[value]))
