@@ -1,7 +1,7 @@
 """Buffers whose size is known when it runs: a document judged at both ends of the range of sizes, and one report of the two.
 
-At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as large. Believed sizes that are the
-buffers' own follow them. Each record says at which `ends` it was found; what is found at both is one record, that of the low end. Sizes in
+At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as large. Believed sizes that are
+all the buffers' own follow them. Each record says at which `ends` it was found; what is found at both is one record, that of the low end. Sizes in
 `stats` are the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
 
 What this module does not see: sizes in between. Whatever is reported grows or shrinks with sizes alone, so the ends are asked.
@@ -30,8 +30,8 @@ def at_end(document: Document, end: str) -> Document:
     problems: dict[int, Any] = {}
     for problem in document.problems:
         program = programs[id(problem.program)]
-        own = problem.nbytes == problem.program.buffers.nbytes
-        nbytes = np.where(own, program.buffers.nbytes, problem.nbytes)
+        untold = np.array_equal(problem.nbytes, problem.program.buffers.nbytes)
+        nbytes = program.buffers.nbytes if untold else problem.nbytes
         problems[id(problem)] = replace(problem, program=program, nbytes=nbytes)
     plans = {
         id(plan): replace(

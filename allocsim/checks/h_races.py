@@ -164,7 +164,7 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
         other_op=other,
         other_buffer=pair.other_buffer,
         bytes=ranges,
-        in_apart=pair.in_apart,
+        in_apart=any(True for _ in _meetings(pair, apart=True)) if pair.in_apart else False,
         hazards=tuple(dict.fromkeys(meeting.hazard for meeting in meetings)),
         schedule=_schedule(orders.setdefault(trial.program_index, Order.of(program.ops)), other, op, budget)
         if pair.listed
@@ -174,11 +174,12 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
     )
 
 
-def _meetings(pair: RacingPair) -> Iterator[_Meeting]:
-    """Yield the pairs of accesses of two ops to two buffers that share a byte and are not both reads."""
+def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
+    """Yield the pairs of accesses of two ops to two buffers that share a byte, as planned or apart, and are not both reads."""
+    shift = 0 if apart else pair.shift
     runs = in_bytes(pair.trial), in_bytes(pair.other_trial)
     others = [
-        (value, writes, [(low + pair.shift, high + pair.shift) for low, high in runs[1].runs(value)])
+        (value, writes, [(low + shift, high + shift) for low, high in runs[1].runs(value)])
         for value, writes in _sides(pair.other_trial, pair.other_op, pair.other_buffer)
     ]
     for value, writes in _sides(pair.trial, pair.op, pair.buffer):

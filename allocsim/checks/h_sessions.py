@@ -44,6 +44,7 @@ class RacingPair:
     shift: int
     """By how many bytes the other buffer lies behind the one."""
     in_apart: bool
+    """Whether the two are one buffer apart."""
     listed: bool
     """Whether the list of ops of one run says who is later."""
 
@@ -127,7 +128,7 @@ class Session:
             buffer=buffer,
             other_buffer=other_buffer,
             shift=int(places[1]) - int(places[0]),
-            in_apart=bool(identity == other and places[0] == places[1]),
+            in_apart=bool(identity == other),
             listed=run == other_run and self.trials[run].read_after is None,
         )
 

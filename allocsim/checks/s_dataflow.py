@@ -48,7 +48,7 @@ import numpy as np
 from allocsim.checks.accesses import pieces_moved
 from allocsim.checks.intervals import distinct
 from allocsim.checks.owners import NEVER, OwnerAxis, Piece
-from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, inside
+from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
 from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
@@ -240,11 +240,8 @@ class _Memory:
             still = one == other and bool(np.all(starts == ends))
             found = self.apart.handed_on(int(script.buffers[one]), cut, position)
             if still:
-                found = [
-                    piece
-                    for start, _, length in cut
-                    for piece in self.apart.pieces(int(script.buffers[one]), [(start, start + length)])
-                ]
+                stretches = [(start, start + length) for start, _, length in cut]
+                found = joined_pieces(sorted(self.apart.pieces(int(script.buffers[one]), stretches)))
             self._give(self.marks.first[position] + target, found)
             a, b = int(base[one]), int(base[other])
             at_rest = space[one] == space[other] and bool(np.all(starts + a == ends + b))

@@ -6,8 +6,8 @@ The rule, judged op by op. For every operand and every result of an op that shar
                   exact   both begin at one address (of element 0), and their layouts are the same
                   bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
                   whole   anything: the operand is read before any byte of the result is written
-              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`; nothing else is asked of it
-    assumed   nobody knows what the op promises of the pair, and it is an exact alias
+              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`; nothing else counts
+    assumed   nobody knows what the op, which is no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
 So every operand that touches a byte of a result must meet the conditions, not only the one the pair is about; the positions
@@ -60,8 +60,10 @@ class Touches:
     """Rows of the accesses' reads."""
     write: Int64s
     """Rows of the writes of the accesses with all results (`Accesses.results`)."""
+    unknown: Bools
+    """Exact alias of which nobody knows whether the op allows it: it joins two buffers."""
     assumed: Bools
-    """Exact alias of an op that declares nothing."""
+    """The same, but of no `same`, of which nothing needs to be known."""
     unsafe: Bools
     cut: bool
     """Whether there are more than were judged; some of those that were are unsafe, then."""
@@ -158,8 +160,8 @@ def permissible(hand_overs: HandOvers) -> Sharing:
         if guesses.cut:
             rule = "more pairs of operand and result of ops that declare nothing come near each other than can be told apart"
             raise ModelError("ops", rule)
-        reads = np.concatenate([reads, guesses.read[guesses.assumed]])
-        writes = np.concatenate([writes, guesses.write[guesses.assumed]])
+        reads = np.concatenate([reads, guesses.read[guesses.unknown]])
+        writes = np.concatenate([writes, guesses.write[guesses.unknown]])
     joined = hand_overs.sharing(reads, writes)
     if not len(joined.op):
         return joined
@@ -178,10 +180,11 @@ def permissible(hand_overs: HandOvers) -> Sharing:
 def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     reads, writes = _declared(hand_overs.accesses)
-    assumed = np.flatnonzero(touches.assumed)
-    accesses = hand_overs.accesses  # an assumed alias is of no `same`, so its result is among the writes
-    guessed = np.searchsorted(accesses.write_row, accesses.results.write_row[touches.write[assumed]])
-    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, guessed]))
+    accesses = hand_overs.accesses
+    row = accesses.results.write_row[touches.write]
+    unknown = np.flatnonzero(touches.unknown & among(row, accesses.write_row))
+    guessed = np.searchsorted(accesses.write_row, row[unknown])
+    joined = hand_overs.sharing(np.concatenate([reads, touches.read[unknown]]), np.concatenate([writes, guessed]))
     return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 
@@ -237,14 +240,15 @@ def _judge(
     rows = np.flatnonzero(touching)[order]
     at_one, exact, shift, key = at_one[rows], exact[rows], (base_b - base_a)[rows], keys[0][at_read][rows]
     read, write = read[order], write[order]
-    safe, assumed = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
+    safe, unknown = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
     op = accesses.read_op[read]
+    assumed = unknown & ~accesses.program.same_ops[op]
     unsafe = ~assumed & ~safe
     cut = found.total > len(found.left)
     if cut and not unsafe.any():
         rule = f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be told apart"
         raise ModelError("ops", rule)
-    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe, cut=cut)
+    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut)
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
@@ -268,7 +272,7 @@ def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, 
 
 
 def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s) -> tuple[Bools, Bools]:
-    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and which are let pass unknown.
+    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and of which exact aliases nobody knows.
 
     `shift` is by how much the buffer written begins after the buffer read.
     """
@@ -277,23 +281,19 @@ def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exa
     pair = accesses.read_row[read] * results + accesses.write_row[write]
     promised = contract.operand_row * results + contract.result_row
     exactly = among(pair, promised[contract.strength == EXACT])
-    safe: Bools = exact & exactly
+    wholly = among(pair, promised[contract.strength == WHOLE])
+    op = accesses.read_op[read]
+    same = accesses.program.same_ops[op]
+    safe: Bools = ((exact & exactly) & ~same) | wholly
     if np.any(contract.strength == BYTES):
         a, b, values = accesses.read_value[read], accesses.write_value[write], accesses.program.values
         bits = values.counts * values.width
-        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (bits[b] <= bits[a])
+        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (bits[b] <= bits[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
-    if np.any(contract.strength == WHOLE):
-        safe |= among(pair, promised[contract.strength == WHOLE])
-    op = accesses.read_op[read]
-    known = contract.known[op] | among(pair, contract.refused)
-    if len(contract.op):
-        known |= among(pair, promised)
-    same = accesses.program.same_ops[op]
-    safe[same & exactly] = False
+    known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
     for row in np.flatnonzero(same & ~safe).tolist():
         safe[row] = _one_set(accesses, int(read[row]), int(write[row]), int(shift[row]))
-    return safe, exact & ~known & ~same & ~safe
+    return safe, exact & ~known
 
 
 def _one_set(accesses: Accesses, read: int, write: int, shift: int) -> bool:
