@@ -11,6 +11,7 @@ LAYOUTS = {
     "smaller": {"shape": [4]},
     "shifted": {"shape": [4], "offset": 4},
     "flipped": {"offset": 7, "strides": [-1]},
+    "gapped": {"shape": [4], "strides": [2]},
     "larger": {"shape": [8]},
 }
 
@@ -32,7 +33,7 @@ UNSAFE = ["Overlap", "UnsafeInPlace"]
         (None, {"same"}),
         ("exact", {"same"}),
         ("bytes", {"same", "other shape", "smaller"}),
-        ("whole", {"same", "other shape", "smaller", "shifted", "flipped"}),
+        ("whole", {"same", "other shape", "smaller", "shifted", "flipped", "gapped"}),
     ],
 )
 def test_12_each_strength_allows_what_it_says(strength, clean):
@@ -45,6 +46,14 @@ def test_12_each_strength_allows_what_it_says(strength, clean):
 def test_12_bytes_asks_for_a_result_no_larger():
     assert over("bytes", "larger", {"shape": [4]}) == UNSAFE
     assert over("whole", "larger", {"shape": [4]}) == []
+
+
+def test_12_a_layout_is_also_the_size_of_its_items():
+    """Two bytes apart, once as u8 and once as f16."""
+    values = {"o": ("a", {"shape": [4], "strides": [2]}), "r": ("b", {"dtype": "f16", "shape": [4]})}
+    ops = [("f", "", "o"), ("g", "o", "r", {"in_place": [[0, 0]]}), ("use", "r", "")]
+
+    assert kinds(judge(document(TWO, ops, [0, 0], values=values))) == UNSAFE
 
 
 def test_13_every_other_operand_that_a_result_touches_needs_a_pair_of_its_own():

@@ -49,6 +49,14 @@ def test_15_buffers_apart_are_those_of_the_last_run_waited_for_or_fresh():
     assert [(w["kind"], w["run"]) for w in found.warnings] == [("HistoryRead", 2)]
 
 
+def test_15_a_run_waited_for_through_another_is_the_one_whose_memory_is_found():
+    """Run 2 names run 1 alone, which is of another program; its input is that of run 0."""
+    other = written({"z": 4}, [("f", "", "z")])
+    session = [{"plan": 0}, {"plan": 1, "after": [0]}, {"plan": 0, "after": [1], "skip": [0]}]
+
+    assert judge(several([written(TWO, BODY), other], [(0, [0, 4]), (1, [8])], session=session)).clean
+
+
 def test_15_a_state_is_shared_apart_too():
     made = written({"s": {"nbytes": 4, "role": "state"}}, [("step", "", "s2"), ("use", "s2", "")], {"s2": ("s", {})})
     found = judge(several([made], [(0, [0])], session=[{"plan": 0}, {"plan": 0, "after": []}]))
@@ -80,6 +88,25 @@ def test_16_a_late_read_comes_before_the_runs_that_wait_for_that_run():
     assert kinds(found) == ["Race"]
     race = found.violations[0]
     assert (race["run"], race["op"], race["other_run"], race["other_op"], race["in_apart"]) == (2, 1, 0, 2, True)
+
+
+def test_16_a_late_read_is_ordered_by_the_run_it_waits_for_alone():
+    """Run 3 runs beside all others in memory of its own, so that the order of runs is no longer one line."""
+    session = [{"plan": 0, "read_after": 1}, {"plan": 1}, {"plan": 0}, {"plan": 2, "after": []}]
+    plans = [(0, [0, 4]), (0, [16, 20]), (0, [32, 36])]
+
+    assert judge(several([written(TWO, BODY)], plans, session=session)).clean
+
+
+def test_16_a_late_read_comes_after_a_run_that_does_not_wait_for_its_own():
+    """Run 1 rewrites `a` at any time as far as run 0's writer goes, but before run 0's host reads."""
+    one = written({"a": 4}, [("f", "", "a"), ("host.read", "a", "")])
+    other = written({"z": 4}, [("f", "", "z")])
+    session = [{"plan": 0, "read_after": 1}, {"plan": 1, "after": []}]
+    found = judge(several([one, other], [(0, [0]), (1, [0])], session=session))
+
+    assert kinds(found) == ["Race", "StaleRead"]
+    assert (only(found, "Race")["other_run"], only(found, "Race")["other_op"]) == (0, 0)
 
 
 STREAMS = {"streams": ["x", "y"]}

@@ -130,6 +130,18 @@ def test_3_a_state_is_donor_where_it_ends_and_recipient_where_it_begins():
     assert kinds(found) == ["Overlap", "UnsafeInPlace", "UnsafeInPlace"]
 
 
+def test_3_a_state_is_no_recipient_of_a_part():
+    """Between a last read and a full overwrite `s` takes over two bytes of `t`: nothing is lost, and still no hand-over."""
+
+    def taken(result):
+        views = {"s1": ("s", {}), "part": ("s", {"shape": [2]}), "s2": ("s", {}), "s3": ("s", {})}
+        ops = [("step", "", "s1"), ("use", "s1", ""), ("f", "", "t"), ("g", "t", result, {"in_place": [[0, 0, "whole"]]})]
+        return kinds(judge(document(STATE, [*ops, ("step", "", "s3")], [0, 0], values=views)))
+
+    assert taken("s2") == []
+    assert taken("part") == ["Overlap"]
+
+
 def test_4_buffers_are_compared_whole():
     """Only the low half of `a` and the high half of `b` are ever used, and still they overlap; nothing read is wrong."""
     halves = {"low": ("a", {"shape": [2]}), "high": ("b", {"shape": [2], "offset": 2})}
@@ -157,6 +169,26 @@ def test_5_a_donor_hands_over_only_where_its_segment_ends():
     late = judge(document({"a": 4, "b": 4}, [*ops, ("use", "a", "")], [0, 0]))
     assert kinds(late) == ["Overlap", "StaleRead"]
     assert only(late, "Overlap")["steps"] == [1, 2]
+
+
+def test_5_the_op_only_reads_the_donor_and_only_writes_the_recipient():
+    halves = {"low": ("a", {"shape": [4]}), "high": ("a", {"shape": [4], "offset": 4}), "b2": ("b", {})}
+    both = [("f", "", "low"), ("g", "low", "b high", {"in_place": [[0, 0]]}), ("use", "b", "")]
+    unread = [("f", "", "low"), ("g", "low b", "b2", {"in_place": [[0, 0], [1, 0]]}), ("use", "b2", "")]
+
+    assert kinds(judge(document({"a": 8, "b": 4}, both, [0, 0], values=halves))) == ["Overlap"]
+    assert kinds(judge(document({"a": 8, "b": 4}, unread, [0, 0], values=halves))) == ["Overlap", "UninitialisedRead"]
+
+
+def test_5_a_null_contract_joins_nothing_that_does_not_alias():
+    """The result lies on bytes of the donor that the operand does not cover."""
+    half = {"low": ("a", {"shape": [4]})}
+    ops = [("f", "", "low"), ("g", "low", "b", {"in_place": None}), ("use", "b", "")]
+
+    assert kinds(judge(document({"a": 8, "b": 4}, ops, [0, 4], values=half))) == ["Overlap"]
+
+    ops[1] = ("g", "low", "b", {"in_place": [[0, 0]]})
+    assert judge(document({"a": 8, "b": 4}, ops, [0, 4], values=half)).clean
 
 
 def test_5_a_null_contract_joins_only_an_exact_alias():
