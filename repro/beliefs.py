@@ -29,5 +29,6 @@ def without_read(program: Program, step: int, position: int) -> Program:
         operands=np.delete(ops.operands, index),
         in_place_starts=pair_starts,
         in_place=np.delete(ops.in_place, np.s_[first:last], axis=0),
+        in_place_strength=np.delete(ops.in_place_strength, np.s_[first:last]),
     )
     return replace(program, ops=blind)

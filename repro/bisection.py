@@ -247,6 +247,7 @@ def frozen(document: Document, kept: Sequence[int]) -> Document | None:
         operands=ops.operands[bare_operands],
         in_place_starts=starts(np.bincount(owners(ops.in_place_starts)[pairs], minlength=len(ops))),
         in_place=ops.in_place[pairs],
+        in_place_strength=ops.in_place_strength[pairs],
         in_place_known=ops.in_place_known | upload,
     )
     uploads = rebuilt(document, programs=[replace(program, ops=changed)])

@@ -42,7 +42,7 @@ from allocsim.model.layout import LIMIT, Int64s, dense_strides
 
 _ROLE_CODES = {name: code for code, name in enumerate(rows.ROLE_NAMES)}
 _EVENT_CODES = {"alloc": int(Event.ALLOC), "free": int(Event.FREE)}
-_STRENGTH_CODES = {UNSET: EXACT, **{name: code for code, name in enumerate(STRENGTHS)}}
+_STRENGTH_CODES: dict[Any, int] = {UNSET: EXACT, **{name: code for code, name in enumerate(STRENGTHS)}}
 _INT32 = np.iinfo(np.int32)
 
 Place = Callable[[int], str]

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
-from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, VIEW, Arena, Bools, Buffers, Ops, Program, Values
+from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, NEWEST, VIEW, Arena, Bools, Buffers, Ops, Program, Values
 from allocsim.model.layout import Int64s
 
 KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
@@ -92,6 +92,8 @@ class Tables:
         program = trusted(
             Program,
             meta={},
+            version=NEWEST,
+            path="",
             name=SEVERAL,
             arenas=tuple(arenas) * programs,
             streams=tuple(f"stream{n}" for n in range(streams)),
@@ -104,6 +106,7 @@ class Tables:
                 arena=(buffers[:, 1] + owner_b * len(arenas)).astype(np.int32),
                 role=buffers[:, 3].astype(np.int8),
                 read_only=np.zeros(b, dtype=np.bool_),
+                nbytes_range={},
             ),
             values=trusted(
                 Values,
@@ -115,6 +118,7 @@ class Tables:
                 dim_starts=_starts(values[:, 2]),
                 shape=self.dims[:d, 0].copy(),
                 strides=self.dims[:d, 1] * ITEM,
+                bit_offset=np.zeros(v, dtype=np.uint8),
             ),
             ops=trusted(
                 Ops,
@@ -128,6 +132,7 @@ class Tables:
                 results=(self.results[:r] + per_op[1]).astype(np.int32),
                 in_place_starts=_starts(counts[:, 2]),
                 in_place=self.pairs[:p].astype(np.int32),
+                in_place_strength=np.zeros(p, dtype=np.uint8),
                 in_place_known=ops[:, 1] > 0,
                 stream=stream,
                 after_starts=_starts(waiting),

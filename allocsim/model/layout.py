@@ -53,6 +53,13 @@ def dense_strides(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
     return (*contiguous_strides(shape[:-1], row), 0)
 
 
+def dense_nbytes(shape: tuple[int, ...], width: int) -> int:
+    """Return the bytes that a value of `shape` with `dense_strides` takes."""
+    if width >= 8 or not shape:
+        return prod(shape) * max(width // 8, 1)
+    return prod(shape[:-1]) * -(-shape[-1] * width // 8)
+
+
 def row_bits(shape: tuple[int, ...], width: int) -> int:
     """Return the bits of what stands one after the other: a row of packed elements, or one element that is not packed."""
     return shape[-1] * width if width < 8 and shape else width

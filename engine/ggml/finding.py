@@ -85,6 +85,7 @@ def first_ops(program: Program, count: int) -> Program:
         results=ops.results[: ends["result"]],
         in_place_starts=ops.in_place_starts[: count + 1],
         in_place=ops.in_place[: ends["in_place"]],
+        in_place_strength=ops.in_place_strength[: ends["in_place"]],
         in_place_known=ops.in_place_known[:count],
         stream=ops.stream[:count],
         after_starts=ops.after_starts[: count + 1],
