@@ -30,6 +30,8 @@ from collections.abc import Callable
 from typing import Final
 
 from allocsim.checks.bound import stats
+from allocsim.checks.contract import KindsTable, rows_of
+from allocsim.checks.ends import HIGH, LOW, at_end, both, has_ranges
 from allocsim.checks.h_races import check_order
 from allocsim.checks.l_beliefs import check_beliefs
 from allocsim.checks.s_dataflow import check_dataflow
@@ -59,7 +61,15 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 __all__ = ["CHECKS", "KINDS", "Report", "Stats", "Violation", "check"]
 
 
-def check(document: Document, *, limit: int = 10_000, of_each_kind: bool = False, plain: bool = False) -> Report:
+def check(
+    document: Document,
+    *,
+    limit: int = 10_000,
+    of_each_kind: bool = False,
+    plain: bool = False,
+    kinds: KindsTable | None = None,
+    strict: bool = False,
+) -> Report:
     """Judge every run and every belief of a document.
 
     Args:
@@ -67,20 +77,29 @@ def check(document: Document, *, limit: int = 10_000, of_each_kind: bool = False
         limit: how many violations, and how many warnings, are listed; the count is not affected.
         of_each_kind: the limit is one of each kind, so that none hides another.
         plain: nothing but this package decides; nothing is compiled, and large documents take longer. The report is the same.
+        kinds: parsed JSON of a table that says what kernels promise where the document says `null` (`contract`).
+        strict: an alias of which nobody knows whether the kernel allows it is a violation.
 
     Returns:
         All that was found. `clean` if there are no violations; then every read of every run finds the bytes it would find with
-        each buffer in memory of its own.
+        each buffer in memory of its own. Where buffers have ranges of sizes, at both ends of them (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, a value falls into more byte runs than are supported, or a bound on time or memory leaves
-            open whether there is a violation.
+        ModelError: `limit` is negative, the table is none, a value falls into more byte runs than are supported, or a bound on time or
+            memory leaves open whether there is a violation.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """
     if limit < 0:
         raise ModelError("limit", f"{limit} is negative")
-    case, findings = TrialDocument(document, PLAIN if plain else SCREENED), Findings(limit)
+    if has_ranges(document):
+        low, high = (
+            check(at_end(document, end), limit=limit, of_each_kind=of_each_kind, plain=plain, kinds=kinds, strict=strict)
+            for end in (LOW, HIGH)
+        )
+        return both(low, high, limit=limit, of_each_kind=of_each_kind)
+    rows_of(kinds)
+    case, findings = TrialDocument(document, PLAIN if plain else SCREENED, kinds), Findings(limit, strict=strict)
     for run in CHECKS.values():
         run(case, findings)
     count = findings.count("violation")

@@ -134,7 +134,7 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     return Late(access=found[0], source=found[1], known=found[2], cut=cut)
 
 
-def sweep(  # noqa: PLR0917 - columns, as numba takes them
+def sweep(
     source: int, stop: int, stream: Column, previous: Column, after_starts: Column, after: Column,
     starts: Column, value: Column, write: Column, run_starts: Column, low: Column, high: Column,
     size: int, left: Column, below: Column, known: Column, late: Column, knows: Column,

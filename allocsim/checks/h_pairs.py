@@ -1,4 +1,4 @@
-"""Pairs of ops that race in one run, as planned: who is late (`clocks`), joined with what it is late against.
+"""Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late (`clocks`), joined with what it is late against.
 
 Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least one writes it, and neither op happens
 before the other. Buffers outside all arenas have memory of their own. The two accesses of one op are in order: it reads, then writes.
@@ -13,7 +13,7 @@ at most `PAIR_LIMIT` pairs and what one batch adds are listed, in order.
 What this module does not see: runs, and what a record says of a race (`order`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -23,9 +23,8 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.h_clocks import Late, Order, Touched, late_accesses
 from allocsim.checks.intervals import Ranges, among, distinct, join
-from allocsim.checks.s_in_place import addresses
 from allocsim.checks.selector import SCREENED, Selector
-from allocsim.model import Bools, Plan
+from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 PAIR_LIMIT: Final = 1_000_000
@@ -53,13 +52,28 @@ class Races:
     """Whether there may be more, all of later ops."""
 
 
-def races(accesses: Accesses, plan: Plan, order: Order, selector: Selector = SCREENED) -> Races:
-    """Return the races of one run; `order` is that of its program."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """What one run brings into a table: its accesses, and where they stand in the order and in memory."""
+
+    accesses: Accesses
+    """In bytes."""
+    node: Int64s
+    """int64 (ops,): place of each op in the order."""
+    space: Int64s
+    base: Int64s
+    """int64 (buffers,): address space, and base address in bytes."""
+    written: Bools
+    """bool (writes,): which writes change memory as planned; a `same` between values at one address does not."""
+
+
+def races(parts: Sequence[Part], order: Order, selector: Selector = SCREENED) -> Races:
+    """Return the races among some runs; ops go by their place in `order`, buffers by their number in the parts one behind the other."""
     empty = np.empty(0, dtype=np.int64)
     none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
     if order.streams < 2:
         return none
-    table = _Table(accesses, plan, order)
+    table = _Table(parts, order)
     if not len(table.op):
         return none
     late = late_accesses(order, table.touched, selector)
@@ -67,35 +81,60 @@ def races(accesses: Accesses, plan: Plan, order: Order, selector: Selector = SCR
 
 
 class _Table:
-    """The accesses of a run that could race, in order of op, and the pairs among them."""
+    """The accesses of some runs that could race, in order of op, and the pairs among them."""
 
-    def __init__(self, accesses: Accesses, plan: Plan, order: Order) -> None:
-        extents = accesses.extents
-        count = len(accesses.program.values)
-        # each value once for each op and side, reads before writes
-        key = distinct(
-            np.concatenate(
-                [2 * accesses.read_op * count + accesses.read_value, (2 * accesses.write_op + 1) * count + accesses.write_value]
-            )
-        )
-        op, write, value = key // count // 2, key // count % 2, key % count
-        space, base = addresses(plan)
-        where = space[extents.buffer[value]]
-        keep = extents.low[value] < extents.high[value]
-        keep &= _shared(where[keep], write[keep], order.stream[op[keep]], int(space.max(initial=0)) + 1)[where]
+    def __init__(self, parts: Sequence[Part], order: Order) -> None:
         self.order = order
+        ops, writes, values, buffers, spaces = [], [], [], [], []
+        owners, lows, highs, homes, bases = [], [], [], [], []
+        value_base = buffer_base = 0
+        for part in parts:
+            accesses, extents = part.accesses, part.accesses.extents
+            count = len(accesses.program.values)
+            # each value once for each op and side, reads before writes
+            key = distinct(
+                np.concatenate(
+                    [
+                        2 * accesses.read_op * count + accesses.read_value,
+                        ((2 * accesses.write_op + 1) * count + accesses.write_value)[part.written],
+                    ]
+                )
+            )
+            op, write, value = key // count // 2, key // count % 2, key % count
+            kept = extents.low[value] < extents.high[value]
+            op, write, value = op[kept], write[kept], value[kept]
+            ops.append(part.node[op])
+            writes.append(write)
+            values.append(value + value_base)
+            buffers.append(extents.buffer[value] + buffer_base)
+            spaces.append(part.space[extents.buffer[value]])
+            used = distinct(value)
+            owner, low, high = _runs(accesses, used)
+            owners.append(owner + value_base)
+            lows.append(low)
+            highs.append(high)
+            homes.append(part.space[extents.buffer[owner]])
+            bases.append(part.base[extents.buffer[owner]])
+            value_base += count
+            buffer_base += len(accesses.program.buffers)
+        op, write, value, buffer, space = (np.concatenate(column) for column in (ops, writes, values, buffers, spaces))
+        if len(parts) > 1:
+            turn = np.lexsort((value, write, op))
+            op, write, value, buffer, space = (column[turn] for column in (op, write, value, buffer, space))
+        keep = _shared(space, write, order.stream[op], int(space.max(initial=0)) + 1)[space]
         self.op: Int64s = op[keep]
         self.value: Int64s = value[keep]
         self.write: Int64s = write[keep]
-        self.buffer: Int64s = extents.buffer[self.value]
-        used = distinct(self.value)
-        owner, low, high = _runs(accesses, used)
-        rank = _ranked(space[extents.buffer[owner]], base[extents.buffer[owner]], low, high)
+        self.buffer: Int64s = buffer[keep]
+        owner, low, high, home, base = (np.concatenate(column) for column in (owners, lows, highs, homes, bases))
+        there = among(owner, distinct(self.value))
+        owner, low, high, home, base = (column[there] for column in (owner, low, high, home, base))
+        rank = _ranked(home, base, low, high)
         self.touched = Touched(
             starts=np.searchsorted(self.op, np.arange(len(order.stream) + 1)).astype(np.int64),
             value=self.value,
             write=self.write,
-            run_starts=np.searchsorted(owner, np.arange(count + 1)).astype(np.int64),
+            run_starts=np.searchsorted(owner, np.arange(value_base + 1)).astype(np.int64),
             low=rank.low,
             high=rank.high,
             ranks=int(rank.high.max(initial=0)) + 1,

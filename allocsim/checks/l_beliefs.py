@@ -32,8 +32,9 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import among
 from allocsim.checks.live import LiveSegments
-from allocsim.checks.owners import merged, shared
-from allocsim.checks.s_in_place import HandOvers, Sharing
+from allocsim.checks.owners import Range, merged, shared
+from allocsim.checks.s_in_place import HandOvers
+from allocsim.checks.s_tags import agreement, left_over, spans_alone
 from allocsim.checks.trial import Findings, TrialDocument, buffer_words, named, op_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
@@ -71,7 +72,7 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
         ("MissingPin", pin, book.too_short),
         ("LifetimeTooLong", long & ~problem.pinned, book.too_long),
         *rows,
-        ("BadShare", _bad_pairs(problem, case.permissible(accesses)), book.bad_share),
+        ("BadShare", _bad_pairs(case, problem, accesses), book.bad_share),
     ]
 
 
@@ -116,14 +117,31 @@ def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
     return mask
 
 
-def _bad_pairs(problem: Problem, fine: Sharing) -> Bools:
+def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
     """Return which rows of `may_share` are not permissible; a pair listed again is not judged again."""
-    count = len(problem.start)
+    count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
     bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
+    times = np.diff(live.rows)
+    several = (times[problem.may_share] > 1).any(axis=1) | (bad & accesses.program.same_ops.any())
+    for row in np.flatnonzero(several).tolist():
+        donor, recipient = problem.may_share[row].tolist()
+        common = shared(live.of(donor), live.of(recipient))
+        steps = fine.op[(fine.donor == donor) & (fine.recipient == recipient)].tolist()
+        left = left_over(common, [*((step, step + 1) for step in steps), *_agreeing(case, accesses, donor, recipient)])
+        bad[row] = not common or any(max(low, 0) < min(high, len(accesses.program.ops)) for low, high in left)
     once = np.zeros(len(pair), dtype=np.bool_)
     once[np.unique(pair, return_index=True)[1]] = True
     return bad & once
+
+
+def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
+    """Return the steps at which two buffers of a program on its own hold the same, laid at one address."""
+    if not accesses.program.same_ops.any():
+        return []
+    spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))
+    same, differ = agreement(spans.get(one, []), spans.get(other, []), 0)
+    return left_over(same, differ)
 
 
 class _Book:

@@ -1,9 +1,13 @@
 """In place: where an op's results lie on its operands, and which pairs of buffers may share an address.
 
-The rule, judged op by op. For every operand and every result of an op that share a byte, as laid:
+The rule, judged op by op. For every operand and every result of an op that share a byte (packed: a bit), as laid:
 
-    safe      the pair of positions is declared, both begin at one address (of element 0), and their layouts are the same
-    assumed   the op declares nothing (`in_place: null`), and the other two conditions hold
+    safe      the pair of positions is promised (`contract`), and kept to:
+                  exact   both begin at one address (of element 0), and their layouts are the same
+                  bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
+                  whole   anything: the operand is read before any byte of the result is written
+              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`; nothing else counts
+    assumed   nobody knows what the op, which is no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
 So every operand that touches a byte of a result must meet the conditions, not only the one the pair is about; the positions
@@ -36,7 +40,7 @@ from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
 from allocsim.checks.live import live_segments
 from allocsim.checks.owners import shared
 from allocsim.errors import ModelError
-from allocsim.model import Bools, Plan
+from allocsim.model import BYTES, EXACT, WHOLE, Bools, Plan
 from allocsim.model.layout import Int64s
 
 PAIR_CAP = 1_000_000
@@ -55,9 +59,11 @@ class Touches:
     read: Int64s
     """Rows of the accesses' reads."""
     write: Int64s
-    """Rows of the accesses' writes."""
+    """Rows of the writes of the accesses with all results (`Accesses.results`)."""
+    unknown: Bools
+    """Exact alias of which nobody knows whether the op allows it: it joins two buffers."""
     assumed: Bools
-    """Exact alias of an op that declares nothing."""
+    """The same, but of no `same`, of which nothing needs to be known."""
     unsafe: Bools
     cut: bool
     """Whether there are more than were judged; some of those that were are unsafe, then."""
@@ -114,16 +120,17 @@ class HandOvers:
         return found.chosen(rows)
 
 
-def addresses(plan: Plan) -> tuple[Int64s, Int64s]:
-    """Return the address space (arenas first, then one for each buffer in memory of its own) and base address of each buffer."""
+def addresses(plan: Plan, unit: int = 1) -> tuple[Int64s, Int64s]:
+    """Return the address space (arenas first, then one for each buffer in memory of its own) and base address, in units, of each buffer."""
     arenas = len(plan.program.arenas)
     own = np.arange(len(plan.arena), dtype=np.int64) + arenas
-    return np.where(plan.placed, plan.arena, own), np.where(plan.placed, plan.offset, 0)
+    return np.where(plan.placed, plan.arena, own), np.where(plan.placed, plan.offset * unit, 0)
 
 
 def as_planned(accesses: Accesses, plan: Plan) -> Touches:
     """Judge every op with each buffer where `plan` puts it."""
-    space, base = addresses(plan)
+    accesses = accesses.results
+    space, base = addresses(plan, accesses.extents.unit)
     read, write = accesses.read_buffer, accesses.write_buffer
     count = int(space.max(initial=0)) + 1
     rows = np.arange(len(read)), np.arange(len(write))
@@ -141,11 +148,11 @@ def _broken_apart(accesses: Accesses) -> Bools:
 
 def permissible(hand_overs: HandOvers) -> Sharing:
     """Return the pairs that could lie at one address, whatever plan there is."""
-    accesses, ops = hand_overs.accesses, hand_overs.accesses.program.ops
+    accesses, known = hand_overs.accesses, hand_overs.accesses.contract.known
     count = len(accesses.program.buffers)
     reads, writes = _declared(accesses)
-    foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~ops.in_place_known[accesses.read_op])
-    foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~ops.in_place_known[accesses.write_op])
+    foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
+    foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~known[accesses.write_op])
     if len(foreign_reads) and len(foreign_writes):
         keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
@@ -153,26 +160,31 @@ def permissible(hand_overs: HandOvers) -> Sharing:
         if guesses.cut:
             rule = "more pairs of operand and result of ops that declare nothing come near each other than can be told apart"
             raise ModelError("ops", rule)
-        reads = np.concatenate([reads, guesses.read[guesses.assumed]])
-        writes = np.concatenate([writes, guesses.write[guesses.assumed]])
+        reads = np.concatenate([reads, guesses.read[guesses.unknown]])
+        writes = np.concatenate([writes, guesses.write[guesses.unknown]])
     joined = hand_overs.sharing(reads, writes)
     if not len(joined.op):
         return joined
     # all operands in the donor against all results in the recipient, of the op that joins them, with both at address 0
     pairs = np.arange(len(joined.op))
     key = joined.op * count
-    read_keys, write_keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
+    everything = accesses.results
+    read_keys = everything.read_op * count + everything.read_buffer
+    write_keys = everything.write_op * count + everything.write_buffer
     reads, read_pair = _members(key + joined.donor, read_keys)
     writes, write_pair = _members(key + joined.recipient, write_keys)
-    bad = _unsafe(accesses, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(accesses)[joined.op]
+    bad = _unsafe(everything, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(everything)[joined.op]
     return joined.chosen(~bad)
 
 
 def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     reads, writes = _declared(hand_overs.accesses)
-    assumed = np.flatnonzero(touches.assumed)
-    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, touches.write[assumed]]))
+    accesses = hand_overs.accesses
+    row = accesses.results.write_row[touches.write]
+    unknown = np.flatnonzero(touches.unknown & among(row, accesses.write_row))
+    guessed = np.searchsorted(accesses.write_row, row[unknown])
+    joined = hand_overs.sharing(np.concatenate([reads, touches.read[unknown]]), np.concatenate([writes, guessed]))
     return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 
@@ -212,9 +224,9 @@ def _judge(
     read, write = rows[0][at_read], rows[1][at_write]
     a, b = accesses.read_value[read], accesses.write_value[write]
     base_a, base_b = bases[0][at_read], bases[1][at_write]
-    offset = accesses.program.values.offset
     # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare rightly
-    exact = (base_a + offset[a] == base_b + offset[b]) & extents.same_layout(a, b)
+    at_one = base_a + extents.start[a] == base_b + extents.start[b]
+    exact = at_one & extents.same_layout(a, b)
     touching = (extents.dense[a] & extents.dense[b]) | (exact & extents.whole[a] & extents.whole[b])
     known: dict[tuple[int, int, int], bool] = {}
     for row in np.flatnonzero(~touching).tolist():
@@ -223,19 +235,20 @@ def _judge(
             moved = [(low + pair[2], high + pair[2]) for low, high in extents.runs(pair[1])]
             known[pair] = bool(shared(extents.runs(pair[0]), moved))
         touching[row] = known[pair]
-    read, write, key = read[touching], write[touching], keys[0][at_read][touching]
-    exact = exact[touching]
+    read, write = read[touching], write[touching]
     order = np.lexsort((write, read))
-    read, write, key, exact = read[order], write[order], key[order], exact[order]
-    ops = accesses.program.ops
+    rows = np.flatnonzero(touching)[order]
+    at_one, exact, shift, key = at_one[rows], exact[rows], (base_b - base_a)[rows], keys[0][at_read][rows]
+    read, write = read[order], write[order]
+    safe, unknown = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
     op = accesses.read_op[read]
-    assumed = exact & ~ops.in_place_known[op]
-    unsafe = ~assumed & ~(exact & _is_declared(accesses, read, write))
+    assumed = unknown & ~accesses.program.same_ops[op]
+    unsafe = ~assumed & ~safe
     cut = found.total > len(found.left)
     if cut and not unsafe.any():
         rule = f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be told apart"
         raise ModelError("ops", rule)
-    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe, cut=cut)
+    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut)
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
@@ -258,27 +271,48 @@ def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, 
     return [filled[0][near], filled[1][met[op[1]]]]
 
 
-def _pair_rows(accesses: Accesses) -> tuple[Int64s, Int64s, Int64s]:
-    """Return op, row in `ops.operands` and row in `ops.results` of every declared pair."""
-    ops = accesses.program.ops
-    op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
-    known = ops.in_place_known[op] & accesses.active[op]
-    op = op[known]
-    return op, ops.operand_starts[op] + ops.in_place[known, 0], ops.result_starts[op] + ops.in_place[known, 1]
+def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s) -> tuple[Bools, Bools]:
+    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and of which exact aliases nobody knows.
 
-
-def _is_declared(accesses: Accesses, read: Int64s, write: Int64s) -> Bools:
+    `shift` is by how much the buffer written begins after the buffer read.
+    """
+    contract, extents = accesses.contract, accesses.extents
     results = len(accesses.program.ops.results)
-    _, operand_row, result_row = _pair_rows(accesses)
-    wanted = accesses.read_row[read] * results + accesses.write_row[write]
-    mask: Bools = among(wanted, operand_row * results + result_row)
-    return mask
+    pair = accesses.read_row[read] * results + accesses.write_row[write]
+    promised = contract.operand_row * results + contract.result_row
+    exactly = among(pair, promised[contract.strength == EXACT])
+    wholly = among(pair, promised[contract.strength == WHOLE])
+    op = accesses.read_op[read]
+    same = accesses.program.same_ops[op]
+    safe: Bools = ((exact & exactly) & ~same) | wholly
+    if np.any(contract.strength == BYTES):
+        a, b, values = accesses.read_value[read], accesses.write_value[write], accesses.program.values
+        bits = values.counts * values.width
+        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (bits[b] <= bits[a]) & ~same
+        safe |= fits & among(pair, promised[contract.strength == BYTES])
+    known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
+    for row in np.flatnonzero(same & ~safe).tolist():
+        safe[row] = _one_set(accesses, int(read[row]), int(write[row]), int(shift[row]))
+    return safe, exact & ~known
+
+
+def _one_set(accesses: Accesses, read: int, write: int, shift: int) -> bool:
+    """Return whether an operand and a result cover the same units, laid `shift` apart."""
+    extents, a, b = accesses.extents, int(accesses.read_value[read]), int(accesses.write_value[write])
+    if extents.dense[a] and extents.dense[b]:
+        return bool(extents.low[a] == extents.low[b] + shift and extents.high[a] == extents.high[b] + shift)
+    return extents.runs(a) == [(low + shift, high + shift) for low, high in extents.runs(b)]
 
 
 def _declared(accesses: Accesses) -> tuple[Int64s, Int64s]:
-    """Return the read and the write of every declared pair, as rows of the accesses."""
-    _, operand_row, result_row = _pair_rows(accesses)
-    return np.searchsorted(accesses.read_row, operand_row), np.searchsorted(accesses.write_row, result_row)
+    """Return the read and the write of every promised pair, as rows of the accesses."""
+    contract, ops = accesses.contract, accesses.program.ops
+    places = [np.full(len(column), -1, dtype=np.int64) for column in (ops.operands, ops.results)]
+    for place, rows in zip(places, (accesses.read_row, accesses.write_row), strict=True):
+        place[rows] = np.arange(len(rows))
+    read, write = places[0][contract.operand_row], places[1][contract.result_row]
+    there = (read >= 0) & (write >= 0)
+    return read[there], write[there]
 
 
 def _members(groups: Int64s, keys: Int64s) -> tuple[Int64s, Int64s]:

@@ -6,6 +6,7 @@ believes, less the gaps. Zero-byte buffers overlap nothing; memory of its own ov
 of one, make it two. Between runs there is no overlap: what a later run reads, `s_dataflow` judges.
 
 They may share at a step
+    by tags      every byte that is live in both holds one tag in both, and there is such a byte (`s_tags`)
     by a pair    joined by the op at which a segment of the donor ends and one of the recipient begins, which breaks the in-place rule
                  nowhere as planned (`s_in_place`). In a program without ops: a pair the problem believes may share, of which neither is
                  persistent, the donor's last believed step is the recipient's first, and both begin at one address.
@@ -27,6 +28,7 @@ import numpy as np
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
 from allocsim.checks.s_in_place import as_planned, permitted
+from allocsim.checks.s_tags import agreement, copies, left_over, shares_tags, spans
 from allocsim.checks.trial import (
     COUNT_LIMIT,
     Findings,
@@ -58,9 +60,10 @@ def check_overlap(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of buffers that a run has over each other while both live."""
     known: dict[object, _Conflicts] = {}
     for trial in case.trials:
-        if trial.alike not in known:
-            known[trial.alike] = _conflicts(case, trial)
-        found = known[trial.alike]
+        key = (trial.alike, trial.index) if shares_tags(case, trial) else trial.alike
+        if key not in known:
+            known[key] = _conflicts(case, trial)
+        found = known[key]
         listed = min(findings.room("Overlap"), len(found.step))
         for row in range(listed):
             findings.report("Overlap", partial(_record, trial, found, row))
@@ -95,6 +98,8 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     keep = ~among(_unordered(one, other, rows), _unordered(allowed // rows, allowed % rows, rows))
     left, right = left[keep], right[keep]
     step = np.maximum(np.maximum(lives.start[left], lives.start[right]), 0)
+    if trial.problem is None and len(left) and shares_tags(case, trial):
+        left, right, step = _without_copies(case, trial, left, right, step)
     pair = _unordered(lives.buffer[left], lives.buffer[right], count)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
@@ -102,6 +107,26 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     once = np.sort(np.unique(pair, return_index=True)[1])
     pair, step = pair[once], step[once]
     return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=cut)
+
+
+def _without_copies(
+    case: TrialDocument, trial: Trial, left: Int64s, right: Int64s, step: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the pairs of segments, and the first steps, at which the two buffers do not hold the same."""
+    live = case.hand_overs(trial.accesses).live
+    one, other = live.buffer[left], live.buffer[right]
+    delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
+    keep = ~copies(case, trial).agree(one, other, delta)
+    known = spans(case, trial) if keep.any() else {}
+    stop = np.minimum(np.minimum(live.stop[left], live.stop[right]), len(trial.program.ops))
+    for row in np.flatnonzero(keep).tolist():
+        a, b = int(one[row]), int(other[row])
+        if a in known and b in known:
+            same, differ = agreement(known[a], known[b], int(delta[row]))
+            bad = left_over([(int(step[row]), int(stop[row]))], left_over(same, differ))
+            keep[row] = bool(bad)
+            step[row] = bad[0][0] if bad else step[row]
+    return left[keep], right[keep], step[keep]
 
 
 def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:

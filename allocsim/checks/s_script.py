@@ -1,7 +1,8 @@
 """What the runs of one memory do, as columns: the accesses of a run in order, and one numbering of the buffers of several programs.
 
-* An *identity* is a buffer as it persists: the same from run to run of its program; a parameter or state is the same in all programs that
-  have one of its name. Identities are dense, in order of (first run that has them, buffer).
+* An *identity* is a buffer as it persists: a run has the buffers of the last run of its program that it waits for, else fresh ones; a
+  parameter or state is the same in all programs that have one of its name. Identities are dense, in order of (first run that has them,
+  buffer).
 * A *script* lists the accesses of a run that touch bytes: of each op first its reads, then its writes. A value that stands twice among the
   operands is read twice. Runs of equal `Trial.alike` have one script.
 * Address spaces: the arenas, then one for each identity in memory of its own. Identities that no run has in an arena *stay*: their memory is the
@@ -36,29 +37,47 @@ STRETCH: Final = 1 << 16
 
 
 class Identities:
-    """The buffers of several programs as one dense numbering, and which of them some run has in an arena."""
+    """The buffers of several runs as one dense numbering, and which of them some run has in an arena."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.trials = trials
-        self.of: dict[int, Int64s] = {}
-        """Program index -> identity of each of its buffers."""
+        self.ordered = all(trial.waits is None and trial.read_after is None for trial in trials)
+        """Whether every run waits for all before it, and reads in its place."""
+        self.of: list[Int64s] = []
+        """Of each run, the identity of each buffer of its program."""
+        self.home_run: list[int] = []
+        """Of each run, the first of those whose buffers it has."""
+        self._own: dict[int, Int64s] = {}
         self._names: dict[str, int] = {}
+        latest: dict[int, int] = {}
         homes = [np.empty((2, 0), dtype=np.int64)]
         count = 0
         for position, trial in enumerate(trials):
-            if trial.program_index not in self.of:
-                mine, fresh = self._numbered(trial, count)
-                self.of[trial.program_index] = mine
+            before = latest.get(trial.program_index)
+            if trial.waits is not None:
+                mine = [
+                    p
+                    for p in range(position)
+                    if trials[p].program_index == trial.program_index and trials[p].index in trial.waits
+                ]
+                before = mine[-1] if mine else None
+            if before is None:
+                numbers, fresh = self._numbered(trial, count)
                 homes.append(np.stack([np.full(len(fresh), position, dtype=np.int64), fresh]))
                 count += len(fresh)
+            self.of.append(numbers if before is None else self.of[before])
+            self.home_run.append(position if before is None else self.home_run[before])
+            self._own.setdefault(trial.program_index, self.of[position])
+            latest[trial.program_index] = position
         self._home: Int64s = np.concatenate(homes, axis=1)
         self.count = count
         self.persistent: Bools = np.zeros(count, dtype=np.bool_)
-        self.moves: Bools = np.zeros(count, dtype=np.bool_)
+        hands_on = any(trial.program.same_ops.any() for trial in trials)
+        self.moves: Bools = np.full(count, hands_on or not self.ordered, dtype=np.bool_)
         """Whether some run has it in an arena; the others have the same memory in both replays."""
-        for trial in trials:
-            self.moves[self.of[trial.program_index][trial.plan.placed]] = True
-            self.persistent[self.of[trial.program_index][trial.program.buffers.persistent]] = True
+        for trial, mine in zip(trials, self.of, strict=True):
+            self.moves[mine[trial.plan.placed]] = True
+            self.persistent[mine[trial.program.buffers.persistent]] = True
 
     def _numbered(self, trial: Trial, count: int) -> tuple[Int64s, Int64s]:
         """Return the identity of each buffer of a program, from `count` on where it is new, and the buffers that are."""
@@ -82,19 +101,23 @@ class Identities:
     def reach(self) -> tuple[Int64s, Int64s]:
         """The stretch of each buffer that any run accesses, or has a value in: what lies outside it is nobody's concern."""
         low, high = np.full(self.count, 1 << 62, dtype=np.int64), np.zeros(self.count, dtype=np.int64)
-        for trial in {trial.program_index: trial for trial in self.trials}.values():
-            extents = trial.accesses.extents
+        for position in dict.fromkeys(self.home_run):
+            extents = self.trials[position].accesses.extents
             rows = np.flatnonzero(extents.low < extents.high)
-            identity = self.of[trial.program_index][extents.buffer[rows]]
+            identity = self.of[position][extents.buffer[rows]]
             np.minimum.at(low, identity, extents.low[rows])
             np.maximum.at(high, identity, extents.high[rows])
         return low, high
 
-    def places(self, trial: Trial) -> tuple[Int64s, Int64s]:
-        """Return address space and base address of each buffer of a run, as planned; space -1 where the buffer stays."""
-        plan, mine = trial.plan, self.of[trial.program_index]
-        space = np.where(plan.placed, plan.arena, len(trial.program.arenas) + mine)
-        return np.where(self.moves[mine], space, -1), np.where(plan.placed, plan.offset, 0)
+    def places(self, position: int) -> tuple[Int64s, Int64s]:
+        """Return address space and base address of each buffer of a run, as planned; space -1 where the buffer stays.
+
+        In memory of its own a buffer is one for all runs of its program.
+        """
+        trial, mine = self.trials[position], self.of[position]
+        own = len(trial.program.arenas) + self._own[trial.program_index]
+        space = np.where(trial.plan.placed, trial.plan.arena, own)
+        return np.where(self.moves[mine], space, -1), np.where(trial.plan.placed, trial.plan.offset * trial.unit, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +126,9 @@ class Script:
 
     program: int
     """Index of the program."""
+    same_ops: Bools
+    buffers: Int64s
+    """int64 (buffers of the program,): identities."""
     extents: Extents
     places: tuple[Int64s, Int64s]
     """Address space and base address of each buffer of the program."""
@@ -127,8 +153,9 @@ class Script:
         return len(self.op)
 
     @classmethod
-    def of(cls, trial: Trial, identities: Identities) -> "Script":
+    def of(cls, position: int, identities: Identities) -> "Script":
         """Return the script of a run."""
+        trial = identities.trials[position]
         accesses, extents, program = trial.accesses, trial.accesses.extents, trial.program
         op = np.concatenate([accesses.read_op, accesses.write_op])
         value = np.concatenate([accesses.read_value, accesses.write_value])
@@ -142,18 +169,20 @@ class Script:
             rule = f"read and write {runs} byte runs of values with holes; at most {MAX_RUNS} are supported"
             raise ModelError(f"programs[{trial.program_index}].ops", rule)
         buffer = extents.buffer[value]
-        space, base = places = identities.places(trial)
+        space, base = places = identities.places(position)
         made = program.producer >= 0
         made[made] = ~program.ops.is_kind(VIEW)[program.producer[made]]
         return cls(
             program=trial.program_index,
+            same_ops=program.same_ops,
+            buffers=identities.of[position],
             extents=extents,
             places=places,
             write=write,
             op=op,
             value=value,
             buffer=buffer,
-            identity=identities.of[trial.program_index][buffer],
+            identity=identities.of[position][buffer],
             low=extents.low[value],
             high=extents.high[value],
             dense=extents.dense[value],
@@ -190,8 +219,11 @@ class Runs:
         identities = Identities(trials)
         known: dict[object, int] = {}
         scripts: list[Script] = []
-        for trial in trials:
-            if trial.alike not in known:
-                known[trial.alike] = len(scripts)
-                scripts.append(Script.of(trial, identities))
-        return cls(identities=identities, scripts=scripts, follows=[known[trial.alike] for trial in trials])
+        follows = []
+        for position, trial in enumerate(trials):
+            key = trial.alike, identities.home_run[position]
+            if key not in known:
+                known[key] = len(scripts)
+                scripts.append(Script.of(position, identities))
+            follows.append(known[key])
+        return cls(identities=identities, scripts=scripts, follows=follows)

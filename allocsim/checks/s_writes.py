@@ -26,6 +26,7 @@ from allocsim.checks.s_in_place import PAIR_CAP, addresses
 from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
+from allocsim.model import BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def check_writes(case: TrialDocument, findings: Findings) -> None:
 
 
 def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
-    accesses, touches = trial.accesses, case.touches(trial)
+    accesses, touches = trial.accesses.results, case.touches(trial)
     if touches.cut:
         findings.more("UnsafeInPlace", 0)
     found = []
@@ -68,13 +69,13 @@ def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_De
 
 
 def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
-    accesses, extents = trial.accesses, trial.accesses.extents
+    accesses, extents = trial.accesses.results, trial.accesses.extents
     several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
     value = accesses.write_value
     rows = np.flatnonzero(several & (extents.low[value] < extents.high[value]))
     if not len(rows):
         return []
-    space, base = addresses(trial.plan)
+    space, base = addresses(trial.plan, extents.unit)
     key = accesses.write_op[rows] * (int(space.max()) + 1) + space[accesses.write_buffer[rows]]
     start = base[accesses.write_buffer[rows]]
     ranges = Ranges.laid(key, start, extents.low[value[rows]], extents.high[value[rows]])
@@ -106,7 +107,7 @@ def _shared_bytes(trial: Trial, value: int, other: int) -> tuple[Range, ...]:
     """Return the bytes of `value`, within its buffer, on which `other` lies as planned."""
     extents, plan = trial.accesses.extents, trial.plan
     a, b = int(extents.buffer[value]), int(extents.buffer[other])
-    shift = int(plan.offset[b]) - int(plan.offset[a]) if a != b else 0
+    shift = (int(plan.offset[b]) - int(plan.offset[a])) * extents.unit if a != b else 0
     return shared(extents.runs(value), [(low + shift, high + shift) for low, high in extents.runs(other)])
 
 
@@ -115,7 +116,7 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
     buffer = int(program.values.buffer[value])
     at = f"{op_words(program, defect.op)} writes {value_words(program, value)}"
     if other is None:
-        ranges = tuple(trial.accesses.extents.runs(value))
+        ranges = trial.accesses.extents.in_bytes(trial.accesses.extents.runs(value))
         return trial.record(
             defect.kind,
             op=defect.op,
@@ -125,11 +126,11 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
             message=f"{at} into the read-only {buffer_words(program, buffer)}",
         )
     other_buffer = int(program.values.buffer[other])
-    ranges = _shared_bytes(trial, value, other)
+    ranges = trial.accesses.extents.in_bytes(_shared_bytes(trial, value, other))
     place = f"{bytes_words(ranges)} of {buffer_words(program, buffer)} in {slot_words(program, plan, buffer)}"
     reason = {
         "UnsafeInPlace": "unsafely: " + _why(trial, defect),
-        "AssumedInPlace": "exactly; the kernel declares nothing",
+        "AssumedInPlace": "exactly; nobody knows what the kernel promises",
         "ResultsOverlap": "both are results of the op",
     }[defect.kind]
     message = (
@@ -148,12 +149,26 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
 
 
 def _why(trial: Trial, defect: _Defect) -> str:
-    """Say which condition of the rule fails first for the pair of a defect."""
-    program, plan = trial.program, trial.plan
+    """Say which condition of the rule fails for the pair of a defect."""
+    program, plan, ops, contract = trial.program, trial.plan, trial.program.ops, trial.accesses.contract
     operand, result = program.values[defect.value], program.values[defect.other or 0]
+    if program.same_ops[defect.op]:
+        return "they cover different sets of bytes, and the pair is not declared `whole`"
+    operands = slice(int(ops.operand_starts[defect.op]), int(ops.operand_starts[defect.op + 1]))
+    results = slice(int(ops.result_starts[defect.op]), int(ops.result_starts[defect.op + 1]))
+    pairs = [
+        row * len(ops.results) + made
+        for row in operands.start + np.flatnonzero(ops.operands[operands] == defect.value)
+        for made in results.start + np.flatnonzero(ops.results[results] == defect.other)
+    ]
+    if np.isin(pairs, contract.refused).any():
+        return "the table of kinds calls the pair unsafe"
+    rows = np.isin(contract.operand_row * len(ops.results) + contract.result_row, pairs)
+    shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
+    if operand.offset != result.offset + shift or operand.bit_offset != result.bit_offset:
+        return "they begin at different addresses"
+    if np.any(contract.strength[rows] == BYTES):
+        return "one of them is not contiguous, or the result is larger than the operand"
     if not operand.same_layout(result):
         return "their layouts differ"
-    shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
-    if operand.offset != result.offset + shift:
-        return "they begin at different addresses"
     return "not every pair of positions is declared"

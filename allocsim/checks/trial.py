@@ -13,17 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from allocsim.checks.accesses import Accesses, Extents
+from allocsim.checks.contract import Contract, KindsTable
 from allocsim.checks.owners import Range
 from allocsim.checks.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
 from allocsim.checks.selector import SCREENED, Selector
-from allocsim.checks.violations import KINDS, Violation
+from allocsim.checks.violations import KINDS, Violation, in_order
+from allocsim.errors import ModelError
 from allocsim.model import OWN, Document, Plan, Problem, Program
+from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
 """Defects counted exactly (format.md); beyond this many a count is a lower bound."""
-
-KIND_ORDER = {kind: position for position, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,10 @@ class Trial:
     plan: Plan
     plan_index: int
     skip: frozenset[int]
+    waits: frozenset[int] | None
+    """The runs that it waits for, transitively; None where it waits for all earlier ones."""
+    read_after: int | None
+    """The run after which its `host.read` ops look at memory; None for at once."""
     accesses: Accesses
     problem: Problem | None
     """The beliefs that stand in for accesses where the program has no ops."""
@@ -44,6 +51,16 @@ class Trial:
     def alike(self) -> tuple[int, int, frozenset[int]]:
         """Runs of equal `alike` have the same accesses at the same addresses."""
         return self.plan_index, self.program_index, self.skip
+
+    @property
+    def before(self) -> frozenset[int]:
+        """The runs that it waits for."""
+        return frozenset(range(self.index)) if self.waits is None else self.waits
+
+    @property
+    def unit(self) -> int:
+        """Units of memory to a byte (`TrialDocument.unit`)."""
+        return self.accesses.extents.unit
 
     def record(
         self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
@@ -63,9 +80,13 @@ class Trial:
 class TrialDocument:
     """A document with its runs, and the accesses of each made once."""
 
-    def __init__(self, document: Document, selector: Selector = SCREENED) -> None:
+    def __init__(self, document: Document, selector: Selector = SCREENED, kinds: KindsTable | None = None) -> None:
         self.document = document
         self.selector = selector
+        self.kinds = kinds
+        self.unit = _unit(document)
+        """Bits of a byte where some value holds a byte in part, else 1: all addresses are in units of so many to a byte."""
+        self._contracts: dict[int, Contract] = {}
         self.joined = document.session is not None
         """Whether memory is kept from run to run."""
         self._extents: dict[int, Extents] = {}
@@ -73,6 +94,7 @@ class TrialDocument:
         self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
         self._permissible: dict[int, Sharing] = {}
         self._hand_overs: dict[int, HandOvers] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
         programs = self._programs = _indices(document.programs)
         plans = _indices(document.plans)
         self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
@@ -80,6 +102,11 @@ class TrialDocument:
         self.trials: list[Trial] = []
         for index, run in enumerate(document.runs):
             skip = frozenset(run.skip)
+            if run.after is not None:
+                found = frozenset(run.after).union(*(self.trials[earlier].before for earlier in run.after))
+                waits = None if len(found) == index else found
+            else:
+                waits = None
             trial = Trial(
                 index=index,
                 program=run.program,
@@ -87,6 +114,8 @@ class TrialDocument:
                 plan=run.plan,
                 plan_index=plans[id(run.plan)],
                 skip=skip,
+                waits=waits,
+                read_after=run.read_after,
                 accesses=self.accesses(run.program, skip),
                 problem=problem_of(run.program, run.plan, document.problems),
             )
@@ -97,8 +126,9 @@ class TrialDocument:
         key = (id(program), skip)
         if key not in self._accesses:
             if id(program) not in self._extents:
-                self._extents[id(program)] = Extents(program)
-            self._accesses[key] = Accesses(self._extents[id(program)], skip)
+                self._extents[id(program)] = Extents(program, self.unit)
+                self._contracts[id(program)] = Contract.of(program, self.kinds)
+            self._accesses[key] = Accesses(self._extents[id(program)], self._contracts[id(program)], skip)
         return self._accesses[key]
 
     def permissible(self, accesses: Accesses) -> Sharing:
@@ -117,6 +147,16 @@ class TrialDocument:
         """Return the place of a program in the document."""
         return self._programs[id(program)]
 
+    def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """Return what `make` makes, made once for each key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def group(self, trial: Trial) -> list[Trial]:
+        """Return the runs that share the memory of a run."""
+        return self.trials if self.joined else [trial]
+
     def touches(self, trial: Trial) -> Touches:
         """Return where results lie on operands in a run, as planned."""
         if trial.alike not in self._touches:
@@ -127,8 +167,9 @@ class TrialDocument:
 class Findings:
     """What one document's checks found: exact counts, and for each kind the first `limit` records."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, strict: bool = False) -> None:
         self.limit = limit
+        self.strict = strict
         self.counts: Counter[str] = Counter()
         self.records: list[Violation] = []
         self.bounded = False
@@ -149,21 +190,30 @@ class Findings:
         """Return how many records of `kind` may still be kept."""
         return max(self.limit - self.counts[kind], 0)
 
+    def severity(self, kind: str) -> str:
+        """Return `violation` or `warning`; where the judge is strict, what nobody knows is a violation."""
+        return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
+
     def count(self, severity: str) -> int:
         """Return how many defects of one severity there are."""
-        return sum(count for kind, count in self.counts.items() if KINDS[kind][0] == severity)
+        return sum(count for kind, count in self.counts.items() if self.severity(kind) == severity)
 
     def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
         """Return the first `limit` records of one severity, or of each of its kinds, in order of (run, step, kind), nulls first."""
-        chosen = [record for record in self.records if record.severity == severity]
-        chosen.sort(key=_place)
-        return tuple(chosen if of_each_kind else chosen[: self.limit])
+        chosen = in_order(record for record in self.records if self.severity(record.kind) == severity)
+        return chosen if of_each_kind else chosen[: self.limit]
 
 
-def _place(record: Violation) -> tuple[int, int, int]:
-    run = -1 if record.run is None else record.run
-    step = -1 if record.step is None else record.step
-    return run, step, KIND_ORDER[record.kind]
+def _unit(document: Document) -> int:
+    """Return 8 where some value holds a byte in part, else 1. Raises ModelError where addresses in bits would not fit."""
+    if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
+        return 1
+    reach = [int(np.abs(column).max(initial=0)) for p in document.programs for column in (p.values.hulls, p.buffers.nbytes)]
+    reach += [int((np.abs(plan.offset) + plan.nbytes).max(initial=0)) for plan in document.plans]
+    if max(reach, default=0) > PACKED_LIMIT:
+        rule = f"bytes up to {max(reach)} are named; at most {PACKED_LIMIT} are supported where packed values share a byte"
+        raise ModelError("programs", rule)
+    return 8
 
 
 def _indices(items: Sequence[object]) -> dict[int, int]:

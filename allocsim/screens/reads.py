@@ -53,13 +53,13 @@ def pays(runs: Runs) -> bool:
 
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     """Return, for each run, the rows of its script that are reads which may be wrong; None where all are to be looked at."""
-    if not pays(runs):
+    if not (runs.identities.ordered and pays(runs)):
         return None
     from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
 
     facts, identities = _Facts.of(runs), runs.identities
     found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)
-    chains = _Chains.of(runs, facts, lambda script: (script.buffer, identities.of[script.program]), kernels.grouped)
+    chains = _Chains.of(runs, facts, lambda script: (script.buffer, script.buffers), kernels.grouped)
     axes = kernels.axis_for(chains.segments), kernels.axis_for(chains.segments)
     apart = facts.write, facts.number, facts.low, facts.high, facts.hole, facts.made
     buffers = identities.persistent, *identities.reach
@@ -198,7 +198,7 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     for identity in np.flatnonzero(identities.persistent & identities.moves).tolist():
         position, buffer = identities.home(identity)
         space, base = runs.scripts[runs.follows[position]].places
-        nbytes = int(identities.trials[position].program.buffers.nbytes[buffer])
+        nbytes = int(identities.trials[position].accesses.extents.room[buffer])
         if nbytes:
             rows.append((int(space[buffer]), int(base[buffer]), min(int(base[buffer]) + nbytes, TOP), identity))
     rows.sort(key=lambda row: row[0])
@@ -220,7 +220,7 @@ def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
     length = 0
     for follows in runs.follows:
         script = runs.scripts[follows]
-        mine = runs.identities.of[script.program]
+        mine = script.buffers
         new_space, new_base = script.places
         moved = mine[(space[mine] != UNSEEN) & ((space[mine] != new_space) | (base[mine] != new_base))]
         if len(moved):

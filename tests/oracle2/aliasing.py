@@ -5,7 +5,7 @@ None where nobody knows. A table of kinds speaks only where the document says `n
 for which nothing is promised, and one that it does not list stays unknown. "Exactly over" means: one address of element
 0, and equal layout.
 
-Readings. "Contiguous" means that the cells of a value, in row-major order, follow one another. A `same` is judged by its
+Readings. An alias has bytes: two empty values are none. "Contiguous" means that the cells of a value, in row-major order, follow one another. A `same` is judged by its
 own rule alone, whatever contract it states; only `whole` makes a difference to it.
 """
 
@@ -77,7 +77,7 @@ def joins(site, op, donor, recipient, kinds):
             if x.buffer != donor or y.buffer != recipient:
                 continue
             given = promise(op, (o, r), kinds)
-            if given or (given is None and exactly_over(site, x, y)):
+            if given or (given is None and exactly_over(site, x, y) and x.cells):
                 return True
     return False
 

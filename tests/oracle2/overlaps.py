@@ -1,7 +1,7 @@
 """`Overlap`: two buffers of a run whose bytes and lives meet at a step at which they may not share.
 
 Reading. A program without ops is judged by the first problem that its plan, or else the document, has for it; there a
-pair of `may_share` is permitted at the step where the donor's believed life ends and the recipient's begins.
+pair of `may_share` is permitted at the step where the donor's believed life ends and the recipient's begins, if both lie at one address.
 """
 
 from .beliefs import believed_lives
@@ -43,6 +43,8 @@ def permitted(scene, place, step, a, b):
         return may_share(scene, place, step, a, b)
     problem = problem_of(scene.document, scene.run)
     pairs = [tuple(pair) for pair in scene.document.problems[problem].get("may_share") or ()]
+    if place(scene.run, scene.program.buffers[a]) != place(scene.run, scene.program.buffers[b]):
+        return False
     return any(
         (donor, recipient) in pairs and scene.lives[donor].ends(step) and scene.lives[recipient].begins(step)
         for donor, recipient in ((a, b), (b, a))

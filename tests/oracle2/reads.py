@@ -31,7 +31,7 @@ def _one(document, run, op, v, replays):
     missing = [cell for cell, entry in want.items() if entry[0] is None]
     old = [cell for cell in want if cell not in missing and _overwritten(given, program, value, (cell, want[cell][0]))]
     stale = [cell for cell in want if cell not in missing and cell not in old and found[cell][0] != want[cell][0]]
-    history = [cell for cell, (_, by) in want.items() if by is not None and by != run.index]
+    history = [cell for cell, (tag, by) in want.items() if tag is not None and by is not None and by != run.index]
     base = {"run": run.index, "program": program.index, "plan": run.plan, "step": op.index, "op": op.index, "value": v}
     base |= {"buffer": value.buffer}
     per_byte = document.cells_per_byte

@@ -5,7 +5,8 @@ by a full overwrite); the op reads the donor and does not write it, writes the r
 two by its contract, and breaks the in-place rule nowhere.
 
 Sharing by tags: at least one common byte is live in both, and all such bytes hold, apart, one tag in both buffers,
-before the op where they are live then and after it where they are live then. Two cells that hold no tag hold the same.
+before the op where they are live then and after it where they are live then. A cell that nobody wrote holds no tag, so
+none that another holds.
 A common byte that is live in both is asked for because buffers are otherwise compared whole.
 """
 
@@ -53,7 +54,7 @@ def hold_the_same(scene, step, a, b, shift):
         if not here or not there:
             continue
         tags = {_tag(scene, first, cell, step + m) for m in here} | {_tag(scene, second, cell - shift, step + m) for m in there}
-        if len(tags) > 1:
+        if len(tags) > 1 or None in tags:
             return False
         shared = True
     return shared
