@@ -212,9 +212,7 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
     return [(v.plan, v.program, min(v.buffer, other), max(v.buffer, other)) for other in sorted(others)]
 
 
-def _innocent(
-    dossier: Dossier, paired: dict[Place, list[Violation]]
-) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
+def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
     """Return the pairs that break no rule by themselves, each with the pair of the same op that does; and for the pair an unsafe op is filed under, the others
     that make it so: an op is unsafe in place as a whole.
     """
