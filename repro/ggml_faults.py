@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.ggml.faults import FAULTS, evidence, repaired
@@ -62,8 +63,7 @@ class Result:
             "library": {"name": self.which, "version": self.version},
             "matches": self.matches,
             "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
+            **verdict_entry(self.verdict, self.evidence),
             "numbers": {"found": self.found, "wanted": self.wanted, **self.detail},
             "modes": {},
         }

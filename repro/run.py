@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocsim.model import Plan
+from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential import compare
@@ -86,8 +87,7 @@ class Result:
             "scenario": self.scenario.name,
             "matches": self.matches,
             "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
+            **verdict_entry(self.verdict, self.evidence),
             **({"differential": list(self.differential)} if self.differential else {}),
             "modes": {
                 name: {

@@ -34,7 +34,7 @@ from allocsim.outcomes import Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
 from allocsim.outcomes.examined import as_json as examined_json
-from allocsim.outcomes.telling import lines_of
+from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
 
@@ -146,8 +146,13 @@ def print_explained(document: Document, outcome: Outcome, shown: int) -> None:
     late_first = sorted(fresh, key=lambda finding: finding.violation.kind != "StaleRead")
     for finding in late_first[:shown]:
         print_line("")
-        for line in describe(document, finding.violation, cause=finding.cause).splitlines():
+        head, *story = describe(document, finding.violation, cause=finding.cause).splitlines()
+        for line in wrapped(head, "", "  "):
             print_line(line)
+        for line in story:
+            listed = line.startswith(("    ", "  > "))  # ops stand in columns
+            for part in [line] if listed else wrapped(line.strip(), "  ", "    "):
+                print_line(part)
 
 
 def report_entry(report: Report) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from allocsim.cli import one_line
 from allocsim.files.sizes import in_bytes

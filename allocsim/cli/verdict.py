@@ -16,9 +16,8 @@ from allocsim.cli import BAD_INPUT
 from allocsim.cli.check import Required, letters_of
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.formats import load as load_document
-from allocsim.outcomes import outcome_of
+from allocsim.outcomes import outcome_of, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
-from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.outcomes.telling import examined_lines, headline
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence, load
@@ -39,8 +38,7 @@ def verdict(
     found = judge(evidence)
     outcome = outcome_of(str(target), evidence, report=found.report, causes=found.causes, required=required)
     if as_json:
-        causes, examined = [cause.as_json() for cause in found.causes], examined_json(outcome.examined)
-        print_json({"verdict": found.as_json(), "detectors": dict(found.detectors), "causes": causes, "examined": examined})
+        print_json(verdict_entry(found, evidence))
         return outcome.status
     if not found.findings:
         print_line(headline(outcome))

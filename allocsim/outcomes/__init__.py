@@ -30,12 +30,13 @@ from allocsim.errors import AllocsimError, os_error_line
 from allocsim.formats import load
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
+from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.verdict.attribution import Charge
 from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
-from allocsim.verdict.records import Cause
+from allocsim.verdict.records import Cause, Verdict
 
 FINGERPRINT_BYTES = 16
 
@@ -82,6 +83,8 @@ class Outcome:
     """Bytes the plan may need at most."""
     required: str = ""
     """Letters of the detectors that must have run."""
+    executed_by: str = ""
+    """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the plan."""
 
     @property
     def over_peak(self) -> bool:
@@ -168,17 +171,19 @@ def outcome_of(
     causes: tuple[Cause, ...] | None = None,
     cures: bool = False,
     whys: Mapping[str, str] | None = None,
+    executed_by: str = "",
     required: str = "",
 ) -> Outcome:
     """Judge a document or evidence, unless the `report` of its document is given; violations whose fingerprint is in `known` are marked so.
 
-    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors that did not run why.
+    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors that did not run why,
+    `executed_by` whose kernels were run.
     """
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
     document = evidence.document
     if report is None:
         report = check(document, of_each_kind=True)
-    plain = _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys)
+    plain = replace(_outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by)
     if report.clean and not _measures(evidence):
         return plain
     if causes is None:
@@ -224,6 +229,16 @@ def _outcome(
     )
 
 
+def verdict_entry(verdict: Verdict, evidence: Evidence) -> dict[str, Any]:
+    """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what was examined."""
+    return {
+        "verdict": verdict.as_json(),
+        "detectors": dict(verdict.detectors),
+        "causes": [cause.as_json() for cause in verdict.causes],
+        "examined": examined_json(examination(evidence, verdict.report)),
+    }
+
+
 def fingerprint(document: Document, cause: Charge) -> str:
     """Return the fingerprint of a violation of a document: 32 hexadecimal digits."""
     v = cause.violation
@@ -267,4 +282,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["Finding", "Outcome", "fingerprint", "judge_file", "outcome_of"]
+__all__ = ["Finding", "Outcome", "fingerprint", "judge_file", "outcome_of", "verdict_entry"]

@@ -13,6 +13,7 @@ before anything is wrapped. Nothing but blanks between words is ever added or br
 What this module does not see: the terminal, and how anything was found.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -37,6 +38,9 @@ def headline(outcome: Outcome) -> str:
         parts.insert(0, NO_PLAN)
     if outcome.examined["K"].state == NOT_RUN and _has_kernels(outcome.examined):
         parts.append("kernels not examined")
+    executed = [letter for letter in "PDK" if outcome.examined[letter].state != NOT_RUN]
+    if executed and outcome.executed_by:
+        parts.append(f"{_listed(executed)} by {outcome.executed_by}")
     if outcome.unvouched:
         pairs = "an in-place pair" if outcome.unvouched == 1 else f"{outcome.unvouched:,} in-place pairs"
         parts.append(f"{pairs} that nobody vouches for")
@@ -47,7 +51,7 @@ def headline(outcome: Outcome) -> str:
 
 def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     """Yield the outcome as lines: the first, a line or two for each cause, the violations under them, sizes, and what was examined."""
-    yield from _wrapped(f"{outcome.file}: {headline(outcome)}", "", "  ")
+    yield from wrapped(f"{outcome.file}: {headline(outcome)}", "", "  ")
     if outcome.report is None:
         return
     for number, cause in enumerate(outcome.causes, start=1):
@@ -62,11 +66,11 @@ def cause_lines(outcome: Outcome, number: int, cause: Cause) -> Iterator[str]:
     """Yield one cause: class, party, places and first place, then cure and price."""
     head = f"{number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
     first = _first(outcome, cause)
-    yield from _wrapped(f"{head}, first {first}" if first else head, "", "   ")
+    yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
     known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]
     if known:
         yield f"   {len(known)} of them known"
-    yield from _wrapped(f"{mended(cause)}", "   ", "     ")
+    yield from wrapped(f"{mended(cause)}", "   ", "     ")
 
 
 def mended(cause: Cause) -> str:
@@ -91,13 +95,13 @@ def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:
     """Yield which detectors ran, on what, and which did not and why; those with one reason share a line."""
     ran = [f"{letter} {row.state}: {row.of}" for letter, row in examined.items() if row.state != NOT_RUN]
     if ran:
-        yield from _wrapped("; ".join(ran), "  ", "    ")
+        yield from wrapped("; ".join(ran), "  ", "    ")
     whys: dict[str, list[str]] = {}
     for letter, row in examined.items():
         if row.state == NOT_RUN:
             whys.setdefault(row.why, []).append(letter)
     for why, letters in whys.items():
-        yield from _wrapped(f"{', '.join(letters)} not run: {why}", "  ", "    ")
+        yield from wrapped(f"{', '.join(letters)} not run: {why}", "  ", "    ")
 
 
 def _found(outcome: Outcome, report: Report) -> str:
@@ -151,14 +155,14 @@ def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
         said += f", {counted(runs, 'run')}; {sizes}"
         if stats.peak_bytes < stats.lower_bound_bytes:
             said += ": below the bound, bytes are shared that live at once"
-    yield from _wrapped(said, "  ", "    ")
+    yield from wrapped(said, "  ", "    ")
     buffers, nbytes = kept_outside(outcome.document)
     if buffers:
-        yield from _wrapped(f"{counted(buffers, 'buffer')} of {in_bytes(nbytes)} in no arena and in no peak", "  ", "    ")
+        yield from wrapped(f"{counted(buffers, 'buffer')} of {in_bytes(nbytes)} in no arena and in no peak", "  ", "    ")
     if outcome.over_peak and outcome.max_peak is not None:
         peak, most = stats.peak_bytes, outcome.max_peak
         text = f"the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed"
-        yield from _wrapped(text, "  ", "    ")
+        yield from wrapped(text, "  ", "    ")
 
 
 def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
@@ -171,7 +175,7 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield ""
         words = cause.evidence if cause.violations else cause.text
         party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
-        yield from _wrapped(f"{number}. {party}: {words}", "", "   ")
+        yield from wrapped(f"{number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, known=finding.known)
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
@@ -188,19 +192,21 @@ def _violation(v: Violation, *, several: bool, known: bool = False) -> Iterator[
     run = f" in run {v.run}" if several and v.run is not None else ""
     marks = [word for word, said in (("warning", v.severity == "warning"), ("known", known)) if said]
     marked = f" ({', '.join(marks)})" if marks else ""
-    yield from _wrapped(f"{v.kind}{marked}{run}: {v.message}", "   ", "     ")
+    yield from wrapped(f"{v.kind}{marked}{run}: {v.message}", "   ", "     ")
 
 
 def _listed(letters: Sequence[str]) -> str:
     return letters[0] if len(letters) == 1 else f"{', '.join(letters[:-1])} and {letters[-1]}"
 
 
-def _wrapped(text: str, first: str, other: str) -> list[str]:
+def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
     """Return one paragraph as lines of at most `WIDTH` columns where no word is longer."""
     plain = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    return textwrap.wrap(
-        plain, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
-    ) or [first]
+    joined = re.sub(r"(?<=\d) (?=(?:[KMGTP]i)?B\b)", "\N{NO-BREAK SPACE}", plain)
+    lines = textwrap.wrap(
+        joined, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [first]
 
 
-__all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price"]
+__all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price", "wrapped"]

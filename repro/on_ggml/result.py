@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
+from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
 from repro import training
@@ -103,8 +104,7 @@ class Result:
             "library": {"name": self.which, "version": self.version},
             "matches": self.matches,
             "expected": {"class": class_, "fault": fault},
-            "verdict": self.verdict.as_json(),
-            "detectors": dict(self.verdict.detectors),
+            **verdict_entry(self.verdict, self.evidence),
             "partial_pins": self.partial.as_json(),
             "claims": [{"claim": c.text, "expected": c.expected, "found": c.found} for c in self.claims],
             "smokes": [{"name": s.name, "agrees": s.agrees, "said": s.said} for s in self.smokes],
