@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, Cure, cure_of
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
@@ -91,8 +92,10 @@ def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | 
 
     The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a few changes each is left out once in numbers too.
     """
-    verdict = judge(evidence)
-    found = verdict.cure
+    verdict = judge(evidence, cures=False)
+    chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
+    planner = bench.planner if isinstance(bench.planner, Allocator) else None
+    found = cure_of(evidence.document, [demand_of(cause) for cause in chosen], verdict.report, planner=planner)
     if found is None:
         return None, None
     target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
@@ -104,11 +107,10 @@ def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | 
     if not right(found):
         return None, None
     trials = found.trials + 1
-    chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
     minimal = len(chosen) <= LEFT_OUT
     for left_out in chosen if minimal and len(chosen) > 1 else ():
         fewer = [demand_of(cause) for cause in chosen if cause is not left_out]
-        made = cure_of(evidence.document, fewer, verdict.report, others=[demand_of(left_out)])
+        made = cure_of(evidence.document, fewer, verdict.report, others=[demand_of(left_out)], planner=planner)
         trials += 1
         minimal &= made is None or not right(made)
     record = CureRecord(

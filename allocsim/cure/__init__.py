@@ -8,7 +8,8 @@ plan, only the slots move that have to: of two buffers that meet either may give
 
 Verified twice. The mended document is judged again: the violations of the chosen mends are gone, but for those that a mend not chosen explains as well, and no
 violation is there that was not before, whatever else is wrong. Where the plan is one that a planner of this project makes of its problem, the mended problem is planned anew, and that
-plan is judged likewise; the cheaper of the two is the cure. A set for which the judge does not say so is no cure, and None is returned.
+plan is judged likewise (`planned_anew`); the price is that of the slots moved, whoever planned, but where the caller names a planner. A set for which the judge does not say so is no
+cure, and None is returned.
 
 Price: how much the peaks grow, summed over the plans; where they do, never more than with everything apart. A wait costs no bytes but overlap: the pairs of ops that can no longer run at once.
 A race over reuse can also be cured by placing apart: that is the cure's `alternative`.
@@ -219,10 +220,8 @@ class _Task:
         if anew is not None:
             draft, mended, right = anew
             found = None if found is None else replace(found, planned_anew=right)
-            if right:
-                made = replace(self._cure(draft, mended, _names(mended)), planned_anew=True)
-                if found is None or made.nbytes < found.nbytes or self.planner is not None:
-                    found = made
+            if right and self.planner is not None:
+                found = replace(self._cure(draft, mended, self.planner.name), planned_anew=True)
         if found is None:
             return None
         return replace(found, minimal=self._minimal(found, by_wait=by_wait), trials=self.trials)
@@ -322,7 +321,9 @@ class _Task:
             if mend.kind == "pair" and mend.other is not None:
                 options.append(({mend.other} | rest, False))
         else:
-            options += [({one for one, _ in left}, False), ({other for _, other in left}, False)]
+            room = draft.rooms[index]
+            in_time = [sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(room.offset[b]))) for pair in left]
+            options += [({later for _, later in in_time}, False), ({earlier for earlier, _ in in_time}, False)]
         best: tuple[tuple[int, int, int], Room, set[int]] | None = None
         fixed = problem.fixed if problem is not None else {}
         for number, (asked, stay) in enumerate(options):
@@ -811,10 +812,6 @@ def _all_apart(plan: Plan) -> Plan | None:
         return place_apart(Problem.of(program, nbytes=nbytes, own=plan.arena == OWN, fixed=dict(fixed)))
     except AllocsimError:
         return None
-
-
-def _names(document: Document) -> str:
-    return ", ".join(dict.fromkeys(plan.source for plan in document.plans if plan.source)) or "planned"
 
 
 def _planner_of(plan: Plan) -> Allocator | None:

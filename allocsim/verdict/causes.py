@@ -80,20 +80,18 @@ def demand_of(cause: Cause) -> Demand:
 
 
 def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, ...], Cure | None]:
-    """Return the causes each with its cure, and the cure of all that can be cured together."""
+    """Return the causes each with its cure, and the cure of all that can be cured together.
+
+    Where no cure of all is found, it is sought for those that have one each.
+    """
     curable = [cause for cause in causes if cause.charge.kind in CURABLE]
     whole = _cure(dossier, curable, causes)
-    cured = []
-    for cause in causes:
-        if cause not in curable:
-            cured.append(cause)
-        elif len(curable) == 1:
-            cured.append(replace(cause, cure=whole))
-        elif curable.index(cause) < CURED:
-            cured.append(replace(cause, cure=_cure(dossier, [cause], causes)))
-        else:
-            cured.append(cause)
-    return tuple(cured), whole
+    if len(curable) == 1:
+        return tuple(replace(cause, cure=whole) if cause is curable[0] else cause for cause in causes), whole
+    singles = {id(cause): _cure(dossier, [cause], causes) for cause in curable[:CURED]}
+    if whole is None:
+        whole = _cure(dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes)
+    return tuple(replace(cause, cure=singles.get(id(cause))) for cause in causes), whole
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:

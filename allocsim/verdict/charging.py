@@ -25,7 +25,7 @@ from allocsim.checks import Violation
 from allocsim.cure.defects import key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.waits import Ordered, covering
-from allocsim.model import HOST_WRITE, Event
+from allocsim.model import HOST_WRITE
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
 
@@ -47,6 +47,8 @@ OWN_KINDS: Final[dict[str, str]] = {
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 PAIRED: Final = frozenset({"Overlap", "StaleRead", "UnsafeInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"})
 """Kinds that are about two buffers a plan lays over each other."""
+ALONG: Final = frozenset({"Race", "AllocOverLive"})
+"""Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it does."""
 
 
 def charges_of(dossier: Dossier) -> Charges:
@@ -147,7 +149,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
         place = _place(dossier, v)
         if v.kind == "StaleRead":
             late.append(v)
-        if place is not None and (v.kind in PAIRED or v.kind == "Race"):
+        if place is not None and v.kind in PAIRED | ALONG:
             places[place].append(v)
     paired = {place: rows for place, rows in places.items() if any(v.kind in PAIRED for v in rows)}
     victims: dict[Place, set[int]] = defaultdict(set)
@@ -189,9 +191,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
     for v in late:
         for mend in _why_late(dossier, v, takers[id(v)], answers):
             found[mend].append(v)
-    return (
-        v for v in violations if v.kind != "StaleRead" and (_place(dossier, v) not in paired or v.kind not in {*PAIRED, "Race"})
-    )
+    return (v for v in violations if v.kind != "StaleRead" and (_place(dossier, v) not in paired or v.kind not in PAIRED | ALONG))
 
 
 def _place(dossier: Dossier, v: Violation) -> Place | None:
@@ -248,7 +248,7 @@ def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Viol
 
     Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later written, the smaller.
     """
-    misfits = {(v.plan, v.buffer) for v in violations if v.kind not in {*PAIRED, *EVENTS, "Race"} and v.buffer is not None}
+    misfits = {(v.plan, v.buffer) for v in violations if v.kind not in PAIRED | ALONG | EVENTS and v.buffer is not None}
     answers: dict[Place, tuple[Mend, ...]] = {}
     open_: dict[int, set[Place]] = defaultdict(set)
     for place in edges:
@@ -392,60 +392,25 @@ def _beliefs(dossier: Dossier, found: Charges) -> None:
 
 
 def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
-    """Charge races to waits: first those that exist apart; what their waits mend too is theirs; the rest is of reuse."""
+    """Charge races to waits, as few as order all of a program: to the program's where one of a wait's races exists apart too, else to the plan's.
+
+    So a wait that was left out is one cause, whether the program alone needed it or reuse as well: mended where the program breaks, both are gone.
+    """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
         rows[v.program or 0].append(v)
     for program, here in rows.items():
         ordered = Ordered.of(dossier.document.programs[program])
-        apart = [v for v in here if v.in_apart]
-        waits = covering(ordered, [(v.op or 0, v.other_op or 0) for v in apart])
-        _by_wait(found, ordered, (program, None), waits, apart)
-        mended = ordered.waiting(waits)
-        rest = []
+        waits = covering(ordered, [(v.op or 0, v.other_op or 0) for v in here])
+        singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
+        mended: dict[int, list[Violation]] = defaultdict(list)
         for v in here:
-            if v.in_apart:
-                continue
-            if waits and mended.before(v.other_op or 0, v.op or 0):
-                _by_wait(found, ordered, (program, None), waits, [v])
-            else:
-                rest.append(v)
-        for plan, kept in {(v.plan, _kept_rule(dossier, v)): None for v in rest}:
-            mine = [v for v in rest if (v.plan, _kept_rule(dossier, v)) == (plan, kept)]
-            more = covering(mended, [(v.op or 0, v.other_op or 0) for v in mine])
-            _by_wait(found, mended, (program, None if kept else plan), more, mine)
-
-
-def _by_wait(
-    found: Charges,
-    ordered: Ordered,
-    where: tuple[int, int | None],
-    waits: Sequence[tuple[int, int]],
-    races: Sequence[Violation],
-) -> None:
-    """Put each race under the first wait that orders it by itself, or under the first that it takes."""
-    program, plan = where
-    singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
-    for v in races:
-        which = 0
-        if singles:
-            which = next((n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0)), 0)
-        if waits:
+            which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
+            mended[next(which, 0)].append(v)
+        for which, mine in mended.items():
+            plan = None if any(v.in_apart for v in mine) else mine[0].plan
             op, after = waits[which]
-            found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
-
-
-def _kept_rule(dossier: Dossier, v: Violation) -> bool:
-    """Whether the planner's book shows that it handed out only what had been given back: then whoever used it longer had to say so."""
-    plan = dossier.document.plans[v.plan or 0]
-    if not len(plan.events) or v.buffer is None or v.other_buffer is None:
-        return False
-    place = {(int(event), int(buffer)): row for row, (_, event, buffer) in enumerate(plan.events.tolist())}
-    for first, second in ((v.buffer, v.other_buffer), (v.other_buffer, v.buffer)):
-        freed, taken = place.get((int(Event.FREE), first)), place.get((int(Event.ALLOC), second))
-        if freed is not None and taken is not None and freed < taken:
-            return True
-    return False
+            found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)] += mine
 
 
 __all__ = ["Charges", "charges_of"]
