@@ -26,9 +26,9 @@ from typing import Any, Final
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import Run
-from allocsim.r_replay import GROUPS, Case, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay import GROUPS, ReplayCase, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
-from allocsim.r_replay.programs import program_cases
 from engine.d_differential import HostRun
 from engine.d_differential.modes import Side, compare
 from engine.graph.lowering import Lowered, lower
@@ -94,7 +94,7 @@ def replay(
         yield from _pins(bench, limit, every, done)
 
 
-def _cases(bench: Bench, groups: Collection[str]) -> Iterator[tuple[Case, Stage]]:
+def _cases(bench: Bench, groups: Collection[str]) -> Iterator[tuple[ReplayCase, Stage]]:
     """Yield every case but the pins, with what it is executed on."""
     plan, own = bench.plans["default"], Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
     if "session" in groups:
@@ -123,7 +123,7 @@ def _other(bench: Bench, batch: Batch | None = None, *, accumulate: bool = False
     return Stage(lowered=lower(setup.graph, (setup.loss,), kernels=bench.scenario.kernels), setup=setup)
 
 
-def _shapes(bench: Bench) -> Iterator[tuple[Case, Stage]]:
+def _shapes(bench: Bench) -> Iterator[tuple[ReplayCase, Stage]]:
     seq = bench.setup.config.seq
     plans = {(seq, 1): bench.plans["default"]}
     for words, of in SHAPES.items():
@@ -135,10 +135,13 @@ def _shapes(bench: Bench) -> Iterator[tuple[Case, Stage]]:
         plan, other = plans[made_for], _other(bench, ran)
         what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
         runs = (Run.of(plan), Run.of(plan, program=other.lowered.program))
-        yield Case(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False), other
+        yield (
+            ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False),
+            other,
+        )
 
 
-def _turned(stage: Stage, case: Case) -> Stage:
+def _turned(stage: Stage, case: ReplayCase) -> Stage:
     """Return the kernels of a graph for a second program made of its own."""
     lowered = stage.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
@@ -156,7 +159,7 @@ def _turned(stage: Stage, case: Case) -> Stage:
 # D ---------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _executed(cases: Sequence[Case], stage: Stage, bench: Bench) -> list[Row]:
+def _executed(cases: Sequence[ReplayCase], stage: Stage, bench: Bench) -> list[Row]:
     """Run cases of one stage and one session beside one reference; the D of each."""
     lowered, program = stage.lowered, stage.lowered.program
     weights = stage.setup.parameters
@@ -189,7 +192,7 @@ def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) ->
     """Yield the pin cases; those to be executed wait until `AT_ONCE` are there, so that they share the reference."""
     stage = Stage(lowered=bench.lowered, setup=bench.setup, order=bench.order)
     chosen = Chosen(bench.program, every)
-    waiting: list[tuple[Case, Static]] = []
+    waiting: list[tuple[ReplayCase, Static]] = []
     total = int((~bench.program.buffers.persistent).sum())
     for number, case in enumerate(islice(pin_cases(bench.program, bench.planner), limit)):
         bench.progress("pins", number, total if limit is None else min(limit, total))
@@ -208,7 +211,7 @@ def _pins(bench: Bench, limit: int | None, every: int, done: Collection[str]) ->
         yield from _flushed(waiting, stage, bench)
 
 
-def _flushed(waiting: Sequence[tuple[Case, Static]], stage: Stage, bench: Bench) -> Iterator[Row]:
+def _flushed(waiting: Sequence[tuple[ReplayCase, Static]], stage: Stage, bench: Bench) -> Iterator[Row]:
     numbers = _executed([case for case, _ in waiting], stage, bench)
     for (case, static), row in zip(waiting, numbers, strict=True):
         yield row_of(case, static, row)

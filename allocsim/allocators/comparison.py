@@ -4,7 +4,7 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
+(`allocsim.allocators.lower_bounds`), and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
 measured against that one. A peak below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie in no
 arena are in no peak.
 
@@ -24,8 +24,8 @@ from itertools import pairwise
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
-from allocsim.allocators.bounds import lower_bound
 from allocsim.allocators.branch_and_bound import proof
+from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.errors import PlannerError
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, Document, Plan, Problem, Program
@@ -34,7 +34,7 @@ from allocsim.programs.builder import ProgramBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PlannerRow:
     """One planner on one program."""
 
     program: str
@@ -66,12 +66,12 @@ class Row:
         return bool(self.sound)
 
 
-def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[Row]:
+def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[PlannerRow]:
     """Return a row for each program and planner, the document's own plans of it first. Raises UnknownNameError for a name unknown."""
     planners = [find(name) for name in allocators]
     for planner in planners:
         _warm(planner)
-    rows: list[Row] = []
+    rows: list[PlannerRow] = []
     for program in document.programs:
         told = next((problem for problem in document.problems if problem.program is program), None)
         problem = _belief(program, told)
@@ -122,14 +122,14 @@ def _belief(program: Program, told: Problem | None) -> Problem:
     return exact.believe(program, Constraints.of(program) if told is None else Constraints.from_problem(told))
 
 
-def _measured(measure: "_Measure", planner: Planner, told: Problem | None) -> Row:
+def _measured(measure: "_Measure", planner: Planner, told: Problem | None) -> PlannerRow:
     program = measure.problem.program
     began = time.process_time()
     try:
         plan = plan_program(planner, program, believed=told)
     except PlannerError as error:
         seconds = time.process_time() - began
-        return Row(program=program.name, planner=planner.name, bound_bytes=measure.bound, seconds=seconds, finding=str(error))
+        return PlannerRow(program=program.name, planner=planner.name, bound_bytes=measure.bound, seconds=seconds, finding=str(error))
     return _row(measure, planner.name, plan, time.process_time() - began)
 
 
@@ -147,16 +147,16 @@ def _measure(problem: Problem) -> _Measure:
     return _Measure(problem=problem, bound=lower_bound(problem), least=_live_at_once(problem))
 
 
-def _brought(measure: _Measure, plan: Plan, told: Problem | None) -> Row:
+def _brought(measure: _Measure, plan: Plan, told: Problem | None) -> PlannerRow:
     """Measure a plan that came with the document, by the problem it was made from where it names one."""
     if plan.problem is not None and plan.problem is not told:
         measure = _measure(_belief(plan.program, plan.problem))
     return _row(measure, plan.source or "file", plan, None)
 
 
-def _row(measure: _Measure, name: str, plan: Plan, seconds: float | None) -> Row:
+def _row(measure: _Measure, name: str, plan: Plan, seconds: float | None) -> PlannerRow:
     report = check(Document.of(plan), limit=1)
-    return Row(
+    return PlannerRow(
         program=plan.program.name,
         planner=name,
         bound_bytes=measure.bound,
@@ -205,7 +205,7 @@ def _warm(planner: Planner) -> None:
     """Let a planner of the table import and compile what it needs."""
     if planner.name not in ALLOCATORS:
         return
-    from allocsim.allocators import kernels, search_kernel  # noqa: F401, PLC0415 - numba
+    from allocsim.allocators import placement_kernels, search_kernel  # noqa: F401, PLC0415 - numba
 
     builder = ProgramBuilder("tiny")
     values = [builder.tensor(name, "f32", (64,)) for name in "ab"]

@@ -47,14 +47,16 @@ COMMANDS: Final[dict[str, Command]] = {
     "verdict": Command("allocsim.cli.verdict", "verdict", "the verdict on a file, or recomputed from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
     "replay": Command(
-        "allocsim.cli.replay", "replay", "what a plan allows: second runs, other programs and shapes, every single pin"
+        "allocsim.cli.replay",
+        "replay",
+        "judge and execute what a plan allows: second runs, other programs and shapes, single pins",
     ),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
     "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
-    "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
-    "fuzz": Command("allocsim.cli.fuzz", "fuzz", "random programs through a planner, judged"),
-    "convert": Command("allocsim.cli.convert", "convert", "from one file format to another"),
+    "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
+    "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
+    "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
 }
 """Every command of the core, in the order of the help."""

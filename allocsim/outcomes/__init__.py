@@ -42,7 +42,7 @@ FINGERPRINT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FiledViolation:
     """A violation with its cause, and whether it was known before."""
 
     cause: Charge
@@ -70,7 +70,7 @@ class Outcome:
     """The same with what was measured."""
     report: Report | None = None
     """None where the file could not be read."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FiledViolation, ...] = ()
     """The violations listed, in the report's order."""
     causes: tuple[Cause, ...] = ()
     """What is wrong, most important first."""
@@ -259,9 +259,9 @@ def fingerprint(document: Document, cause: Charge) -> str:
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 
 
-def _finding(document: Document, cause: Charge, known: Collection[str]) -> Finding:
+def _finding(document: Document, cause: Charge, known: Collection[str]) -> FiledViolation:
     program, mark = _program(document, cause.violation), fingerprint(document, cause)
-    return Finding(
+    return FiledViolation(
         cause=cause,
         fingerprint=mark,
         known=mark in known,
@@ -282,4 +282,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["Finding", "Outcome", "fingerprint", "judge_file", "outcome_of", "verdict_entry"]
+__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of", "verdict_entry"]

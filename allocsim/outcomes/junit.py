@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from allocsim.checks.violations import KINDS
-from allocsim.outcomes import Finding, Outcome
+from allocsim.outcomes import FiledViolation, Outcome
 
 SHOWN: Final = 100
 """Violations of one kind that are spelled out."""
@@ -61,7 +61,7 @@ def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", {"classname": f"allocsim.{file}", "name": name, "time": "0"})
 
 
-def _judged(case: ET.Element, meaning: str, findings: list[Finding]) -> None:
+def _judged(case: ET.Element, meaning: str, findings: list[FiledViolation]) -> None:
     if not findings:
         return
     fresh = [finding for finding in findings if not finding.known]
@@ -75,7 +75,7 @@ def _judged(case: ET.Element, meaning: str, findings: list[Finding]) -> None:
     failure.text = "\n".join(map(_text, lines))
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: FiledViolation) -> str:
     charge = finding.cause
     party = f"{charge.class_}, fault of the {charge.fault}: " if charge.class_ is not None else ""
     mend = f" [{charge.cause.mend}]" if charge.cause is not None else ""

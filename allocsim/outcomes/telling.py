@@ -22,7 +22,7 @@ from allocsim.checks.violations import Report, Violation
 from allocsim.cure import Cure
 from allocsim.files.sizes import in_bytes
 from allocsim.model import Program
-from allocsim.outcomes import Finding, Outcome
+from allocsim.outcomes import FiledViolation, Outcome
 from allocsim.outcomes.examined import CLEAN, NO_PLAN, NOT_RUN, Examined, counted, kept_outside
 from allocsim.verdict.records import Cause, FirstPlace
 
@@ -167,7 +167,7 @@ def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
 
 def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
     """Yield the violations listed, each under its cause, then warnings, and how many are not listed."""
-    by_cause: dict[int, list[Finding]] = {}
+    by_cause: dict[int, list[FiledViolation]] = {}
     for finding in outcome.findings:
         by_cause.setdefault(id(finding.cause.cause), []).append(finding)
     several = outcome.document is not None and len(outcome.document.runs) > 1

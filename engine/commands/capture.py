@@ -27,7 +27,7 @@ from allocsim.plugins import service
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
-class Graph(StrEnum):
+class CapturedPart(StrEnum):
     """How much of a training step is captured."""
 
     FORWARD = "forward"
@@ -35,7 +35,7 @@ class Graph(StrEnum):
     SGD = "train+sgd"
 
 
-class Mode(StrEnum):
+class FlaggedNodes(StrEnum):
     """What is flagged as OUTPUT before the plan is made."""
 
     DEFAULT = "default"
@@ -55,8 +55,8 @@ def ggml(
     library: Annotated[str, typer.Option("--ggml", help="before, after, or the path of a libggml.")] = "after",
     recipe: Annotated[Path | None, typer.Option(help="A finding of the fuzzer, instead of the transformer.")] = None,
     layers: Annotated[int, typer.Option(min=1, max=1000, help="Layers of the transformer.")] = 30,
-    graph: Annotated[Graph, typer.Option(help="How much of a training step.")] = Graph.SGD,
-    mode: Annotated[Mode, typer.Option(help="What is flagged as OUTPUT.")] = Mode.DEFAULT,
+    graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
+    mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
     plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -80,7 +80,7 @@ def ggml(
     return outcome.status
 
 
-def _captured(library: str, recipe: Path | None, layers: int, graph: Graph, mode: Mode) -> tuple[Document, str]:
+def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> tuple[Document, str]:
     from engine.ggml import fuzz, tasks  # noqa: PLC0415 - needs no library for --help
     from engine.ggml.capture import document  # noqa: PLC0415
     from engine.ggml.probe import open_library  # noqa: PLC0415
@@ -89,7 +89,7 @@ def _captured(library: str, recipe: Path | None, layers: int, graph: Graph, mode
     with open_library(library) as child:
         if recipe is None:
             rows = child.call(tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
-        elif mode in (Mode.DEFAULT, Mode.PINNED):
+        elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
             rows = child.call(tasks.plan_rows, fuzz.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")

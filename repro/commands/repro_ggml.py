@@ -25,7 +25,7 @@ from repro.scenario import GgmlFault, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class GgmlRunOptions:
     """The options of `repro run`."""
 
     layers: int | None
@@ -46,7 +46,9 @@ class Asked:
         return self.full or any(size is not None for size in (self.layers, self.seq, self.steps))
 
 
-def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked) -> tuple[list[Job], list[dict[str, Any]]]:
+def jobs(
+    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
+) -> tuple[list[Job], list[dict[str, Any]]]:
     """Return what is to be run, and an entry for each run that is skipped.
 
     Raises EngineError for a library that is not there and typer's usage errors for options that do not go together.
@@ -68,7 +70,7 @@ def jobs(chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: Asked)
     return made, skipped
 
 
-def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: Asked) -> None:
+def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) -> None:
     trained = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
     for option, given in asked.refused.items():
         if given:
@@ -93,7 +95,7 @@ def _reason(which: str, *, all_of_it: bool) -> str | None:
     return None
 
 
-def _job(scenario: Scenario | GgmlFault, which: str, asked: Asked) -> Job:
+def _job(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) -> Job:
     folder = (scenario.name, which if which in WHEELS else Path(which).name)
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)

@@ -19,7 +19,7 @@ from reports.figures.style import render
 from reports.folder import encoded
 from repro import scenarios
 from repro.bench import Bench, Options
-from repro.commands.modes import sections
+from repro.commands.mode_tables import sections
 from repro.modes import courses, record, side_of, sides_of
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
