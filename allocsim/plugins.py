@@ -47,6 +47,7 @@ SERVICES: Final = {
     "plot_comparison": ("reports", "(rows, path) -> None: draw planners x problems"),
     "plot_audit": ("reports", "(rows, title, path) -> None: draw an audit of kernels"),
     "explore_orders": ("engine", "(document, seed) -> entries: run other legal orders of streams"),
+    "examine_document": ("engine", "(document, seed) -> (evidence, letter -> why not): K, D and P with the engine's kernels"),
     "execute": ("engine", "(case, plan) -> finding or None: run a plan beside one without reuse"),
     "training_programs": ("engine", "() -> strategy: training graphs as programs"),
     "time_plan": ("engine", "(plan) -> float: seconds of a run"),

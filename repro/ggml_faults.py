@@ -61,6 +61,7 @@ class FaultResult:
             f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
             (self.which, self.version),
             self.verdict,
+            self.evidence,
             self.expected,
             matches=self.matches,
             numbers={"found": self.found, "wanted": self.wanted, **self.detail},

@@ -128,7 +128,10 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
         plan, other = plans[made_for], _other(experiment, ran)
         what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
         runs = (Run.of(plan), Run.of(plan, program=other.program))
-        yield ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False), other
+        yield (
+            ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False),
+            other,
+        )
 
 
 def _with_program(workload: Workload, case: ReplayCase) -> Workload:

@@ -57,7 +57,15 @@ class EngineResult:
         Of joined scenarios, `expected` is the first one's, `matches` about all.
         """
         more = {"differential": list(self.differential)} if self.differential else {}
-        return run_entry(self.scenario.name, self.verdict, self.expected, matches=self.matches, **more, modes=by_name(self.modes))
+        return run_entry(
+            self.scenario.name,
+            self.verdict,
+            self.evidence,
+            self.expected,
+            matches=self.matches,
+            **more,
+            modes=by_name(self.modes),
+        )
 
 
 def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = silent) -> EngineResult:

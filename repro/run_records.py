@@ -9,7 +9,9 @@ from math import isfinite
 from typing import Any
 
 from allocsim.model import Plan
+from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict
+from allocsim.verdict.evidence import Evidence
 
 Expected = Sequence[tuple[str, str]]
 """(class, fault) of every defect that a verdict must name."""
@@ -55,7 +57,9 @@ class TrainingSummary:
         }
 
 
-def run_entry(name: str, verdict: Verdict, expected: Expected, *, matches: bool, **more: Any) -> dict[str, Any]:
+def run_entry(
+    name: str, verdict: Verdict, evidence: Evidence, expected: Expected, *, matches: bool, **more: Any
+) -> dict[str, Any]:
     """Return what every entry of `runs` has, with `more` behind it.
 
     Of several expected causes the first is shown.
@@ -65,20 +69,19 @@ def run_entry(name: str, verdict: Verdict, expected: Expected, *, matches: bool,
         "scenario": name,
         "matches": matches,
         "expected": {"class": class_, "fault": fault},
-        "verdict": verdict.as_json(),
-        "detectors": dict(verdict.detectors),
+        **verdict_entry(verdict, evidence),
         **more,
     }
 
 
 def library_entry(
-    name: str, library: tuple[str, str], verdict: Verdict, expected: Expected, *, matches: bool, **more: Any
+    name: str, library: tuple[str, str], verdict: Verdict, evidence: Evidence, expected: Expected, *, matches: bool, **more: Any
 ) -> dict[str, Any]:
     """Return the entry of a run on the library of ggml (name, version).
 
     `runtime` and `library` behind its name.
     """
-    entry = run_entry(name, verdict, expected, matches=matches, **more)
+    entry = run_entry(name, verdict, evidence, expected, matches=matches, **more)
     which, version = library
     return {"scenario": entry.pop("scenario"), "runtime": "ggml", "library": {"name": which, "version": version}, **entry}
 

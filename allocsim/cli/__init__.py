@@ -41,7 +41,10 @@ class Command(NamedTuple):
 
 COMMANDS: Final[dict[str, Command]] = {
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
-    "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
+    "diagnose": Command(
+        "allocsim.cli.diagnose", "diagnose", "everything that can be run on a file or on saved evidence, one answer"
+    ),
+    "verdict": Command("allocsim.cli.verdict", "verdict", "the verdict on a file, or recomputed from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
     "replay": Command(
         "allocsim.cli.replay",
@@ -135,7 +138,7 @@ def help_text() -> str:
     width = max(map(len, rows))
     lines = [f"  {name:<{width}}  {words}" for name, words in rows.items()]
     purpose = "Find out why a memory plan gives wrong numbers: plan, kernel or caller."
-    end = "exit status: 0 clean, 1 something found, 2 bad usage or input"
+    end = "exit status: 0 nothing found, 1 something found, 2 bad usage or input, or what cannot be judged"
     return "\n".join([USAGE, "", purpose, "", *lines, *map(one_line, missing), "", end])
 
 

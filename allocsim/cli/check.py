@@ -1,18 +1,21 @@
-"""`allocsim check FILE...`: judge every plan, belief and event in files of any supported format.
+"""`allocsim check FILE...`: judge every plan, belief and event in files of any supported format, or folders of evidence.
 
-Exit status 0 where all files pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where one
-cannot be read; the others are judged all the same. `--json` prints the document of format.md: `{"files": [{"file", "clean", "count",
-"truncated", "violations", "warnings", "stats"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
+The answer comes first: what is wrong, one entry for each cause with class, party, places, cure and price; then what was examined; then the violations under
+their causes. Exit status 0 where all files pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where one
+cannot be judged: it cannot be read, holds nothing to judge, or a detector that `--require` names did not run; the others are judged all the same. What was
+not examined changes the status in no other way.
+
+`--json` prints the document of format.md: `{"files": [{"file", "clean", "count", "truncated", "violations", "warnings", "stats", "causes",
+"examined"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
 `--max-peak` an entry also says what is `new` and whether it `passes`. Plans laid beside another program than they were made for are named
 (`misfits`, `allocsim.programs.fingerprints`); what that does to any byte is for the judge to say.
 
 `--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
 allow, and shows the first number that comes out wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
 
-What this module does not see: how plans are judged (`allocsim.checks`).
+What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it (`allocsim.outcomes.telling`).
 """
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,30 +25,35 @@ import typer
 
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
+from allocsim.cli.output import print_error, print_json, print_line
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
 from allocsim.files.sizes import bytes_of
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
+from allocsim.outcomes.examined import DETECTORS
+from allocsim.outcomes.examined import as_json as examined_json
+from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
 
 DEFAULT_LIMIT = 10_000
-EXPLAINED_ON_TERMINAL = 3
 
 OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
+Required = Annotated[str, typer.Option("--require", metavar="S,L,K", help="Detectors that must have run; else exit status 2.")]
+
 
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Native documents, or files of another format.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Documents, files of another format, or evidence folders.")
+    ],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Violations listed for each file.")] = DEFAULT_LIMIT,
-    explain: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Show the first N with the ops round them; 3 on a terminal, else 0.")
-    ] = None,
+    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N, with the ops round them.")] = 0,
+    require: Required = "",
     max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")] = None,
     known: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Known violations, which do not count.")
@@ -56,16 +64,15 @@ def check(
     explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
-    """Exit status: 0 all pass, 1 violations that are not known or a peak too high, 2 a file cannot be read."""
+    """Exit status: 0 nothing found, 1 violations that are not known or a peak too high, 2 a file cannot be judged."""
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
-    shown = explain if explain is not None else EXPLAINED_ON_TERMINAL * sys.stdout.isatty()
-    attributed = bool(shown) or any(option is not None for option in (known, write_baseline, junit_file, sarif_file))
+    required = letters_of(require)
     orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
     for path in files:
-        outcome = judge_file(path, limit=limit, known=marks, max_peak=most, causes_too=attributed)
+        outcome = judge_file(path, limit=limit, known=marks, max_peak=most, cures=True, required=required)
         document, explored = outcome.document, None
         if orders is not None and document is not None:
             try:
@@ -80,24 +87,43 @@ def check(
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
         other = {} if explored is None else {"explore": explored}
         strange = misfits(document)
-        entries.append(
-            {"file": path, **report_entry(outcome.report), **gates, **other, **({"misfits": strange} if strange else {})}
-        )
-        if not as_json:
-            print_report(path, outcome.report)
-            for line in strange:
-                print_line(f"  {line}")
-            for entry in explored or []:
-                print_line(f"  plan {entry['plan']}: {entry['says']}")
-            _print_gates(outcome)
-            _print_explained(document, outcome, shown)
+        entries.append({**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {})})
+        if as_json:
+            continue
+        for line in (*lines_of(outcome), *(f"  {line}" for line in strange)):
+            print_line(line)
+        for entry in explored or []:
+            print_line(f"  plan {entry['plan']}: {entry['says']}")
+        print_gates(outcome)
+        print_explained(document, outcome, explain)
     if as_json:
         print_json({"files": entries})
     for target, dumps in _written(write_baseline, junit_file, sarif_file):
         write_atomic(target, dumps(outcomes))
-    if any(outcome.error is not None for outcome in outcomes):
+    statuses = [outcome.status for outcome in outcomes]
+    if BAD_INPUT in statuses:
         return BAD_INPUT
-    return int(write_baseline is None and not all(outcome.passes for outcome in outcomes))
+    return max(statuses) if write_baseline is None else 0
+
+
+def letters_of(text: str) -> str:
+    """Return the letters of detectors that `--require` names, as `S,L,K`. Raises AllocsimError for one that there is not."""
+    letters = [letter.strip().upper() for letter in text.split(",") if letter.strip()]
+    for letter in letters:
+        if letter not in DETECTORS or len(letter) != 1:
+            raise AllocsimError(f"--require: {letter!r} is no detector; they are {', '.join(DETECTORS)}")
+    return "".join(dict.fromkeys(letters))
+
+
+def outcome_entry(outcome: Outcome) -> dict[str, Any]:
+    """Return a judged file as an entry of `files`."""
+    assert outcome.report is not None
+    return {
+        "file": outcome.file,
+        **report_entry(outcome.report),
+        "causes": [cause.as_json() for cause in outcome.causes],
+        "examined": examined_json(outcome.examined),
+    }
 
 
 def _written(
@@ -107,22 +133,26 @@ def _written(
     return [(path, dumps) for path, dumps in wanted if path is not None]
 
 
-def _print_gates(outcome: Outcome) -> None:
+def print_gates(outcome: Outcome) -> None:
+    """Print how many of the violations were known."""
     known = sum(finding.known for finding in outcome.findings)
     if known:
-        print_line(f"  {_count(known, 'violation')} known, {outcome.new} new")
-    if outcome.over_peak and outcome.report is not None and outcome.max_peak is not None:
-        peak, most = outcome.report.stats.peak_bytes, outcome.max_peak
-        print_line(f"  the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed")
+        print_line(f"  {known} violation{'s'[: known != 1]} known, {outcome.new} new")
 
 
-def _print_explained(document: Document, outcome: Outcome, shown: int) -> None:
+def print_explained(document: Document, outcome: Outcome, shown: int) -> None:
+    """Print the stories of the first violations that are not known, late reads first."""
     fresh = [finding for finding in outcome.findings if not finding.known]
     late_first = sorted(fresh, key=lambda finding: finding.violation.kind != "StaleRead")
     for finding in late_first[:shown]:
         print_line("")
-        for line in describe(document, finding.violation, cause=finding.cause).splitlines():
+        head, *story = describe(document, finding.violation, cause=finding.cause).splitlines()
+        for line in wrapped(head, "", "  "):
             print_line(line)
+        for line in story:
+            listed = line.startswith(("    ", "  > "))  # ops stand in columns
+            for part in [line] if listed else wrapped(line.strip(), "  ", "    "):
+                print_line(part)
 
 
 def report_entry(report: Report) -> dict[str, Any]:
@@ -144,34 +174,3 @@ def record(violation: Violation) -> dict[str, Any]:
     race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}
     fields["bytes"] = [list(run) for run in violation.bytes]
     return fields | names | (race if violation.kind == "Race" else {})
-
-
-def print_report(path: str, report: Report) -> None:
-    """Print what was found in one file: a line, and a line for each violation and warning."""
-    stats = report.stats
-    sizes = f"peak {in_bytes(stats.peak_bytes)}, lower bound {in_bytes(stats.lower_bound_bytes)}"
-    verdict = "clean" if report.clean else f"{'over ' if report.truncated else ''}{_count(report.count, 'violation')}"
-    warned = f", {_count(len(report.warnings), 'warning')}" if report.warnings else ""
-    print_line(f"{show_path(path)}: {verdict}{warned}  ({stats.ops} ops, {stats.buffers} buffers, {sizes})")
-    print_table(("kind", "run", "op", "buffer", "what"), [_row(found) for found in report.violations + report.warnings])
-    if report.count > len(report.violations):
-        print_line(f"  {report.count - len(report.violations)} more are not listed (--limit)")
-
-
-def _row(found: Violation) -> tuple[Any, ...]:
-    kind = found.kind if found.severity == "violation" else f"{found.kind} (warning)"
-    return (
-        kind,
-        found.run,
-        _named(found.op, found.names.get("op_name")),
-        _named(found.buffer, found.names.get("buffer_name")),
-        found.message,
-    )
-
-
-def _named(index: int | None, name: str | None) -> str:
-    return "" if index is None else f"{index} {name!r}" if name else str(index)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

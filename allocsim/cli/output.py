@@ -10,14 +10,13 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from allocsim.cli import one_line
+from allocsim.files.sizes import in_bytes
 
 Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
 """Title, columns and rows."""
-
-UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def print_json(thing: Any) -> None:
@@ -52,16 +51,6 @@ def print_error(message: str) -> None:
     sys.stderr.write(f"allocsim: {one_line(message)}\n")
 
 
-def in_bytes(count: int) -> str:
-    """Return a size as people read it, `12.3 MiB`, exact below 1 KiB."""
-    size = float(count)
-    for unit in UNITS:
-        if abs(size) < 1024 or unit == UNITS[-1]:
-            return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
-        size /= 1024
-    raise AssertionError
-
-
 def show_path(path: Path | str) -> str:
     """Return a path as the user spelled it, on one line."""
     return one_line(str(path))
@@ -78,3 +67,6 @@ def _print_rich(columns: Sequence[str], cells: list[list[str]], right: Sequence[
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+__all__ = ["Section", "in_bytes", "print_error", "print_json", "print_line", "print_table", "show_path"]

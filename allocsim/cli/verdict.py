@@ -1,6 +1,10 @@
-"""`allocsim verdict DIR`: recompute a verdict from saved evidence alone.
+"""`allocsim verdict FILE-or-DIR`: the verdict on a document, or on saved evidence, in this process and from nothing else.
 
-Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for evidence that cannot be read.
+A folder of evidence (`session.json`, `evidence.json`) brings what kernels and numbers showed; a document or a captured graph is judged by S, L and H alone,
+and the verdict says so.
+
+Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for what cannot be judged: it cannot be read, has no plan, or lacks a detector that `--require`
+names.
 """
 
 from pathlib import Path
@@ -8,21 +12,38 @@ from typing import Annotated
 
 import typer
 
-from allocsim.cli.output import print_json, print_line
+from allocsim.cli import BAD_INPUT
+from allocsim.cli.check import Required, letters_of
+from allocsim.cli.output import print_error, print_json, print_line, show_path
+from allocsim.formats import load as load_document
+from allocsim.outcomes import outcome_of, verdict_entry
+from allocsim.outcomes.examined import NO_PLAN
+from allocsim.outcomes.telling import examined_lines, headline
 from allocsim.verdict import judge
-from allocsim.verdict.evidence import load
+from allocsim.verdict.evidence import Evidence, load
 
 
 def verdict(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with session.json and evidence.json.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE-or-DIR", help="A document, or a folder of evidence.")],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    require: Required = "",
 ) -> int:
-    """Exit status: 0 nothing is wrong, 1 a fault was found, 2 the evidence cannot be read."""
-    found = judge(load(folder))
+    """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged."""
+    required = letters_of(require)
+    evidence = load(target) if target.is_dir() else Evidence(document=load_document(str(target)))
+    if not evidence.document.runs:
+        print_error(f"{show_path(target)}: {NO_PLAN}")
+        return BAD_INPUT
+    found = judge(evidence)
+    outcome = outcome_of(str(target), evidence, report=found.report, causes=found.causes, required=required)
     if as_json:
-        print_json({"verdict": found.as_json(), "detectors": dict(found.detectors)})
-    else:
-        for clause in found.clauses:
-            print_line(clause)
-    return int(not found.sound)
+        print_json(verdict_entry(found, evidence))
+        return outcome.status
+    if not found.findings:
+        print_line(headline(outcome))
+    for clause in found.clauses:
+        print_line(clause)
+    for line in examined_lines(outcome.examined):
+        print_line(line)
+    return outcome.status

@@ -1,12 +1,15 @@
 """Numbers of bytes as people write them.
 
-What this module does not see: how they are printed (`allocsim.cli.output`).
+What this module does not see: what has so many bytes.
 """
 
 import re
 from fractions import Fraction
+from typing import Final
 
 from allocsim.errors import AllocsimError
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def bytes_of(text: str) -> int:
@@ -23,3 +26,13 @@ def bytes_of(text: str) -> int:
     if count > 1 << 62:
         raise AllocsimError(f"{text!r} exceeds 2^62 bytes")
     return int(count)
+
+
+def in_bytes(count: int) -> str:
+    """Return a size as people read it, `12.3 MiB`, exact below 1 KiB."""
+    size = float(count)
+    for unit in UNITS:
+        if abs(size) < 1024 or unit == UNITS[-1]:
+            return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
+        size /= 1024
+    raise AssertionError

@@ -3,7 +3,11 @@
     outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])
 
-An outcome *passes* if every violation is a known one, there is no more of them than is listed, and the peak is within its limit.
+A file is a document, a file of another format, or a folder of evidence. It is judged once, and every command, test and report tells the
+same outcome: its causes, the violations under them, and what was examined.
+
+An outcome *passes* if every violation is a known one, there is no more of them than is listed, no kernel is at fault, and the peak is within its limit.
+It *cannot be judged* (`status` 2) if it cannot be read, if no detector had anything to look at, or if one did not run that was required.
 
 A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what takes part. It holds no index, no
 address, no run, no size and no file, so it stays as it is when a program grows, is planned anew or is numbered otherwise, and
@@ -14,16 +18,25 @@ What this module does not see: the terminal and files.
 
 import hashlib
 import json
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from allocsim.checks import check
 from allocsim.checks.violations import Report, Violation
+from allocsim.cure.defects import Key, key_of
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.formats import load
 from allocsim.model import Document, Program
-from allocsim.verdict.attribution import Charge, charges
+from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
+from allocsim.outcomes.examined import as_json as examined_json
+from allocsim.verdict.attribution import Charge
+from allocsim.verdict.causes import found_in, with_cures
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import load as load_evidence
+from allocsim.verdict.records import Cause, Verdict
 
 FINGERPRINT_BYTES = 16
 
@@ -53,13 +66,25 @@ class Outcome:
     file: str
     document: Document | None = None
     """What was judged; None where the file could not be read."""
+    evidence: Evidence | None = None
+    """The same with what was measured."""
     report: Report | None = None
     """None where the file could not be read."""
     findings: tuple[FiledViolation, ...] = ()
     """The violations listed, in the report's order."""
+    causes: tuple[Cause, ...] = ()
+    """What is wrong, most important first."""
+    examined: Mapping[str, Examined] = field(default_factory=dict)
+    """What each detector said, by letter."""
+    unvouched: int = 0
+    """Ops in place that nobody vouches for."""
     error: str | None = None
     max_peak: int | None = None
     """Bytes the plan may need at most."""
+    required: str = ""
+    """Letters of the detectors that must have run."""
+    executed_by: str = ""
+    """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the plan."""
 
     @property
     def over_peak(self) -> bool:
@@ -74,47 +99,144 @@ class Outcome:
         return self.report.count - sum(finding.known for finding in self.findings)
 
     @property
+    def measured(self) -> tuple[Cause, ...]:
+        """Causes without a violation: what only kernels and numbers show."""
+        return tuple(cause for cause in self.causes if not cause.violations)
+
+    @property
     def passes(self) -> bool:
         """Whether nothing is wrong that was not known before."""
-        return self.error is None and not self.new and not self.over_peak
+        return self.error is None and not self.new and not self.over_peak and not self.measured
+
+    @property
+    def unexamined(self) -> tuple[str, ...]:
+        """Letters of the detectors that are required and did not run."""
+        return tuple(letter for letter in self.required if letter in self.examined and self.examined[letter].state == NOT_RUN)
+
+    @property
+    def judged(self) -> bool:
+        """Whether some detector had something to look at."""
+        return self.error is None and any(row.state != NOT_RUN for row in self.examined.values())
+
+    @property
+    def status(self) -> int:
+        """Exit status: 0 nothing found, 1 found, 2 cannot be judged."""
+        if not self.judged:
+            return 2
+        return 1 if not self.passes else 2 if self.unexamined else 0
 
 
 def judge_file(
-    path: str, *, limit: int | None = None, known: Collection[str] = (), max_peak: int | None = None, causes_too: bool = True
+    path: str | Path,
+    *,
+    limit: int | None = None,
+    known: Collection[str] = (),
+    max_peak: int | None = None,
+    causes_too: bool = True,
+    cures: bool = False,
+    required: str = "",
 ) -> Outcome:
-    """Read a file in any supported format and judge it; a file that cannot be read is an outcome with an error.
+    """Read a file in any supported format, or a folder of evidence, and judge it; what cannot be read is an outcome with an error.
 
     Args:
-        path: the file, as it is named in what is printed.
+        path: the file or folder, as it is named in what is printed.
         limit: violations listed at most; None is the judge's own limit.
         known: fingerprints of violations that do not count.
         max_peak: bytes the plan may need at most.
-        causes_too: whether each violation is given its cause and fingerprint, which costs as much as judging. Without, `findings` is empty.
+        causes_too: whether causes are found and each violation is given its cause and fingerprint, which costs as much as judging. Without,
+            `findings` and `causes` are empty.
+        cures: whether the cure of each cause is sought too.
+        required: letters of the detectors that must have run.
     """
+    name = str(path)
     try:
-        document = load(path)
-        report = check(document) if limit is None else check(document, limit=limit)
+        evidence = load_evidence(Path(path)) if Path(path).is_dir() else Evidence(document=load(name))
+        report = check(evidence.document) if limit is None else check(evidence.document, limit=limit)
     except AllocsimError as error:
-        return Outcome(file=path, error=str(error))
+        return Outcome(file=name, error=str(error))
     except OSError as error:
-        return Outcome(file=path, error=os_error_line(error))
-    if report.clean or not causes_too:
-        return Outcome(file=path, document=document, report=report, max_peak=max_peak)
-    return outcome_of(path, document, report=report, known=known, max_peak=max_peak)
+        return Outcome(file=name, error=os_error_line(error))
+    if not causes_too and not _measures(evidence):
+        return _outcome(name, evidence, report, max_peak=max_peak, required=required)
+    return outcome_of(name, evidence, report=report, known=known, max_peak=max_peak, cures=cures, required=required)
 
 
 def outcome_of(
     file: str,
-    document: Document,
+    judged: Document | Evidence,
     *,
     report: Report | None = None,
     known: Collection[str] = (),
     max_peak: int | None = None,
+    causes: tuple[Cause, ...] | None = None,
+    cures: bool = False,
+    whys: Mapping[str, str] | None = None,
+    executed_by: str = "",
+    required: str = "",
 ) -> Outcome:
-    """Judge a document, unless its `report` is given; violations whose fingerprint is in `known` are marked so."""
-    report, found = charges(document, report)
-    findings = tuple(_finding(document, cause, known) for cause in found)
-    return Outcome(file=file, document=document, report=report, findings=findings, max_peak=max_peak)
+    """Judge a document or evidence, unless the `report` of its document is given; violations whose fingerprint is in `known` are marked so.
+
+    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors that did not run why,
+    `executed_by` whose kernels were run.
+    """
+    evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
+    document = evidence.document
+    if report is None:
+        report = check(document, of_each_kind=True)
+    plain = replace(_outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by)
+    if report.clean and not _measures(evidence):
+        return plain
+    if causes is None:
+        causes = _causes(evidence, report, cures=cures)
+    charged: dict[Key, Cause] = {}
+    for cause in causes:
+        for v in cause.violations:
+            charged.setdefault(key_of(v), cause)
+    charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
+    return replace(plain, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
+
+
+def _causes(evidence: Evidence, report: Report, *, cures: bool) -> tuple[Cause, ...]:
+    whole = report if report.count <= len(report.violations) else check(evidence.document, of_each_kind=True)
+    dossier = Dossier(evidence, whole)
+    found = found_in(dossier)
+    return with_cures(dossier, found)[0] if cures else found
+
+
+def _measures(evidence: Evidence) -> bool:
+    """Return whether there is more than a document."""
+    return any(getattr(evidence, name) is not None for name in ("audit", "origins", "sanitizer", "diverges"))
+
+
+def _outcome(
+    file: str,
+    evidence: Evidence,
+    report: Report,
+    *,
+    max_peak: int | None,
+    required: str,
+    whys: Mapping[str, str] | None = None,
+) -> Outcome:
+    return Outcome(
+        file=file,
+        document=evidence.document,
+        evidence=evidence,
+        report=report,
+        examined=examination(evidence, report, whys),
+        unvouched=unvouched(evidence, report),
+        max_peak=max_peak,
+        required=required,
+    )
+
+
+def verdict_entry(verdict: Verdict, evidence: Evidence) -> dict[str, Any]:
+    """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what was examined."""
+    return {
+        "verdict": verdict.as_json(),
+        "detectors": dict(verdict.detectors),
+        "causes": [cause.as_json() for cause in verdict.causes],
+        "examined": examined_json(examination(evidence, verdict.report)),
+    }
 
 
 def fingerprint(document: Document, cause: Charge) -> str:
@@ -160,4 +282,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of"]
+__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of", "verdict_entry"]

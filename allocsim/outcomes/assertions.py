@@ -14,6 +14,7 @@ from allocsim.checks.violations import Report
 from allocsim.model import Document, Plan, Run
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.outcomes.description import describe
+from allocsim.outcomes.telling import cause_lines
 from allocsim.outcomes.verification import document_of
 from allocsim.verdict.attribution import Charge
 
@@ -60,7 +61,7 @@ def assert_clean(
     """
     __tracebackhide__ = True
     document = document_of(what, plan)
-    outcome = outcome_of("", document, known=known, max_peak=max_peak)
+    outcome = outcome_of("", document, known=known, max_peak=max_peak, cures=True)
     if not outcome.passes:
         raise UncleanError(message_of(document, outcome, shown=shown), document=document, outcome=outcome)
     assert outcome.report is not None
@@ -68,16 +69,19 @@ def assert_clean(
 
 
 def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> str:
-    """Return the faults of an outcome as text: the first few with the ops round them, more in a line each, and how many are left."""
+    """Return the faults of an outcome as text: causes, the first few violations with the ops round them, more in a line each, how many are left."""
     fresh = [finding for finding in outcome.findings if not finding.known]
     lines: list[str] = []
     if outcome.new:
         lines.append(f"the plan is not clean: {outcome.new} violation{'s'[: outcome.new != 1]}")
-        for cause in _leading(fresh)[:shown]:
-            lines += ["", describe(document, cause.violation, cause=cause)]
+        wrong = [cause for cause in outcome.causes if any(finding.cause.cause is cause for finding in fresh)]
+        for number, cause in enumerate(wrong[:LISTED], start=1):
+            lines += cause_lines(outcome, number, cause)
+        for charge in _leading(fresh)[:shown]:
+            lines += ["", describe(document, charge.violation, cause=charge)]
         rest = _leading(fresh)[shown:LISTED]
         if rest:
-            lines += ["", *(f"{cause.violation.kind}: {cause.violation.message}" for cause in rest)]
+            lines += ["", *(f"{charge.violation.kind}: {charge.violation.message}" for charge in rest)]
         left = outcome.new - min(len(fresh), max(LISTED, shown))
         if left > 0:
             lines.append(f"and {left} more")

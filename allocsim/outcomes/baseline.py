@@ -1,6 +1,6 @@
 """The baseline: a file of known violations, which do not count.
 
-    {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "message": ...}]}
+    {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "cause": ..., "message": ...}]}
 
 Only `fingerprint` is read back; the rest is for people who review the file. Entries are sorted, so that a file changes where the faults do.
 
@@ -24,6 +24,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     class_: str | None = msgspec.field(name="class", default=None)
     fault: str | None = None
+    cause: str | None = None
+    """The mend, in words."""
     message: str = ""
 
 
@@ -44,6 +46,7 @@ def dumps(outcomes: Iterable[Outcome]) -> bytes:
                 kind=v.kind,
                 class_=finding.cause.class_,
                 fault=finding.cause.fault,
+                cause=None if finding.cause.cause is None else finding.cause.cause.mend,
                 message=v.message,
             )
             known.setdefault(finding.fingerprint, entry)

@@ -34,6 +34,9 @@ CONTEXT: Final = 2
 OPERANDS: Final = 4
 """Operands and results of an op that are named before the rest is counted."""
 
+COLUMNS: Final = 80
+"""Width beyond which what a party did stands in a line of its own."""
+
 DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     # kind: what `op`, `other_op` and `want_op` did; `{}` is the bytes, the place
     "StaleRead": ("reads it late: {bytes}", "took its bytes: {place}", "made it: {place}"),
@@ -46,6 +49,9 @@ DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     "Overlap": ("both live here, and share {bytes}", "", ""),
     "LifetimeTooShort": ("the belief leaves this access out", "", ""),
     "MissingPin": ("the host reads it here, and the belief leaves that out", "", ""),
+    "LifetimeIgnored": ("both are believed to live from here on, and share {bytes}", "", ""),
+    "PinIgnored": ("what is pinned shares {bytes} from here on", "", ""),
+    "EventOutsideLifetime": ("believed to live, and not there: {place}", "", ""),
     "Race": ("in no order with it: {bytes}", "in no order with it", ""),
     "DoubleFree": ("freed again here: {place}", "", ""),
     "FreeOfUnallocated": ("freed here, and was never allocated: {place}", "", ""),
@@ -60,7 +66,7 @@ RACING: Final[dict[str, tuple[str, str]]] = {
 }
 """What the two parties of a race do, by its first hazard."""
 
-EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive")
+EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime")
 """Filed under the step of an event of the planner, not under an op."""
 
 
@@ -194,7 +200,11 @@ def _listing(program: Program, parties: Iterable[_Party], context: int) -> list[
         party = by_op.get(step)
         mark = ">" if party is not None and party.main else " "
         note = f"  <- {party.deed}" if party is not None and party.deed else ""
-        lines.append(f"  {mark} {step:>6}  {f'{text:<{width}}{note}' if note else text}".rstrip())
+        line = f"  {mark} {step:>6}  {f'{text:<{width}}{note}' if note else text}".rstrip()
+        if note and len(line) > COLUMNS:
+            lines.append(f"  {mark} {step:>6}  {text}".rstrip())
+            line = f"            {note.strip()}"
+        lines.append(line)
     return lines
 
 

@@ -39,6 +39,11 @@ def _suite(outcome: Outcome) -> ET.Element:
         for kind, (severity, meaning) in KINDS.items():
             if severity == "violation":
                 _judged(_case(suite, name, kind), meaning, [f for f in outcome.findings if f.violation.kind == kind])
+        for number, cause in enumerate(outcome.measured):
+            case = _case(suite, name, f"measured-{number}")
+            head = f"{cause.class_}, fault of the {cause.party}"
+            failure = ET.SubElement(case, "failure", {"message": _text(f"{head}: {cause.mend}"), "type": cause.class_})
+            failure.text = _text(f"{head}: {cause.text}")
         missing = outcome.report.count - len(outcome.findings)
         if missing:
             case = _case(suite, name, "listed")
@@ -71,9 +76,10 @@ def _judged(case: ET.Element, meaning: str, findings: list[FiledViolation]) -> N
 
 
 def _line(finding: FiledViolation) -> str:
-    cause = finding.cause
-    party = f"{cause.class_}, fault of the {cause.fault}: " if cause.class_ is not None else ""
-    return f"{party}{finding.violation.message}"
+    charge = finding.cause
+    party = f"{charge.class_}, fault of the {charge.fault}: " if charge.class_ is not None else ""
+    mend = f" [{charge.cause.mend}]" if charge.cause is not None else ""
+    return f"{party}{finding.violation.message}{mend}"
 
 
 def _totals(suites: list[ET.Element]) -> dict[str, str]:

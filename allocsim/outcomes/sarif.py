@@ -20,7 +20,14 @@ from allocsim.outcomes import FiledViolation, Outcome
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_PEAK: Final = "max-peak"
-RULES: Final = (*(kind for kind, (severity, _) in KINDS.items() if severity == "violation"), MAX_PEAK)
+MEASURED: Final = "measured"
+OWN_RULES: Final = {
+    MAX_PEAK: ("MaxPeak", "a plan needs more bytes than it may"),
+    MEASURED: ("Measured", "running kernels shows a fault that no plan explains"),
+}
+"""Rules that are no kinds of violation: name and meaning."""
+
+RULES: Final = (*(kind for kind, (severity, _) in KINDS.items() if severity == "violation"), *OWN_RULES)
 """Identifiers of the rules, in the order of their indices."""
 
 
@@ -53,10 +60,10 @@ def log(outcomes: Iterable[Outcome]) -> dict[str, Any]:
 
 
 def _rule(kind: str) -> dict[str, Any]:
-    _, meaning = KINDS.get(kind, ("violation", "a plan needs more bytes than it may"))
+    name, meaning = OWN_RULES[kind] if kind in OWN_RULES else (kind, KINDS[kind][1])
     return {
         "id": kind,
-        "name": kind if kind in KINDS else "MaxPeak",
+        "name": name,
         "shortDescription": {"text": meaning},
         "defaultConfiguration": {"level": "error"},
     }
@@ -65,6 +72,15 @@ def _rule(kind: str) -> dict[str, Any]:
 def _results(outcome: Outcome) -> Iterator[dict[str, Any]]:
     for finding in outcome.findings:
         yield _result(outcome, finding)
+    for cause in outcome.measured:
+        yield {
+            "ruleId": MEASURED,
+            "ruleIndex": RULES.index(MEASURED),
+            "level": "error",
+            "message": {"text": f"{cause.class_}, fault of the {cause.party}: {cause.text}"},
+            "locations": [_file(outcome.file)],
+            "properties": {"class": cause.class_, "fault": cause.party, "party": cause.party, "cause": cause.mend},
+        }
     if outcome.over_peak and outcome.report is not None:
         text = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
         yield {
@@ -101,6 +117,8 @@ def _result(outcome: Outcome, finding: FiledViolation) -> dict[str, Any]:
         "properties": {
             "class": cause.class_,
             "fault": cause.fault,
+            "party": cause.fault,
+            "cause": None if cause.cause is None else cause.cause.mend,
             "run": v.run,
             "step": v.step,
             "bytes": [list(pair) for pair in v.bytes],

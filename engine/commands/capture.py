@@ -18,12 +18,13 @@ from typing import Annotated
 
 import typer
 
-from allocsim.checks import check
-from allocsim.cli.check import print_report, report_entry
+from allocsim.cli.check import outcome_entry
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError
 from allocsim.model import Document
+from allocsim.outcomes import outcome_of
+from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
 from engine.ggml import child_tasks
 from engine.ggml.access.probe import open_library
@@ -70,19 +71,21 @@ def ggml(
 ) -> int:
     """A planned graph of real ggml as a document: checked, and written or drawn if asked."""
     document, name = _captured(library, recipe, layers, graph, mode)
-    report = check(document)
+    outcome = outcome_of(f"{document.plans[0].source}, {name}", document, cures=True)
     if out is not None:
         write(document, out)
     if plot is not None:
         service("plot")(document, "map", plot, run=0)
     if as_json:
-        print_json({"source": document.plans[0].source, "graph": name, **report_entry(report)})
+        entry = {key: value for key, value in outcome_entry(outcome).items() if key != "file"}
+        print_json({"source": document.plans[0].source, "graph": name, **entry})
     else:
-        print_report(f"{document.plans[0].source}, {name}", report)
+        for line in lines_of(outcome):
+            print_line(line)
         for path in (out, plot):
             if path is not None:
                 print_line(f"wrote {show_path(path)}")
-    return int(not report.clean)
+    return outcome.status
 
 
 def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedGraph, mode: CapturedMode) -> tuple[Document, str]:

@@ -80,6 +80,7 @@ class LibraryResult:
             self.scenario.name,
             (self.which, self.version),
             self.verdict,
+            self.evidence,
             self.expected,
             matches=self.matches,
             partial_pins=self.partial.as_json(),

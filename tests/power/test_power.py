@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from allocsim.verdict.case import Case
 from expected import agree
 from power.bench import DETECTORS, document, inputs_of, lowered_of
 from power.fault import PLACES, Fault
@@ -21,7 +22,6 @@ from allocsim.outcomes.description import EVENTS, describe
 from allocsim.verdict import CLASSES as ALL_CLASSES
 from allocsim.verdict import ROWS, judge
 from allocsim.verdict.attribution import causes
-from allocsim.verdict.case import Case
 from allocsim.verdict.evidence import Evidence, load, save
 from engine.d_differential.orders import explore
 

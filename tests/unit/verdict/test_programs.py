@@ -4,13 +4,13 @@ from itertools import product
 
 import hurtful
 import numpy as np
+from allocsim.verdict.ways import Ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import programs
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Problem
 from allocsim.verdict.programs import Doings
-from allocsim.verdict.ways import Ways
 
 
 def readers(program, doings, buffer):

@@ -1,0 +1,83 @@
+"""`allocsim diagnose X`: the one door for whoever does not know which command: everything that can be run on X, and one answer.
+
+X is a document, a captured graph, any other supported format, or a folder of evidence. S, L and H judge it; where the engine has a kernel for every op, K, D and P
+run it with the engine's kernels (the service `examine_document`), which are not those of whoever made the plan, and the answer says so. Causes come with cure and
+price, the first with its story, and what was not examined with the reason.
+
+Exit status: 0 if nothing was found, 1 if something was, 2 for what cannot be judged: it cannot be read, has no plan, or lacks a detector that
+`--require` names.
+
+What this module does not see: how anything is found, and what the evidence means (`allocsim.outcomes`, `allocsim.verdict`).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allocsim.cli import BAD_INPUT
+from allocsim.cli.check import Required, letters_of, outcome_entry, print_explained
+from allocsim.cli.output import print_error, print_json, print_line, show_path
+from allocsim.errors import AllocsimError
+from allocsim.formats import load as load_document
+from allocsim.outcomes import Outcome, outcome_of
+from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
+from allocsim.outcomes.telling import lines_of
+from allocsim.plugins import service
+from allocsim.verdict.evidence import Evidence, load
+
+
+def diagnose(
+    target: Annotated[Path, typer.Argument(metavar="X", help="A document, a captured graph, or a folder of evidence.")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
+    require: Required = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
+) -> int:
+    """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
+    required = letters_of(require)
+    evidence, whys, by = _evidence(target, seed)
+    outcome = outcome_of(str(target), evidence, cures=True, whys=whys, executed_by=by, required=required)
+    if as_json:
+        print_json({"files": [outcome_entry(outcome)]})
+    elif evidence.document.runs or outcome.causes:
+        for line in lines_of(outcome):
+            print_line(line)
+        print_explained(evidence.document, outcome, explain)
+        for line in _next(outcome):
+            print_line(line)
+    if evidence.document.runs:
+        return outcome.status
+    print_error(f"{show_path(target)}: {NO_PLAN}")
+    return BAD_INPUT
+
+
+def _evidence(target: Path, seed: int) -> tuple[Evidence, dict[str, str], str]:
+    """Return all evidence there is or that can be had, why some cannot, and whose kernels were run."""
+    if target.is_dir():
+        return load(target), {}, ""
+    document = load_document(str(target))
+    if not any(len(program.ops) for program in document.programs) or not document.runs:
+        return Evidence(document=document), {}, ""
+    try:
+        evidence, whys = service("examine_document")(document, seed)
+    except AllocsimError as error:
+        return Evidence(document=document), dict.fromkeys("PDK", str(error)), ""
+    return evidence, whys, f"the engine's kernels on data of seed {seed}"
+
+
+def _next(outcome: Outcome) -> Iterator[str]:
+    """Yield which commands say more."""
+    path = show_path(outcome.file)
+    if Path(outcome.file).is_dir():
+        return
+    yield ""
+    if outcome.causes:
+        yield f"`allocsim bisect {path}` finds the smallest program with the fault"
+    elif outcome.examined["R"].state == NOT_RUN:
+        yield f"`allocsim replay {path}` tries second runs, left-out inputs and single pins"
+
+
+__all__ = ["diagnose"]

@@ -1,0 +1,150 @@
+"""What was examined: for each detector whether it ran, on what, and what it said; and what nobody vouches for.
+
+    examined = examination(evidence, report)
+    examined["K"].state                     # "clean", "found" or "not run"
+
+A detector that did not run says nothing, neither good nor bad; `why` says why, and where a command of this project can run it, which.
+
+| | asks | ran if |
+|---|---|---|
+| S | whether bytes, slots and promises hold | there is a plan |
+| L | whether beliefs cover the program | there is a problem |
+| H | whether an order makes a race | some program has several streams |
+| P, D, K | what kernels do | there are measured rows |
+| R | whether later runs hold | there are several runs |
+
+What this module does not see: causes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocsim.checks.violations import KINDS, Report, Violation
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Program
+from allocsim.verdict.dossier import BELIEF_KINDS
+from allocsim.verdict.evidence import Evidence
+
+CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
+
+DETECTORS: Final = "SLHPDKR"
+"""Letters of all detectors, in the order in which they are listed."""
+
+DIAGNOSE: Final = "(`allocsim diagnose FILE` does it)"
+NO_PLAN: Final = "no plan here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What one detector said."""
+
+    state: str
+    """`clean`, `found` or `not run`."""
+    why: str = ""
+    """Why it did not run."""
+    of: str = ""
+    """What it looked at."""
+
+    def as_json(self) -> dict[str, str]:
+        """Return the entry of `examined` in `--json`."""
+        return {"state": self.state, "why": self.why, "of": self.of}
+
+
+def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | None = None) -> dict[str, Examined]:
+    """Return what each detector said, by letter, in the order of `DETECTORS`.
+
+    Args:
+        evidence: what was judged, with the rows that were measured.
+        report: what S, L and H found in its document.
+        whys: why a detector whose rows are not there did not run, where that is known.
+    """
+    document, whys = evidence.document, whys or {}
+    runs, streams = len(document.runs), max((len(run.program.streams) for run in document.runs), default=1)
+    beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
+    races = report.counts.get("Race", 0)
+    ops = f"{report.stats.ops:,} ops" if report.stats.ops else f"{report.stats.buffers:,} buffers"
+    believed = sum(len(problem.start) for problem in document.problems)
+    rows = {
+        "S": (runs > 0, report.count - beliefs - races, ops, NO_PLAN),
+        "L": (bool(document.problems), beliefs, counted(believed, "believed buffer"), "no belief to compare with"),
+        "H": (streams > 1, races, f"{streams} streams", "one stream"),
+        "P": (evidence.sanitizer is not None, len(evidence.sanitizer or ()), ops, f"nothing was executed {DIAGNOSE}"),
+        "D": (
+            evidence.origins is not None or evidence.diverges is not None,
+            len(evidence.origins or ()) or int(bool(evidence.diverges)),
+            ops if evidence.origins is not None else "what the host read",
+            f"nothing was executed {DIAGNOSE}",
+        ),
+        "K": (
+            evidence.audit is not None,
+            sum(row.measured == "unsafe" and row.declared for row in evidence.audit or ()),
+            counted(len({row.kind for row in evidence.audit or ()}), "kind") + " of kernels",
+            f"no audit of these kinds {DIAGNOSE}",
+        ),
+        "R": (runs > 1, _only_later(report), f"{runs} runs", "one run (`allocsim replay FILE` tries more)"),
+    }
+    if not _kernels(document):
+        rows |= {letter: (*rows[letter][:3], "no kernels in it") for letter in "PDK"}
+    if not runs:
+        rows |= {letter: (*rows[letter][:3], NO_PLAN) for letter in "HR"}
+    return {
+        letter: Examined(state=FOUND if found else CLEAN, of=of) if ran else Examined(state=NOT_RUN, why=whys.get(letter) or why)
+        for letter, (ran, found, of, why) in rows.items()
+    }
+
+
+def unvouched(evidence: Evidence, report: Report) -> int:
+    """Return how many ops lie in place in a way that no kernel declares and no audit has found safe; each op of a program counts once."""
+    safe = {row.kind for row in evidence.audit or () if row.measured == "safe"}
+    programs = evidence.document.programs
+    assumed = [v for v in report.warnings if v.kind == "AssumedInPlace"]
+    if len(assumed) < report.counts.get("AssumedInPlace", 0):
+        return report.counts["AssumedInPlace"]
+    return len({(v.program, v.op) for v in assumed if _kind(programs[v.program or 0], v) not in safe})
+
+
+def kept_outside(document: Document) -> tuple[int, int]:
+    """Return how many buffers, and bytes, the plans in use keep in memory of their own that no problem told them to keep there."""
+    plans = {id(run.plan): run.plan for run in document.runs}.values()
+    buffers = nbytes = 0
+    for plan in plans:
+        told = plan.program.buffers.persistent if plan.problem is None else plan.problem.own
+        outside = (plan.arena == -1) & ~told & (plan.program.buffers.nbytes > 0)
+        buffers += int(outside.sum())
+        nbytes += sum(plan.program.buffers.nbytes[outside].tolist())
+    return buffers, nbytes
+
+
+def as_json(examined: Mapping[str, Examined]) -> dict[str, Any]:
+    """Return the object `examined` of `--json`."""
+    return {letter: row.as_json() for letter, row in examined.items()}
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 cause`, `2 causes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _only_later(report: Report) -> int:
+    """Count the violations of later runs that the first one does not show."""
+
+    def place(v: Violation) -> tuple[object, ...]:
+        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
+
+    static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
+    first = {place(v) for v in static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in static)
+
+
+def _kernels(document: Document) -> bool:
+    """Return whether some op is more than a view or what the host does."""
+    return any(set(program.ops.kinds) - {VIEW, HOST_READ, HOST_WRITE} for program in document.programs)
+
+
+def _kind(program: Program, v: Violation) -> str | None:
+    return None if v.op is None else program.ops.kinds[program.ops.kind[v.op]]
+
+
+__all__ = [
+    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "counted", "examination", "kept_outside", "unvouched",
+]  # fmt: skip

@@ -1,0 +1,212 @@
+"""An outcome in words, at most 80 columns wide: what is wrong first, then what shows it, then what was examined.
+
+    plan.json: 1 cause in 3 violations; kernels not examined
+    1. C12 plan, 3 places, first at op 3 'host.read_3' of run 0
+         cure: place z at 512, +256 B
+      4 ops, 3 buffers, 1 run; peak 512 B, at least 768 B
+      S found: 4 ops; L clean: 3 believed buffers
+      P, D, K not run: ...
+
+The first line never says more than was examined: "S and L clean", and what was not looked at. Names come from files; they are made one line
+before anything is wrapped. Nothing but blanks between words is ever added or broken, so a long name makes a long line.
+
+What this module does not see: the terminal, and how anything was found.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocsim.checks.violations import Report, Violation
+from allocsim.cure import Cure
+from allocsim.files.sizes import in_bytes
+from allocsim.model import Program
+from allocsim.outcomes import FiledViolation, Outcome
+from allocsim.outcomes.examined import CLEAN, NO_PLAN, NOT_RUN, Examined, counted, kept_outside
+from allocsim.verdict.records import Cause, FirstPlace
+
+WIDTH: Final = 80
+
+
+def headline(outcome: Outcome) -> str:
+    """Return the first line without the name of the file: what was found or is clean, and what was not looked at."""
+    if outcome.report is None:
+        return outcome.error or "cannot be judged"
+    parts = [_found(outcome, outcome.report)]
+    if not outcome.report.stats.buffers or outcome.examined["S"].state == NOT_RUN:
+        parts.insert(0, NO_PLAN)
+    if outcome.examined["K"].state == NOT_RUN and _has_kernels(outcome.examined):
+        parts.append("kernels not examined")
+    executed = [letter for letter in "PDK" if outcome.examined[letter].state != NOT_RUN]
+    if executed and outcome.executed_by:
+        parts.append(f"{_listed(executed)} by {outcome.executed_by}")
+    if outcome.unvouched:
+        pairs = "an in-place pair" if outcome.unvouched == 1 else f"{outcome.unvouched:,} in-place pairs"
+        parts.append(f"{pairs} that nobody vouches for")
+    if outcome.unexamined:
+        parts.append(f"{_listed(outcome.unexamined)} required and not run")
+    return "; ".join(part for part in parts if part)
+
+
+def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
+    """Yield the outcome as lines: the first, a line or two for each cause, the violations under them, sizes, and what was examined."""
+    yield from wrapped(f"{outcome.file}: {headline(outcome)}", "", "  ")
+    if outcome.report is None:
+        return
+    for number, cause in enumerate(outcome.causes, start=1):
+        yield from cause_lines(outcome, number, cause)
+    yield from _size_lines(outcome, outcome.report)
+    yield from examined_lines(outcome.examined)
+    if violations:
+        yield from _grouped(outcome, outcome.report)
+
+
+def cause_lines(outcome: Outcome, number: int, cause: Cause) -> Iterator[str]:
+    """Yield one cause: class, party, places and first place, then cure and price."""
+    head = f"{number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
+    first = _first(outcome, cause)
+    yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
+    known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]
+    if known:
+        yield f"   {len(known)} of them known"
+    yield from wrapped(f"{mended(cause)}", "   ", "     ")
+
+
+def mended(cause: Cause) -> str:
+    """Return the cure of a cause with its price; where there is none, the mend that it takes."""
+    if cause.cure is None:
+        return f"to mend: {cause.mend}"
+    said = f"cure: {'; '.join(cause.cure.words)}, {price(cause.cure)}"
+    other = cause.cure.alternative
+    return said if other is None else f"{said}; or {'; '.join(other.words)}, {price(other)}"
+
+
+def price(cure: Cure) -> str:
+    """Return what a cure costs: bytes, and overlap where it waits."""
+    sign = "+" if cure.nbytes >= 0 else "-"
+    nbytes = f"{sign}{in_bytes(abs(cure.nbytes))}"
+    waits = f", {counted(cure.overlap, 'pair')} of ops can no longer overlap" if cure.overlap else ""
+    unverified = "" if cure.verified else ", not verified"
+    return f"{nbytes}{waits}{unverified}"
+
+
+def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:
+    """Yield which detectors ran, on what, and which did not and why; those with one reason share a line."""
+    ran = [f"{letter} {row.state}: {row.of}" for letter, row in examined.items() if row.state != NOT_RUN]
+    if ran:
+        yield from wrapped("; ".join(ran), "  ", "    ")
+    whys: dict[str, list[str]] = {}
+    for letter, row in examined.items():
+        if row.state == NOT_RUN:
+            whys.setdefault(row.why, []).append(letter)
+    for why, letters in whys.items():
+        yield from wrapped(f"{', '.join(letters)} not run: {why}", "  ", "    ")
+
+
+def _found(outcome: Outcome, report: Report) -> str:
+    if outcome.causes:
+        said = counted(len(outcome.causes), "cause")
+        if report.count:
+            said += f" in {'over ' if report.truncated else ''}{counted(report.count, 'violation')}"
+        return said
+    if report.count:
+        return f"{'over ' if report.truncated else ''}{counted(report.count, 'violation')}"
+    clean = [letter for letter, row in outcome.examined.items() if row.state == CLEAN]
+    return f"{_listed(clean)} clean" if clean else ""
+
+
+def _has_kernels(examined: Mapping[str, Examined]) -> bool:
+    return examined["K"].why not in {"no kernels in it", NO_PLAN}
+
+
+def _first(outcome: Outcome, cause: Cause) -> str:
+    """Say where a cause strikes first."""
+    assert outcome.document is not None
+    place, document = cause.first, outcome.document
+    if place.op is not None:
+        program = document.runs[place.run].program if place.run is not None else _program_of(outcome, cause)
+        name = "" if program is None else f" {program.ops.names[place.op]!r}"
+        run = f" of run {place.run}" if place.run is not None and len(document.runs) > 1 else ""
+        return f"at op {place.op}{name}{run}"
+    return _at_buffer(outcome, cause, place)
+
+
+def _at_buffer(outcome: Outcome, cause: Cause, place: FirstPlace) -> str:
+    program = _program_of(outcome, cause)
+    if place.buffer is None or program is None:
+        return ""
+    step = "" if place.step is None else f" in step {place.step}"
+    return f"at buffer {place.buffer} {program.buffers.names[place.buffer]!r}{step}"
+
+
+def _program_of(outcome: Outcome, cause: Cause) -> Program | None:
+    assert outcome.document is not None
+    index = next((v.program for v in cause.violations if v.program is not None), None)
+    return None if index is None else outcome.document.programs[index]
+
+
+def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
+    assert outcome.document is not None
+    stats, runs = report.stats, len(outcome.document.runs)
+    said = f"{stats.ops:,} ops, {stats.buffers:,} buffers"
+    if runs:
+        sizes = f"peak {in_bytes(stats.peak_bytes)}, at least {in_bytes(stats.lower_bound_bytes)}"
+        said += f", {counted(runs, 'run')}; {sizes}"
+        if stats.peak_bytes < stats.lower_bound_bytes:
+            said += ": below the bound, bytes are shared that live at once"
+    yield from wrapped(said, "  ", "    ")
+    buffers, nbytes = kept_outside(outcome.document)
+    if buffers:
+        yield from wrapped(f"{counted(buffers, 'buffer')} of {in_bytes(nbytes)} in no arena and in no peak", "  ", "    ")
+    if outcome.over_peak and outcome.max_peak is not None:
+        peak, most = stats.peak_bytes, outcome.max_peak
+        text = f"the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed"
+        yield from wrapped(text, "  ", "    ")
+
+
+def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
+    """Yield the violations listed, each under its cause, then warnings, and how many are not listed."""
+    by_cause: dict[int, list[FiledViolation]] = {}
+    for finding in outcome.findings:
+        by_cause.setdefault(id(finding.cause.cause), []).append(finding)
+    several = outcome.document is not None and len(outcome.document.runs) > 1
+    for number, cause in enumerate(outcome.causes, start=1):
+        yield ""
+        words = cause.evidence if cause.violations else cause.text
+        party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
+        yield from wrapped(f"{number}. {party}: {words}", "", "   ")
+        for finding in by_cause.get(id(cause), ()):
+            yield from _violation(finding.violation, several=several, known=finding.known)
+    loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
+    bare = report.violations if not outcome.findings else [finding.violation for finding in loose]
+    if bare or report.warnings:
+        yield ""
+    for v in (*bare, *report.warnings):
+        yield from _violation(v, several=several)
+    if report.count > len(report.violations):
+        yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
+
+
+def _violation(v: Violation, *, several: bool, known: bool = False) -> Iterator[str]:
+    run = f" in run {v.run}" if several and v.run is not None else ""
+    marks = [word for word, said in (("warning", v.severity == "warning"), ("known", known)) if said]
+    marked = f" ({', '.join(marks)})" if marks else ""
+    yield from wrapped(f"{v.kind}{marked}{run}: {v.message}", "   ", "     ")
+
+
+def _listed(letters: Sequence[str]) -> str:
+    return letters[0] if len(letters) == 1 else f"{', '.join(letters[:-1])} and {letters[-1]}"
+
+
+def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
+    """Return one paragraph as lines of at most `WIDTH` columns where no word is longer."""
+    plain = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    joined = re.sub(r"(?<=\d) (?=(?:[KMGTP]i)?B\b)", "\N{NO-BREAK SPACE}", plain)
+    lines = textwrap.wrap(
+        joined, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [first]
+
+
+__all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price", "wrapped"]
