@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from allocsim.outcomes.description import describe
     from allocsim.outcomes.verification import verify, verify_lifetimes, verify_program, verify_session
     from allocsim.p_sanitizer import Sanitized, sanitized
+    from allocsim.programs.allocator_trace import trace
     from allocsim.programs.builder import ProgramBuilder, plan_of
     from allocsim.programs.fingerprints import fingerprint
     from allocsim.programs.networkx_graph import as_program, from_networkx, to_networkx
@@ -43,6 +44,7 @@ __version__: Final = "0.1.0"
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "allocsim.outcomes.assertions": ("UncleanError", "assert_clean"),
+    "allocsim.programs.allocator_trace": ("trace",),
     "allocsim.programs.builder": ("ProgramBuilder", "plan_of"),
     "allocsim.checks": ("check",),
     "allocsim.checks.violations": ("KINDS", "Report", "Stats", "Violation"),
@@ -112,6 +114,7 @@ __all__ = [
     "sanitized",
     "schema",
     "to_networkx",
+    "trace",
     "verify",
     "verify_lifetimes",
     "verify_program",

@@ -55,6 +55,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "audit": Command("allocsim.cli.audit", "audit", "run kernels with their results over their operands"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "random programs through a planner, judged"),
     "capture": Command("allocsim.cli.capture", "app", "program and plan out of a live real system"),
+    "trace": Command("allocsim.cli.trace", "trace", "the trace of a caching allocator as a document"),
     "convert": Command("allocsim.cli.convert", "convert", "from one file format to another"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
 }
