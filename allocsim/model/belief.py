@@ -23,7 +23,7 @@ from allocsim.model.tables import Bools, Int32s, Meta, freeze
 class Problem:
     """What a planner believes of a program: the input of a placement. Every column has an entry for each buffer.
 
-    Only `program` need be given; the defaults are those of a document (format.md), lifetimes default to the whole program.
+    Only `program` need be given; the defaults are those of a document (docs/format.md), lifetimes default to the whole program.
     """
 
     program: Program
