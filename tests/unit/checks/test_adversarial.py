@@ -20,7 +20,7 @@ from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
-from allocsim.verdict.attribution import causes
+from allocsim.verdict.attribution import charges
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import save as save_evidence
 
@@ -55,7 +55,7 @@ def test_a_large_hurtful_document_gets_the_right_verdict(name):
 def test_thousands_of_violations_have_a_verdict_and_each_a_cause(name):
     """What is asked of one violation is looked up: asked of the program anew, each of these would take hours."""
     made = CASES[name].build(12_000)
-    report, found = causes(made)
+    report, found = charges(made)
 
     assert len(found) == len(report.violations) >= 10_000
     assert {cause.fault for cause in found} == {"plan"}
