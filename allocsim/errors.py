@@ -86,3 +86,9 @@ class NotInstalledError(AllocsimError):
 
 class ClusterError(AllocsimError):
     """A cluster's scheduler cannot be reached, or its workers are not fit for the work; names the address."""
+
+
+def os_error_line(error: OSError) -> str:
+    """Return what the operating system said, with the file it is about."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename is not None else said

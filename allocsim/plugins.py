@@ -16,7 +16,7 @@ What this module does not see: what commands and services do.
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module, metadata, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -74,7 +74,7 @@ EXTRAS: Final = {
 """Module of another project -> the extra of this one that brings it."""
 
 
-class Row(NamedTuple):
+class BroughtCommand(NamedTuple):
     """One command that a package brings."""
 
     target: str
@@ -84,9 +84,9 @@ class Row(NamedTuple):
     """The entry point."""
 
 
-def commands() -> tuple[dict[str, Row], list[str]]:
+def commands() -> tuple[dict[str, BroughtCommand], list[str]]:
     """Return the commands that other packages bring, sorted by package, and a line for each package that is not there as it should be."""
-    found: dict[str, Row] = {}
+    found: dict[str, BroughtCommand] = {}
     missing: list[str] = []
     twice: dict[str, set[str]] = {}
     for name, values in _entry_points(COMMANDS).items():
@@ -102,7 +102,7 @@ def commands() -> tuple[dict[str, Row], list[str]]:
             for command, (target, words) in table.items():
                 if command in found:
                     twice.setdefault(command, {found[command].by}).add(name)
-                found[command] = Row(target, words, name)
+                found[command] = BroughtCommand(target, words, name)
     for command, offers in twice.items():
         del found[command]
         missing.append(f"command {command!r} is brought by {' and '.join(sorted(offers))}; neither is used")
@@ -182,6 +182,8 @@ def in_the_way(package: str) -> str:
 
 def _entry_points(group: str) -> dict[str, list[str]]:
     """Return name -> its different values, by name; one package may be found in two places of the path."""
+    from importlib import metadata  # noqa: PLC0415 - takes longer to import than all else that a command of the core needs
+
     found: dict[str, list[str]] = {}
     for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
         values = found.setdefault(point.name, [])

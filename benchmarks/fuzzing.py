@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.fuzzing import Asked, Chunk, Explorer, Target
+from allocsim.fuzzing import CampaignSpec, Explorer, SourceChunk, Target
 from allocsim.fuzzing.exhaustive import SIZE, Odometer, total
 from allocsim.fuzzing.properties import unsound_among, worse_among
 from engine.d_differential.execution import execute
@@ -53,18 +53,18 @@ def measured(name: str, target: str, size: int) -> dict[str, Any]:
     source = name.partition(",")[0]
     runs = execute if name.endswith("executed") else None
     what: dict[str, Any] = {"ops": OPS} if source == "exhaustive" else {"runnable": True} if runs else {}
-    asked = Asked(target=Target(name=target), source=source, execute=runs, options=what, reduce_seconds=0.0)
+    asked = CampaignSpec(target=Target(name=target), source=source, execute=runs, options=what, reduce_seconds=0.0)
     begin: tuple[int, ...] = ()
     with Explorer(asked) as explorer:
-        explorer.explore(Chunk(seed=1, number=0, count=min(size, 512), options=what, begin=begin), lambda _: None)
+        explorer.explore(SourceChunk(seed=1, number=0, count=min(size, 512), options=what, begin=begin), lambda _: None)
         if source == "exhaustive":
             odometer = Odometer(OPS)
             odometer.skip(total(OPS) // 2)
             begin = odometer.at
         began, theirs = time.process_time(), explorer.asker.cpu_seconds
-        tally, _ = explorer.explore(Chunk(seed=1, number=2, count=size, options=what, begin=begin), lambda _: None)
+        tally, _ = explorer.explore(SourceChunk(seed=1, number=2, count=size, options=what, begin=begin), lambda _: None)
         if source == "hypothesis":  # an odd chunk is steered
-            tally += explorer.explore(Chunk(seed=1, number=3, count=size, options=what), lambda _: None)[0]
+            tally += explorer.explore(SourceChunk(seed=1, number=3, count=size, options=what), lambda _: None)[0]
         mine = time.process_time() - began
         theirs = explorer.asker.cpu_seconds - theirs
     planning = tally.microseconds["planning"] / 1e6

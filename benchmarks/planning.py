@@ -4,7 +4,7 @@
 
 FOLDER holds `minimalloc/*.csv` and `idealloc/*.csv`; `../shared/data` beside the checkout is tried by default, and what is not there is left
 out. Times are processor time at one thread, the median of the rounds, after a call that pays for compilation. Ratios are peak over the
-bound of `allocsim.allocators.bounds`; `exact` is asked for a plan within a MiB on the challenging instances, as their solver is.
+bound of `allocsim.allocators.lower_bounds`; `exact` is asked for a plan within a MiB on the challenging instances, as their solver is.
 
 minimalloc's own solver needed 50 s of processor time for the eleven challenging instances on another machine of two cores, 1.05 to 9.8 s
 each. All eleven are in its repository (`benchmarks`); figures in `results` are of all of them.
@@ -24,9 +24,9 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import formats  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E402 - as above
-from allocsim.allocators.bounds import lower_bound  # noqa: E402 - as above
 from allocsim.allocators.comparison import compare  # noqa: E402 - as above
 from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
+from allocsim.allocators.lower_bounds import lower_bound  # noqa: E402 - as above
 from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.model import Document, Plan, Problem, Program  # noqa: E402 - as above
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.fuzzing import Asked, Explorer, Finding, Target, chunks  # noqa: E402 - after the path above
+from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, chunks  # noqa: E402 - after the path above
 from allocsim.fuzzing.mutants import MUTANTS  # noqa: E402 - as above
 
 SECONDS: Final = 60.0
@@ -54,10 +54,10 @@ def main() -> int:
 
 def found(name: str, seed: int, seconds: float) -> dict[str, Any]:
     """Return when a mutant was found from one seed, by what, and how small its case is."""
-    asked = Asked(target=Target(name=f"allocsim.fuzzing.mutants:{name}"), source="hypothesis", seed=seed)
-    told: list[tuple[float, Finding]] = []
+    asked = CampaignSpec(target=Target(name=f"allocsim.fuzzing.mutants:{name}"), source="hypothesis", seed=seed)
+    told: list[tuple[float, BrokenProperty]] = []
 
-    def tell(finding: Finding) -> None:
+    def tell(finding: BrokenProperty) -> None:
         told.append((spent(), finding))
         if finding.reduced:
             raise Enough

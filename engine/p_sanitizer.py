@@ -6,7 +6,7 @@
         sanitizer.finish()
     sanitizer.incidents                                      # allocsim.p_sanitizer.Incident, in order of run and step
 
-A `Runtime` is made whose blocks come from a pool with red zones (`allocsim.p_sanitizer.memory`),
+A `Runtime` is made whose blocks come from a pool with red zones (`allocsim.p_sanitizer.pools`),
 and is observed after each op. A plain runtime is not touched: without a sanitizer nothing of this
 exists. Under a sound plan and honest kernels the results are bit for bit those of the plain
 runtime; reads that are wrong find poison or what took their place.
@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.model import HOST_WRITE, OWN, Plan, Role
-from allocsim.p_sanitizer.compiled import Compiled
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.compiled_executor import Compiled
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import Block, Pool
 from allocsim.p_sanitizer.monitor import Monitor
+from allocsim.p_sanitizer.pools import Pool, TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
 from engine.graph.lowering import Lowered
 from engine.runtime import Runtime
 from engine.runtime.plan_memory import arena_sizes
@@ -131,13 +131,13 @@ class Sanitizer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _blocks(self) -> list[Block]:
+    def _blocks(self) -> list[TrackedBlock]:
         arenas = [(array, number) for number, array in enumerate(self.runtime.arenas)]
         own = [
             (array, None) for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True) if arena == OWN
         ]
         placed = ((self._pool.position(array), array.nbytes, arena) for array, arena in (*arenas, *own))
-        blocks = [Block(start=start, nbytes=nbytes, arena=arena) for start, nbytes, arena in placed if start is not None]
+        blocks = [TrackedBlock(start=start, nbytes=nbytes, arena=arena) for start, nbytes, arena in placed if start is not None]
         return sorted(blocks, key=lambda block: block.start)
 
     def _share(self) -> list[int]:

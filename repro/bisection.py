@@ -24,7 +24,7 @@ from allocsim.reduction import Reduction, reduce, script
 from allocsim.reduction.cut import cut, owners, starts
 from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.search import OutOfTime, Search
-from allocsim.reduction.shrink import SHRINKS
+from allocsim.reduction.smaller_shapes import SHRINKS
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential.execution import median_seconds

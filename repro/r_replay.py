@@ -29,9 +29,9 @@ from typing import Any, Final
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import Run
-from allocsim.r_replay import GROUPS, Case, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay import GROUPS, ReplayCase, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
-from allocsim.r_replay.programs import program_cases
 from engine.d_differential import HostRun
 from engine.d_differential.side_comparison import Progress, Side, compare, silent
 from repro import lora_setup
@@ -86,7 +86,7 @@ def replay(
         yield from _pins(experiment, limit, every, done, progress)
 
 
-def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[Case, Workload]]:
+def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[ReplayCase, Workload]]:
     """Yield every case but the pins, with what it is executed on."""
     plan, own = experiment.plans["default"], experiment.workload
     if "session" in groups:
@@ -116,7 +116,7 @@ def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bo
     return workload_of(setup, experiment.scenario, options)
 
 
-def _shapes(experiment: Experiment) -> Iterator[tuple[Case, Workload]]:
+def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
     seq = experiment.setup.config.seq
     plans = {(seq, 1): experiment.plans["default"]}
     for words, of in SHAPES.items():
@@ -128,10 +128,13 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[Case, Workload]]:
         plan, other = plans[made_for], _other(experiment, ran)
         what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
         runs = (Run.of(plan), Run.of(plan, program=other.program))
-        yield Case(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False), other
+        yield (
+            ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False),
+            other,
+        )
 
 
-def _with_program(workload: Workload, case: Case) -> Workload:
+def _with_program(workload: Workload, case: ReplayCase) -> Workload:
     """Return the workload with the second program of a case, which has the kernels of the first in the order of the case."""
     lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
@@ -149,7 +152,7 @@ def _with_program(workload: Workload, case: Case) -> Workload:
 # D ---------------------------------------------------------------------------------------------------------------------------------------
 
 
-def executed(cases: Sequence[Case], workload: Workload) -> list[ReplayRow]:
+def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
     """Run cases that share a workload and their host's runs, compared with one reference.
 
     Return what D finds for each.
@@ -188,7 +191,7 @@ def _pins(
     """
     workload, program = experiment.workload, experiment.workload.program
     chosen = Chosen(program, every)
-    waiting: list[tuple[Case, Static]] = []
+    waiting: list[tuple[ReplayCase, Static]] = []
     total = int((~program.buffers.persistent).sum())
     for number, case in enumerate(islice(pin_cases(program, experiment.planner), limit)):
         progress("pins", number, total if limit is None else min(limit, total))
@@ -207,7 +210,7 @@ def _pins(
         yield from _flushed(waiting, workload)
 
 
-def _flushed(waiting: Sequence[tuple[Case, Static]], workload: Workload) -> Iterator[ReplayRow]:
+def _flushed(waiting: Sequence[tuple[ReplayCase, Static]], workload: Workload) -> Iterator[ReplayRow]:
     numbers = executed([case for case, _ in waiting], workload)
     for (case, static), row in zip(waiting, numbers, strict=True):
         yield row_of(case, static, row)

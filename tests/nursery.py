@@ -42,7 +42,7 @@ from allocsim import allocators
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
 from allocsim.formats import load
-from allocsim.fuzzing.recipes import ACTIONS, assemble, listed
+from allocsim.fuzzing.program_recipes import ACTIONS, assemble, listed
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
 
 SECONDS, NBYTES = 15, 4 << 30

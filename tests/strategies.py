@@ -1,6 +1,6 @@
 """Small programs, plans, problems, sessions and documents for laws; sound ones and faulty ones, made without any planner of ours.
 
-Programs are made from recipes (`allocsim.fuzzing.recipes`). A sound plan is made by first fit over lifetimes found by brute force (`facts.py`),
+Programs are made from recipes (`allocsim.fuzzing.program_recipes`). A sound plan is made by first fit over lifetimes found by brute force (`facts.py`),
 laying a result exactly over an operand wherever format.md permits the pair; a faulty one is a sound one with `FAULTS` planted (`allocsim.fuzzing.planting`),
 a wrong belief a right one with `MISTAKES`. Small parts are drawn and nothing is filtered, so that examples shrink.
 """
@@ -14,7 +14,7 @@ from facts import accesses, addresses, live_steps, ops_of, permissible, persiste
 from hypothesis import strategies as st
 
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistake
-from allocsim.fuzzing.recipes import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
+from allocsim.fuzzing.program_recipes import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Arena, Document, Event, Plan, Problem, Program, Role, Run
 from allocsim.programs.builder import ProgramBuilder
 

@@ -30,7 +30,7 @@ from allocsim.allocators import (
     linear_scan,
     reference,
     skyline,
-    slots,
+    slot_sharing,
     tlsf,
     xla,
 )
@@ -79,7 +79,7 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
                 ("xla_best_fit", xla.place, BOUNDED, "XLA heap_simulator.cc, GlobalDecreasingSizeBestFitHeap"),
                 ("buddy", buddy.place, ("sound",), "Knowlton, CACM 8(10), 1965"),
                 ("tlsf", tlsf.place, ("sound",), "Masmano et al., ECRTS 2004; tinygrad"),
-                ("slot_sharing", slots.place, BOUNDED, "TVM graph_plan_memory.cc; ExecuTorch mem_obj_id"),
+                ("slot_sharing", slot_sharing.place, BOUNDED, "TVM graph_plan_memory.cc; ExecuTorch mem_obj_id"),
                 ("caching", caching.place, ("sound",), "PyTorch CUDACachingAllocator.cpp"),
                 ("best", best.place, BOUNDED, "the best of the fast ones, then a bounded exact search"),
                 ("exact", branch_and_bound.place, BOUNDED, "branch and bound after Moffitt, MiniMalloc, ASPLOS 2023"),

@@ -31,7 +31,7 @@ from allocsim.model.layout import LIMIT
 NO_ROOM = (-1, -1)
 
 
-class Chunk:
+class AddressRange:
     """One address range: its free blocks and its high-water mark."""
 
     __slots__ = ("capacity", "most_blocks", "starts", "stops", "used")
@@ -78,7 +78,7 @@ class Memory:
 
     def __init__(self, alignment: int, capacities: Sequence[int | None]) -> None:
         self.alignment = alignment
-        self.chunks = [Chunk(LIMIT if capacity is None else capacity, alignment) for capacity in capacities]
+        self.chunks = [AddressRange(LIMIT if capacity is None else capacity, alignment) for capacity in capacities]
         self.open = 0
         """How many chunks are in use."""
 

@@ -3,7 +3,7 @@
     plan = place(problem)                                  # plan.meta["exact"]["proved"] says whether it is optimal
     plan = place(problem, enough=1 << 20, seconds=60)      # stop at the first plan that fits into a MiB
 
-Each arena is solved for itself. A portfolio of heuristics gives a first peak, `allocsim.allocators.bounds` a floor. Between the two, the search
+Each arena is solved for itself. A portfolio of heuristics gives a first peak, `allocsim.allocators.lower_bounds` a floor. Between the two, the search
 (`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor, then, while that is open, at heights
 between it and the best peak so far, by bisection. It is asked under several strategies (orders of preference and focus) in turn, each with a
 bounded number of nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything, and others find the
@@ -32,9 +32,9 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.allocators import portfolio
-from allocsim.allocators.bounds import arena_bounds, granule
 from allocsim.allocators.footprints import Footprints, footprints, plan
-from allocsim.allocators.search_tables import Tables
+from allocsim.allocators.lower_bounds import arena_bounds, granule
+from allocsim.allocators.search_tables import SearchTables
 from allocsim.errors import CapacityError
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import Int64s
@@ -131,7 +131,7 @@ class _Solver:
         """Whether a search that ends by itself proves a bound of the problem, and not only of the chains chosen."""
         self.offsets = np.zeros(len(rows), dtype=np.int64)
         self.peak = 0
-        self.tables: Tables | None = None
+        self.tables: SearchTables | None = None
         self.restarts = 0
 
     def solve(self, enough: int | None) -> "_Solver":
@@ -148,7 +148,7 @@ class _Solver:
             self.peak = self.capacity + 1
         total = float(self.placed.nbytes[self.rows].sum(dtype=np.float64))
         if len(self.rows) <= MOST_ITEMS and total <= SEARCHABLE:
-            self.tables = Tables(self.placed, self.rows)
+            self.tables = SearchTables(self.placed, self.rows)
             self._search(max(enough or 0, self.floor))
         if self.peak > self.capacity:
             raise self._refusal(proved=self.least > self.capacity)

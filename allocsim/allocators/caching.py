@@ -34,7 +34,7 @@ ROUND_LARGE: Final = 2 << 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Block:
+class CachedBlock:
     """A stretch of a segment, free or taken."""
 
     segment: int
@@ -53,7 +53,7 @@ class Caching:
         self.scale = 0
         while self.stop < LARGE_SEGMENT >> self.scale and MIN_BLOCK >> self.scale > 1:
             self.scale += 1
-        self.blocks: list[Block] = []
+        self.blocks: list[CachedBlock] = []
         self.walls: list[tuple[int, int]] = []
         self.end = 0
         self.segments = 0
@@ -98,7 +98,7 @@ class Caching:
         """Keep segments clear of bytes."""
         self.walls = sorted([*self.walls, (offset, offset + nbytes)])
 
-    def _segment(self, nbytes: int, size: int, step: int, *, small: bool) -> Block | None:
+    def _segment(self, nbytes: int, size: int, step: int, *, small: bool) -> CachedBlock | None:
         """Open a segment behind the last one; None where the arena has no room for the request."""
         scale, unit = self.scale, ROUND_LARGE >> self.scale
         want = (
@@ -108,7 +108,7 @@ class Caching:
         start, want = self._clear(self.end, want)
         if start + want > self.stop:
             want = self.stop - start
-        block = Block(segment=self.segments, start=start, stop=start + want, small=small)
+        block = CachedBlock(segment=self.segments, start=start, stop=start + want, small=small)
         if want < 1 or _room(block, step) < nbytes:
             return None
         self.segments += 1
@@ -125,7 +125,7 @@ class Caching:
         return start, want
 
 
-def _room(block: Block, step: int) -> int:
+def _room(block: CachedBlock, step: int) -> int:
     """Return the bytes of a block from its first multiple of `step` on."""
     return block.stop - -(-block.start // step) * step
 

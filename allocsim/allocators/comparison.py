@@ -4,7 +4,7 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.bounds`), and judged by `allocsim.checks`, beliefs included.
+(`allocsim.allocators.lower_bounds`), and judged by `allocsim.checks`, beliefs included.
 
 * `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
   compilation. A plan that came with the document has none.
@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
-from allocsim.allocators.bounds import lower_bound
 from allocsim.allocators.branch_and_bound import proof
+from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.errors import PlannerError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Program
@@ -32,7 +32,7 @@ from allocsim.programs.builder import ProgramBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PlannerRow:
     """One planner on one program."""
 
     program: str
@@ -63,12 +63,12 @@ class Row:
         return bool(self.sound)
 
 
-def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[Row]:
+def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[PlannerRow]:
     """Return a row for each program and planner, the document's own plans of it first. Raises UnknownNameError for a name unknown."""
     planners = [find(name) for name in allocators]
     for planner in planners:
         _warm(planner)
-    rows: list[Row] = []
+    rows: list[PlannerRow] = []
     for program in document.programs:
         told = next((problem for problem in document.problems if problem.program is program), None)
         problem = _belief(program, told)
@@ -119,21 +119,21 @@ def _belief(program: Program, told: Problem | None) -> Problem:
     return exact.believe(program, Constraints.of(program) if told is None else Constraints.from_problem(told))
 
 
-def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> Row:
+def _measured(problem: Problem, bound: int, planner: Planner, told: Problem | None) -> PlannerRow:
     began = time.process_time()
     try:
         plan = plan_program(planner, problem.program, believed=told)
     except PlannerError as error:
         seconds = time.process_time() - began
-        return Row(
+        return PlannerRow(
             program=problem.program.name, planner=planner.name, bound_bytes=bound, seconds=seconds, sound=None, finding=str(error)
         )
     return _row(problem, bound, planner.name, plan, time.process_time() - began)
 
 
-def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> Row:
+def _row(problem: Problem, bound: int, name: str, plan: Plan, seconds: float | None) -> PlannerRow:
     report = check(Document.of(plan), limit=1)
-    return Row(
+    return PlannerRow(
         program=problem.program.name,
         planner=name,
         bound_bytes=bound,
@@ -150,7 +150,7 @@ def _warm(planner: Planner) -> None:
     """Let a planner of the table import and compile what it needs."""
     if planner.name not in ALLOCATORS:
         return
-    from allocsim.allocators import kernels, search_kernel  # noqa: F401, PLC0415 - numba
+    from allocsim.allocators import placement_kernels, search_kernel  # noqa: F401, PLC0415 - numba
 
     builder = ProgramBuilder("tiny")
     values = [builder.tensor(name, "f32", (64,)) for name in "ab"]

@@ -35,7 +35,7 @@ def fit_rows(name: str, placed: Footprints, arena: int, rows: Int64s, order: Int
     """Return the offsets of the footprints `rows` of one arena, placed in the order of `order`, a permutation of them."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    from allocsim.allocators.kernels import fit  # noqa: PLC0415 - numba
+    from allocsim.allocators.placement_kernels import fit  # noqa: PLC0415 - numba
 
     offsets, row = fit(np.searchsorted(rows, order), *columns(placed, rows), placed.limit(arena), best)
     if row >= 0:

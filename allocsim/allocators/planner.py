@@ -17,6 +17,7 @@ import numpy as np
 from allocsim.allocators.constraints import Constraints
 from allocsim.errors import AllocsimError, ExceededError, ModelError, PlannerError
 from allocsim.model import Bools, Plan, Problem, Program
+from allocsim.plugins import not_found
 from allocsim.programs.builder import plan_of
 
 Belief = Callable[[Program, Constraints], Problem]
@@ -175,6 +176,8 @@ def call(name: str, function: Callable[..., Any], *arguments: Any, **keywords: A
         if isinstance(error, PlannerError):
             raise
         raise PlannerError(f"allocator {name!r}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise PlannerError(f"allocator {name!r}: {not_found(error)}") from error
     except (Exception, SystemExit) as error:
         raise PlannerError(f"allocator {name!r} raised {in_a_line(error)}") from error
 

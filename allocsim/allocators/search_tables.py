@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.allocators.bounds import without
 from allocsim.allocators.footprints import FREE, Footprints
+from allocsim.allocators.lower_bounds import without
 from allocsim.model.layout import Int64s
 
 
-class Tables:
+class SearchTables:
     """The columns the kernel works on: the free rows of one arena as items, the fixed ones as walls."""
 
     def __init__(self, placed: Footprints, rows: Int64s) -> None:

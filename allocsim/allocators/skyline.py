@@ -6,7 +6,7 @@ by size and then by the problem's order, at the left where it is. Where no buffe
 that would lie on a fixed one is raised above it.
 
 Sound; at most the bytes of `reference`. O((n + lifts) log n) as a rule, compiled: stretches and buffers
-are found in trees of minima (`allocsim.allocators.kernels`). Source: Sekiyama, Imai, Negishi and Kawachiya, "Profile-guided
+are found in trees of minima (`allocsim.allocators.placement_kernels`). Source: Sekiyama, Imai, Negishi and Kawachiya, "Profile-guided
 memory optimization for deep neural networks", arXiv:1804.10001, after Burke, Kendall and Whitwell's best fit for strip packing.
 """
 
@@ -40,7 +40,7 @@ def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Pr
     """Return the offsets of the footprints `rows` of one arena."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    from allocsim.allocators.kernels import skyline  # noqa: PLC0415 - numba
+    from allocsim.allocators.placement_kernels import skyline  # noqa: PLC0415 - numba
 
     start, stop, nbytes = placed.start[rows], placed.stop[rows], placed.nbytes[rows]
     end = max(int(start.max()) + 1, int(stop[stop < LIMIT].max(initial=0)))

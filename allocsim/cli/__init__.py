@@ -27,7 +27,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from allocsim import plugins
-from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim.errors import AllocsimError, UnknownNameError, os_error_line
 
 
 class Command(NamedTuple):
@@ -44,14 +44,16 @@ COMMANDS: Final[dict[str, Command]] = {
     "verdict": Command("allocsim.cli.verdict", "verdict", "recompute a verdict from saved evidence"),
     "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
     "replay": Command(
-        "allocsim.cli.replay", "replay", "what a plan allows: second runs, other programs and shapes, every single pin"
+        "allocsim.cli.replay",
+        "replay",
+        "judge and execute what a plan allows: second runs, other programs and shapes, single pins",
     ),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
     "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
-    "diff": Command("allocsim.cli.diff", "diff", "two plans: which buffers moved, and the peak"),
-    "fuzz": Command("allocsim.cli.fuzz", "fuzz", "random programs through a planner, judged"),
-    "convert": Command("allocsim.cli.convert", "convert", "from one file format to another"),
+    "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
+    "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
+    "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
 }
 """Every command of the core, in the order of the help."""
@@ -92,12 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  # the last one to see it: usage errors have no common public type
         return _say_other(error)
     return status
-
-
-def os_error_line(error: OSError) -> str:
-    """Return what the operating system said, with the file it is about."""
-    said = error.strerror or str(error)
-    return f"{error.filename}: {said}" if error.filename is not None else said
 
 
 def one_line(text: str) -> str:

@@ -178,7 +178,7 @@ def smallest_lines(record: dict[str, Any]) -> list[str]:
     """Return the lines about the entry `smallest` of a record."""
     smallest = record["smallest"]
     if smallest is None:
-        return ["smallest: nothing smaller shows it"]
+        return ["smallest: no smaller program has this fault"]
     ended = "" if smallest["complete"] else "; the time was up"
     what = f"{smallest['ops']} of {smallest['ops_before']} ops, {smallest['buffers']} buffers, {smallest['runs']} run{'s'[: smallest['runs'] != 1]}"
     return [f"smallest: {what} ({smallest['trials']} trials{ended})"]

@@ -20,16 +20,14 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.checks import check as judge
 from allocsim.checks.violations import Report, Violation
-from allocsim.cli import BAD_INPUT, os_error_line
+from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import AllocsimError
 from allocsim.files import write_atomic
 from allocsim.files.sizes import bytes_of
-from allocsim.formats import load
 from allocsim.model import Document
-from allocsim.outcomes import Outcome, baseline, junit, outcome_of, sarif
+from allocsim.outcomes import Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
@@ -67,20 +65,15 @@ def check(
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
     for path in files:
-        explored: list[dict[str, Any]] | None = None
-        try:
-            document = load(path)
-            report = judge(document, limit=limit)
-            explored = None if orders is None else orders(document, seed)
-            outcome = Outcome(file=path, report=report, max_peak=most)
-            if attributed and not report.clean:
-                outcome = outcome_of(path, document, report=report, known=marks, max_peak=most)
-        except AllocsimError as error:
-            outcome = Outcome(file=path, error=str(error))
-        except OSError as error:
-            outcome = Outcome(file=path, error=os_error_line(error))
+        outcome = judge_file(path, limit=limit, known=marks, max_peak=most, causes_too=attributed)
+        document, explored = outcome.document, None
+        if orders is not None and document is not None:
+            try:
+                explored = orders(document, seed)
+            except AllocsimError as error:
+                outcome = Outcome(file=path, error=str(error))
         outcomes.append(outcome)
-        if outcome.report is None:
+        if outcome.report is None or document is None:
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
             continue

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.allocators.comparison import Row
+from allocsim.allocators.comparison import PlannerRow
 from allocsim.allocators.comparison import compare as measure
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError
@@ -35,7 +35,7 @@ def compare(
 ) -> int:
     """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""
     draw = None if plot is None else service("plot_comparison")  # what is missing is said before the work
-    found: list[tuple[str, Row]] = []
+    found: list[tuple[str, PlannerRow]] = []
     for path in files:
         document = load(path)
         if not document.programs:
@@ -57,7 +57,7 @@ def compare(
     return int(not all(row.good for _, row in found))
 
 
-def geometric_means(rows: list[Row]) -> dict[str, float]:
+def geometric_means(rows: list[PlannerRow]) -> dict[str, float]:
     """Return the geometric mean of each planner's ratios, for those with a finite one everywhere they were asked, the best first."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
@@ -66,19 +66,19 @@ def geometric_means(rows: list[Row]) -> dict[str, float]:
     return dict(sorted(means.items(), key=lambda entry: entry[1]))
 
 
-def _entry(path: str, row: Row) -> dict[str, Any]:
+def _entry(path: str, row: PlannerRow) -> dict[str, Any]:
     ratio = None if row.ratio is None or math.isinf(row.ratio) else row.ratio
     return {"file": path, **asdict(row), "ratio": ratio}
 
 
-def _print(path: str, rows: list[Row]) -> None:
+def _print(path: str, rows: list[PlannerRow]) -> None:
     for program in dict.fromkeys(row.program for row in rows):
         chosen = [row for row in rows if row.program == program]
         print_line(f"{show_path(path)}: {program}, at least {in_bytes(chosen[0].bound_bytes)} ({chosen[0].bound_bytes})")
         print_table(COLUMNS, [_cells(row) for row in chosen], right=COLUMNS[1:5])
 
 
-def _cells(row: Row) -> tuple[Any, ...]:
+def _cells(row: PlannerRow) -> tuple[Any, ...]:
     verdict = "failed" if row.sound is None else "UNSOUND" if not row.sound else "optimal" if row.proved else "sound"
     return (
         row.planner,

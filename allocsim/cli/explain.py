@@ -1,6 +1,6 @@
-"""`allocsim explain FILE BUFFER`: why a buffer lives when and where it does; without a buffer, which ones are believed to live too long, and what that costs.
+"""`allocsim explain FILE BUFFER`: why a buffer lives when and where it does; without a buffer, which believed lifetimes are too long, and their cost.
 
-What is believed is what the plan was made from, or the file's problem; `--belief NAME` measures what that planner believes of the program.
+The belief is the problem that the plan was made from, else the file's problem for the program; `--belief NAME` takes that planner's belief instead.
 
 What this module does not see: how that is found out (`allocsim.liveness.explanation`, `allocsim.liveness.waste`).
 """
@@ -64,10 +64,12 @@ def _believed(program: Program, name: str) -> Problem:
 def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool) -> int:
     if problem is None:
         raise DocumentError(
-            file, "problems", "there is none for this program, so nobody believes anything; name a buffer, or a --belief"
+            file,
+            "problems",
+            "the file has no problem for this program, so there are no believed lifetimes to measure; name a buffer, or a planner with --belief",
         )
     if not len(problem.program.ops):
-        raise DocumentError(file, "programs", "it has no ops, so nothing tells how long its buffers need to live")
+        raise DocumentError(file, "programs", "the program has no ops, so the liveness of its buffers is not known")
     found = waste(problem, find(allocator))
     if as_json:
         print_json(asdict(found) | {"buffers": [asdict(row) | {"wasted": row.wasted} for row in found.buffers]})

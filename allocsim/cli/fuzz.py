@@ -36,7 +36,7 @@ from allocsim.files.sizes import bytes_of
 from allocsim.plugins import service, service_target
 
 if TYPE_CHECKING:
-    from allocsim.fuzzing import Asked, Finding, Result, Tally, Target
+    from allocsim.fuzzing import BrokenProperty, CampaignResult, CampaignSpec, Tally, Target
 
 SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
@@ -146,8 +146,8 @@ def _asked(  # noqa: PLR0917 - the options, in order
     shrink: bool,  # noqa: FBT001
     timeout: float | None,
     memory: str | None,
-) -> "Asked":
-    from allocsim.fuzzing import Asked, Target  # noqa: PLC0415  # not for --help
+) -> "CampaignSpec":
+    from allocsim.fuzzing import CampaignSpec, Target  # noqa: PLC0415  # not for --help
     from allocsim.fuzzing.exhaustive import DEEPEST  # noqa: PLC0415  # as above
     from allocsim.fuzzing.target import MEMORY, SECONDS  # noqa: PLC0415  # as above
 
@@ -157,11 +157,9 @@ def _asked(  # noqa: PLR0917 - the options, in order
     if len(chosen) > 1:
         raise AllocsimError(f"{' and '.join(chosen)} are two sources of programs; choose one")
     if exhaustive is not None and examples is not None:
-        raise AllocsimError("--exhaustive makes every program of its scope; --examples has no say in it")
+        raise AllocsimError("--exhaustive makes every program of its scope; --examples cannot limit it")
     if exhaustive is not None and exhaustive > DEEPEST:
-        raise AllocsimError(
-            f"--exhaustive takes at most {DEEPEST} ops; there are more programs of {exhaustive} than anyone waits for"
-        )
+        raise AllocsimError(f"--exhaustive takes at most {DEEPEST} ops; programs of {exhaustive} ops are too many to enumerate")
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
@@ -172,7 +170,7 @@ def _asked(  # noqa: PLR0917 - the options, in order
     if execute and not training:
         options["runnable"] = True
     wanted = examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
-    return Asked(
+    return CampaignSpec(
         target=Target(
             name=target.removeprefix(SHELF), seconds=timeout or SECONDS, memory=MEMORY if memory is None else bytes_of(memory)
         ),
@@ -186,7 +184,7 @@ def _asked(  # noqa: PLR0917 - the options, in order
 
 
 def _campaign(
-    asked: "Asked",
+    asked: "CampaignSpec",
     *,
     corpus: Path | None,
     jobs: int,
@@ -217,7 +215,7 @@ def _campaign(
 # what is said ------------------------------------------------------------------------------------------------------------
 
 
-def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
+def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> None:
     for finding in result.findings:
         small = "" if finding.reduced else ", not shown minimal"
         print_line(f"{finding.breaks}: {finding.cause} ({finding.ops} op{'s'[: finding.ops != 1]}{small})")
@@ -238,7 +236,7 @@ def _say(asked: "Asked", result: "Result", out: Path | None) -> None:
     _say_exercised(result.tally, features=not asked.target.trace)
 
 
-def _proven(result: "Result") -> list[str]:
+def _proven(result: "CampaignResult") -> list[str]:
     """Return the properties that hold of every program of a scope; of capacities it has none, so nothing is said."""
     return [name for name in result.tally.of_all if name != "capacity"]
 
@@ -275,7 +273,7 @@ def _rates(tally: "Tally") -> str:
     return f"{plans / max(planning / 1e6, 1e-9):.0f} questions/s by the target, {plans / max(ours / 1e6, 1e-9):.0f} by the rest"
 
 
-def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
+def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
     from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
 
     believe: dict[str, Any] = {}
@@ -315,7 +313,7 @@ def _record(asked: "Asked", result: "Result") -> dict[str, Any]:
     }
 
 
-def _write(finding: "Finding", target: "Target", out: Path) -> None:
+def _write(finding: "BrokenProperty", target: "Target", out: Path) -> None:
     """Write a finding for people: the document, its picture and a test."""
     from allocsim.document import dumps  # noqa: PLC0415  # not for --help
     from allocsim.fuzzing.pasting import pasted  # noqa: PLC0415  # as above

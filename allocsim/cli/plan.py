@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from allocsim.allocators import PINS, Constraints, Planner, bounds, find, limited, pin_values, plan_program
+from allocsim.allocators import PINS, Constraints, Planner, find, limited, lower_bounds, pin_values, plan_program
 from allocsim.allocators.branch_and_bound import proof
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.document import write
@@ -100,7 +100,7 @@ def _problems(plans: list[Plan]) -> tuple[Any, ...]:
 def _bound(made: Plan) -> int:
     """Return bytes no plan goes below; of a program without ops, by its problem."""
     if made.problem is not None and not len(made.program.ops):
-        return bounds.lower_bound(made.problem)
+        return lower_bounds.lower_bound(made.problem)
     return lower_bound(made.program, counted=made.placed)
 
 

@@ -28,7 +28,7 @@ def stepping(name: str) -> Iterator[OnStep]:
 
 @contextmanager
 def counting(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how many there have been of `total`, or of nobody knows how many; what is given is called with how many more."""
+    """Show how many of `total` are done, of an unknown number if None; the function that is given is called with how many more."""
     with bar() as shown:
         if shown is None:
             yield lambda _: None

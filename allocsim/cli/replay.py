@@ -5,7 +5,7 @@ that can tell more (the service `replay_scenario`). So is a file with a plan, wh
 alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
 
 `--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
-goes on where the last one ended. Exit status: 0 if all that must hold does, 1 if not, 2 for bad usage or input.
+goes on where the last one ended. Exit status: 0 if every case that must hold holds, 1 if one does not, 2 for bad usage or input.
 
 What this module does not see: the cases (`allocsim.r_replay`) and how they are executed.
 """
@@ -30,9 +30,9 @@ from allocsim.formats import load
 from allocsim.model import Plan
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import fingerprint_of
-from allocsim.r_replay import GROUPS, Case, failed, judged, not_run, row_of, session_cases
+from allocsim.r_replay import GROUPS, ReplayCase, failed, judged, not_run, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
-from allocsim.r_replay.programs import program_cases
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are replayed unless told otherwise."""
@@ -69,7 +69,7 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 all that must hold does, 1 something does not, 2 bad usage or input."""
+    """Exit status: 0 every case that must hold holds, 1 one does not, 2 bad usage or input."""
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")
@@ -105,7 +105,7 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
     head = {"replay": 1, "planner": maker, "fingerprint": fingerprint_of(plan), "kernels": kernels}
 
     def rows(groups: tuple[str, ...], limit: int | None, every: int, done: set[str]) -> Iterator[Row]:
-        cases: list[Iterable[Case]] = []
+        cases: list[Iterable[ReplayCase]] = []
         if "session" in groups:
             cases.append(session_cases(plan))
         if "program" in groups:
@@ -123,10 +123,10 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
     yield head, rows
 
 
-def _executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
+def _executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
     """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
     try:
-        found: tuple[Row | str, Callable[[Case], Row]] = service("replay_executor")(plan)
+        found: tuple[Row | str, Callable[[ReplayCase], Row]] = service("replay_executor")(plan)
     except NotInstalledError as error:
         why = str(error)
         return why, lambda _case: not_run("not run", why)
@@ -197,9 +197,9 @@ def _print(target: str, head: Row, found: list[Row]) -> None:
             print_line(f"  {len(wrong) - SHOWN} more are not shown (--json)")
     failures = sum(map(failed, found))
     print_line(
-        f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not"
+        f"{failures} of {sum(row['promised'] for row in found)} cases that must hold do not hold"
         if failures
-        else "all that must hold does"
+        else "every case that must hold holds"
     )
 
 

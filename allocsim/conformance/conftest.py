@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing import Asked, Explorer, Result, Tally, Target, chunks
+from allocsim.fuzzing import CampaignResult, CampaignSpec, Explorer, Tally, Target, chunks
 from allocsim.fuzzing.target import Asker
 
 
@@ -16,7 +16,7 @@ def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
     if not options.allocator:
         pytest.exit("allocsim.conformance needs --allocator package.module:function", returncode=2)
     target = Target(name=options.allocator, seconds=options.allocator_seconds)
-    asked = Asked(target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples)
+    asked = CampaignSpec(target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples)
     try:
         opened = Explorer(asked)
     except AllocsimError as error:
@@ -32,7 +32,7 @@ def asker(explorer: Explorer) -> Asker:
 
 
 @pytest.fixture(scope="session")
-def result(explorer: Explorer) -> Result:
+def result(explorer: Explorer) -> CampaignResult:
     """What a campaign against the planner came to."""
     asked, tally, complete = explorer.asked, Tally(), True
     try:
@@ -42,4 +42,4 @@ def result(explorer: Explorer) -> Result:
             complete &= whole
     except AllocsimError as error:
         pytest.exit(str(error), returncode=2)
-    return Result(findings=tuple(explorer.known.values()), tally=tally, complete=complete)
+    return CampaignResult(findings=tuple(explorer.known.values()), tally=tally, complete=complete)

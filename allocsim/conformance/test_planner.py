@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allocsim.checks import check
-from allocsim.fuzzing import PROPERTIES, Case, Explorer, Finding, Result, Target
+from allocsim.fuzzing import PROPERTIES, BrokenProperty, CampaignResult, Explorer, FuzzCase, Target
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.target import Asker
@@ -14,7 +14,7 @@ from allocsim.programs.builder import ProgramBuilder
 
 
 @pytest.mark.parametrize("name", list(PROPERTIES))
-def test_property(name: str, result: Result, asker: Asker) -> None:
+def test_property(name: str, result: CampaignResult, asker: Asker) -> None:
     """No program of the campaign breaks the property."""
     if name not in asked_of(asker.guarantees):
         pytest.skip(f"the planner does not promise {PROPERTIES[name].guarantee}")
@@ -28,7 +28,7 @@ def test_property(name: str, result: Result, asker: Asker) -> None:
         )
 
 
-def test_the_campaign_asked_what_it_was_to_ask(result: Result, explorer: Explorer) -> None:
+def test_the_campaign_asked_what_it_was_to_ask(result: CampaignResult, explorer: Explorer) -> None:
     """The properties above would say little if little had been asked."""
     assert result.complete
     assert result.tally.programs == explorer.asked.examples
@@ -36,7 +36,7 @@ def test_the_campaign_asked_what_it_was_to_ask(result: Result, explorer: Explore
 
 def test_the_empty_program_has_a_plan(asker: Asker) -> None:
     """Nothing to place is no reason to fail."""
-    (answer,) = asker.ask([Case(program=ProgramBuilder("empty").build())])
+    (answer,) = asker.ask([FuzzCase(program=ProgramBuilder("empty").build())])
 
     assert answer.plan is not None, answer.failure or answer.refused
 
@@ -44,14 +44,14 @@ def test_the_empty_program_has_a_plan(asker: Asker) -> None:
 @pytest.mark.parametrize("capacity", [0, 1, 64, 127])
 def test_too_small_a_capacity_is_refused(asker: Asker, capacity: int) -> None:
     """Two buffers of 64 bytes that live together do not fit into less than 128: only a `CapacityError` will do."""
-    (answer,) = asker.ask([Case(program=two_alive(capacity))])
+    (answer,) = asker.ask([FuzzCase(program=two_alive(capacity))])
 
     assert answer.refused is not None, answer.failure or "it returned a plan"
 
 
 def test_a_capacity_that_is_just_enough_is_used(asker: Asker) -> None:
     """128 bytes are enough for two buffers of 64."""
-    (answer,) = asker.ask([Case(program=two_alive(128))])
+    (answer,) = asker.ask([FuzzCase(program=two_alive(128))])
 
     assert answer.plan is not None, answer.failure or answer.refused
     assert check(Document.of(answer.plan)).clean
@@ -66,7 +66,7 @@ def two_alive(capacity: int) -> Program:
     return builder.build()
 
 
-def shown(finding: Finding, target: Target) -> str:
+def shown(finding: BrokenProperty, target: Target) -> str:
     """Return the finding for a person: what is wrong, the ops round it or else all of the case, and a test to paste."""
     document = finding.document
     report = check(document, limit=1)

@@ -35,7 +35,7 @@ import numpy as np
 from allocsim.allocators import ggml_belief, ggml_kinds
 from allocsim.allocators.constraints import Constraints
 from allocsim.errors import DocumentError, ModelError
-from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, Graph, Tensor, parse
+from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, DumpedGraph, DumpedTensor, parse
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Role
 from allocsim.model.layout import LIMIT, same_layout
 from allocsim.programs.builder import ProgramBuilder
@@ -74,7 +74,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
         raise DocumentError(source, f"as a program: {error.place}", error.rule) from None
 
 
-def _plan(graph: Graph, program: Program) -> Plan:
+def _plan(graph: DumpedGraph, program: Program) -> Plan:
     """Return the dump's addresses as a plan, with what ggml believed."""
     roots = [index for index in range(len(graph.tensors)) if not graph.is_view(index)]
     tensors = [graph.tensors[index] for index in roots]
@@ -100,7 +100,7 @@ def _plan(graph: Graph, program: Program) -> Plan:
 class _Import:
     """The program that grows while the nodes are walked, and what lies in each buffer at that moment."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: DumpedGraph) -> None:
         meta = graph.dump.meta
         self.graph = graph
         self.builder = ProgramBuilder("graph", arenas=(Arena(name="compute", alignment=meta.alignment),))
@@ -265,7 +265,7 @@ def _same_bytes(one: Layout, other: Layout) -> bool:
     return (dtype, offset) == (other_dtype, other_offset) and same_layout((shape, strides, 1), (other_shape, other_strides, 1))
 
 
-def _layout(tensor: Tensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+def _layout(tensor: DumpedTensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return dtype, shape and strides, row-major; a type the model does not know is bytes."""
     if tensor.type in DTYPE_CODES:
         return tensor.type, tensor.ne[::-1], tensor.nb[::-1]

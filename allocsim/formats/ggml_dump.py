@@ -34,7 +34,7 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 NONE: Final = "NONE"
 
 
-class Tensor(msgspec.Struct, kw_only=True, frozen=True):
+class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
     """One leaf or node."""
 
     op: str
@@ -63,12 +63,12 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
 class Dump(msgspec.Struct, kw_only=True, frozen=True):
     """The whole file."""
 
-    leafs: tuple[Tensor, ...]
-    nodes: tuple[Tensor, ...]
+    leafs: tuple[DumpedTensor, ...]
+    nodes: tuple[DumpedTensor, ...]
     meta: Meta = Meta()
 
 
-class Graph:
+class DumpedGraph:
     """A dump with its references resolved and checked: tensors numbered through, leafs first."""
 
     def __init__(self, dump: Dump, source: str) -> None:
@@ -92,7 +92,7 @@ class Graph:
         """Return the error for a column of a tensor."""
         return DocumentError(self.source, f"{self.place(index)}.{column}", rule)
 
-    def _sources(self, index: int, tensor: Tensor) -> list[int]:
+    def _sources(self, index: int, tensor: DumpedTensor) -> list[int]:
         found = []
         for slot, reference in enumerate(tensor.src):
             source = self._resolve(index, f"src[{slot}]", reference)
@@ -101,7 +101,7 @@ class Graph:
             found.append(source)
         return found
 
-    def _root(self, index: int, tensor: Tensor) -> int:
+    def _root(self, index: int, tensor: DumpedTensor) -> int:
         if tensor.view_src is None:
             return index
         root = self._resolve(index, "view_src", tensor.view_src)
@@ -120,7 +120,7 @@ class Graph:
             raise self.refuse(index, column, f"{reference!r} is no tensor; there are {count} {what}s")
         return number if leaf else self.leafs + number
 
-    def _check_memory(self, index: int, tensor: Tensor) -> None:
+    def _check_memory(self, index: int, tensor: DumpedTensor) -> None:
         root = self.tensors[self.root[index]]
         if tensor is root or tensor.off is None or root.off is None:
             return
@@ -129,7 +129,7 @@ class Graph:
             raise self.refuse(index, "off", f"{tensor.off} is not where its root and view_offs put it, {expected}")
 
 
-def parse(data: bytes, source: str) -> tuple[Graph, dict[str, Any]]:
+def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
     """Return the graph of a dump and its `meta` as it stands in the file; raise DocumentError with place and rule."""
     try:
         dump = msgspec.json.decode(data, type=Dump)
@@ -141,4 +141,4 @@ def parse(data: bytes, source: str) -> tuple[Graph, dict[str, Any]]:
         raise DocumentError(source, "", f"is not JSON: {error}") from None
     except RecursionError:
         raise DocumentError(source, "", "is nested too deeply") from None
-    return Graph(dump, source), meta
+    return DumpedGraph(dump, source), meta

@@ -1,9 +1,9 @@
 """Programs by the thousand through a planner, judged: what breaks a property comes back as the smallest case that shows it.
 
     from pathlib import Path
-    from allocsim.fuzzing import Asked, Target, campaign
+    from allocsim.fuzzing import CampaignSpec, Target, campaign
 
-    result = campaign(Asked(target=Target(name="my_package.planner:plan"), source="hypothesis", examples=1000))
+    result = campaign(CampaignSpec(target=Target(name="my_package.planner:plan"), source="hypothesis", examples=1000))
     for finding in result.findings:
         print(finding.breaks, finding.cause, finding.message)
 
@@ -11,12 +11,12 @@ The data
 --------
 | noun | is | made by |
 |---|---|---|
-| `Case` | what a planner is asked: a program, and what is pinned; a document | a source |
+| `FuzzCase` | what a planner is asked: a program, and what is pinned; a document | a source |
 | `Answer` | what it says: a plan, a refusal, or one of the `FAILURES` | a target |
 | `Property` | one row of `PROPERTIES`: what holds of every planner, and how to see that it does not | - |
-| `Finding` | a property broken by a case, for a cause; a document that `allocsim check` reads | the examiner |
+| `BrokenProperty` | a property broken by a case, for a cause; a document that `allocsim check` reads | the examiner |
 | `Batch` | many programs as one, disjoint in time and space, so that one check judges them all | `join` |
-| `Chunk` | a stretch of a source: the same cases each time | `chunks` |
+| `SourceChunk` | a stretch of a source: the same cases each time | `chunks` |
 | `Tally` | what was exercised, in numbers that add up | the examiner |
 | `Corpus` | a folder with findings and a journal of chunks | the campaign |
 
@@ -29,21 +29,21 @@ To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To
 elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
 the `better_than` the other is kept.
 
-Programs are made in two ways: from small `recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
+Programs are made in two ways: from small `program_recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
 Hypothesis); see `sources` for the rest. Neither knows any planner.
 
 What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.
 """
 
-from allocsim.fuzzing.campaign import Result, campaign
-from allocsim.fuzzing.case import FAILURES, Answer, Case, Failure
+from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.fuzzing.campaign import CampaignResult, campaign
 from allocsim.fuzzing.corpus import Corpus
 from allocsim.fuzzing.examination import Examiner
-from allocsim.fuzzing.explorer import Asked, Explorer, explore
+from allocsim.fuzzing.explorer import CampaignSpec, Explorer, explore
 from allocsim.fuzzing.features import FEATURES
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.fuzz_case import FAILURES, Answer, Failure, FuzzCase
 from allocsim.fuzzing.properties import PROPERTIES
-from allocsim.fuzzing.sources import SOURCES, Chunk, chunks
+from allocsim.fuzzing.sources import SOURCES, SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Target
 
@@ -53,15 +53,15 @@ __all__ = [
     "PROPERTIES",
     "SOURCES",
     "Answer",
-    "Asked",
-    "Case",
-    "Chunk",
+    "BrokenProperty",
+    "CampaignResult",
+    "CampaignSpec",
     "Corpus",
     "Examiner",
     "Explorer",
     "Failure",
-    "Finding",
-    "Result",
+    "FuzzCase",
+    "SourceChunk",
     "Tally",
     "Target",
     "campaign",

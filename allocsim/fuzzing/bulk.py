@@ -18,8 +18,8 @@ import numpy as np
 
 from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.case import Case
-from allocsim.fuzzing.columns import Tables
+from allocsim.fuzzing.fuzz_case import FuzzCase
+from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Arena, Bools
 from allocsim.model.layout import Int64s
 
@@ -40,7 +40,7 @@ WEIGHTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Sequence[Case]):
+class Cut(Sequence[FuzzCase]):
     """The programs of a batch as cases, cut out when they are asked for; it travels as the batch."""
 
     batch: Batch
@@ -52,9 +52,9 @@ class Cut(Sequence[Case]):
         return len(self.batch) - self.first
 
     @overload
-    def __getitem__(self, index: int) -> Case: ...
+    def __getitem__(self, index: int) -> FuzzCase: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Case]: ...
+    def __getitem__(self, index: slice) -> Sequence[FuzzCase]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             begin, end, step = index.indices(len(self))
@@ -65,9 +65,9 @@ class Cut(Sequence[Case]):
             raise IndexError(index)
         place = self.first + index
         rows = slice(int(self.batch.buffer_starts[place]), int(self.batch.buffer_starts[place + 1]))
-        return Case(program=self.batch[place], pinned=None if self.pinned is None else self.pinned[rows])
+        return FuzzCase(program=self.batch[place], pinned=None if self.pinned is None else self.pinned[rows])
 
-    def __iter__(self) -> Iterator[Case]:
+    def __iter__(self) -> Iterator[FuzzCase]:
         return (self[index] for index in range(len(self)))
 
     def with_all_pinned(self) -> "Cut":
@@ -123,18 +123,8 @@ def _assembled(
 ) -> Batch:
     from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
 
-    tables = Tables.room(len(lengths))
-    columns = (
-        tables.buffers,
-        tables.values,
-        tables.dims,
-        tables.ops,
-        tables.operands,
-        tables.results,
-        tables.pairs,
-        tables.starts,
-    )
-    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, *columns)
+    tables = ProgramTables.room(len(lengths))
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables)
     arenas = [
         Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))

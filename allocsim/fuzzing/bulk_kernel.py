@@ -1,6 +1,6 @@
 """The compiled half of bulk mode: codes in, programs out.
 
-As `recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
+As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
 every list of codes is a program. Kept in mind of each buffer: which elements were written; of each value: which elements it covers, and
 whether an op made it that was not written over since. What it reads is initialised and current, and what it writes within one buffer obeys
 the in-place rule, so a program has no defect of its own.
@@ -11,17 +11,33 @@ Importing this module imports numba. O(codes x values) for each program.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
+from allocsim.fuzzing.program_tables import (
+    ADD,
+    BUFFER,
+    DIM,
+    FOREIGN,
+    LOOK,
+    MAXIMUM,
+    MINIMUM,
+    NEG,
+    OP,
+    OPERAND,
+    PAIR,
+    READ,
+    RESULT,
+    SCRATCH,
+    SPLIT,
+    VALUE,
+    WRITE,
+    ProgramTables,
+)
+from allocsim.model import Role
 from allocsim.model.layout import Int64s
 
-# numba wants literals of its own module; these are those of `columns`
-WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-INPUT, PARAMETER, STATE = 1, 2, 3
+INPUT, PARAMETER, STATE = int(Role.INPUT), int(Role.PARAMETER), int(Role.STATE)
 
 COMPUTE_ONE, COMPUTE_TWO, MUTATE, VIEW, UPLOAD, DOWNLOAD, SEVERAL, WORKSPACE, UNKNOWN, PERSIST, UNUSED = range(11)
 """Actions."""
-
-BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
-"""Columns of `starts` and of `at`."""
 
 LENGTHS = np.array([2, 4, 1, 8, 0, 16, 6, 12], dtype=np.int64)
 
@@ -104,19 +120,13 @@ def assemble(  # noqa: PLR0917 - compiled
     streams: int,
     uniform: bool,  # noqa: FBT001
     runnable: bool,  # noqa: FBT001
-    buffers: Int64s,
-    values: Int64s,
-    dims: Int64s,
-    ops: Int64s,
-    operands: Int64s,
-    results: Int64s,
-    pairs: Int64s,
-    starts: Int64s,
+    tables: ProgramTables,
 ) -> None:
-    """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables (`columns.Tables`).
+    """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables.
 
     `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable` makes only ops the engine has kernels for.
     """
+    buffers, values, dims, ops, operands, results, pairs, starts = tables
     arenas = len(alignments)
     at = np.zeros(7, dtype=np.int64)
     state = np.zeros((64, 4), dtype=np.int64)  # buffer, first dim, made?, written over?

@@ -1,6 +1,6 @@
 """A campaign: chunks of a source through a target, until there are none left or the time is up.
 
-    asked = Asked(target=Target(name="my_package.planner:plan"), source="hypothesis", seed=0, examples=10_000)
+    asked = CampaignSpec(target=Target(name="my_package.planner:plan"), source="hypothesis", seed=0, examples=10_000)
     result = campaign(asked, corpus=Path("corpus"), jobs=2)
     result.findings                                    # one for each cause, the smallest first
     result.tally.programs, result.tally.features
@@ -29,10 +29,10 @@ from time import time
 from typing import Final
 
 from allocsim.errors import PlannerError
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.corpus import Corpus, keep_in
-from allocsim.fuzzing.explorer import Asked, Explored, Explorer, Told
-from allocsim.fuzzing.finding import Finding
-from allocsim.fuzzing.sources import Chunk, chunks
+from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer, Told
+from allocsim.fuzzing.sources import SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.worker import die_with_parent
 
@@ -44,10 +44,10 @@ LIVES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CampaignResult:
     """What a campaign came to."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[BrokenProperty, ...]
     """One for each cause, those of the fewest ops first."""
     tally: Tally
     complete: bool
@@ -55,7 +55,7 @@ class Result:
 
 
 def campaign(
-    asked: Asked,
+    asked: CampaignSpec,
     *,
     corpus: Path | None = None,
     jobs: int = 1,
@@ -63,7 +63,7 @@ def campaign(
     minutes: float | None = None,
     tell: Told = lambda _: None,
     advance: Callable[[int], object] = lambda _: None,
-) -> Result:
+) -> CampaignResult:
     """Run a campaign and return what it came to; an interrupt ends it as the time limit does, with what there is.
 
     Args:
@@ -81,7 +81,7 @@ def campaign(
         ClusterError: the scheduler cannot be reached, or its workers cannot do this.
     """
     folder = None if corpus is None else Corpus(corpus, asked.identity)
-    known: dict[str, Finding] = {} if folder is None else folder.findings()
+    known: dict[str, BrokenProperty] = {} if folder is None else folder.findings()
     records = {} if folder is None else folder.done
     every = chunks(asked.source, seed=asked.seed, options=asked.options, total=asked.examples)
     begun = list(islice(every, 1 + max(records, default=-1)))
@@ -92,7 +92,7 @@ def campaign(
         tally += Tally.of(records[number])
     advance(tally.programs)
 
-    def keep(finding: Finding) -> None:
+    def keep(finding: BrokenProperty) -> None:
         if finding.key in known and not finding.better_than(known[finding.key]):
             return
         known[finding.key] = finding
@@ -114,11 +114,11 @@ def campaign(
         complete = False
     complete &= next(wanted, None) is None
     found = sorted(known.values(), key=lambda finding: (finding.ops, finding.breaks, finding.cause))
-    return Result(findings=tuple(found), tally=tally, complete=complete)
+    return CampaignResult(findings=tuple(found), tally=tally, complete=complete)
 
 
-Gone = Iterator[tuple[Chunk, Tally, bool]]
-Way = Callable[[Asked, Iterator[Chunk], float | None, Told], Gone]
+Gone = Iterator[tuple[SourceChunk, Tally, bool]]
+Way = Callable[[CampaignSpec, Iterator[SourceChunk], float | None, Told], Gone]
 """How chunks are gone through: yields each with its tally and whether that is all of it."""
 
 
@@ -130,7 +130,7 @@ def _way(*, jobs: int, corpus: Path | None, scheduler: str | None) -> Way:
     return _in_turn if jobs == 1 else partial(_side_by_side, jobs=jobs, corpus=corpus)
 
 
-def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told) -> Gone:
+def _in_turn(asked: CampaignSpec, wanted: Iterator[SourceChunk], until: float | None, keep: Told) -> Gone:
     """Explore the chunks in this process, one after another."""
     with Explorer(asked) as explorer:
         while until is None or time() < until:
@@ -141,7 +141,7 @@ def _in_turn(asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: T
 
 
 def _side_by_side(
-    asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Told, *, jobs: int, corpus: Path | None
+    asked: CampaignSpec, wanted: Iterator[SourceChunk], until: float | None, keep: Told, *, jobs: int, corpus: Path | None
 ) -> Gone:
     """Explore the chunks in processes of their own, a few ahead of what is done; they write findings into the corpus themselves.
 
@@ -150,7 +150,7 @@ def _side_by_side(
     asked.target.open().close()  # a bad target is said once, here
     begun = partial(ProcessPoolExecutor, jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(asked, corpus))
     pool = begun()
-    waiting: dict[Future[Explored], tuple[Chunk, int]] = {}
+    waiting: dict[Future[Explored], tuple[SourceChunk, int]] = {}
     """Chunks that are under way, and how often each was so when a process was killed."""
     try:
         while True:
@@ -177,7 +177,7 @@ def _side_by_side(
         pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
-def _submitted(pool: ProcessPoolExecutor, chunk: Chunk, until: float | None) -> "Future[Explored]":
+def _submitted(pool: ProcessPoolExecutor, chunk: SourceChunk, until: float | None) -> "Future[Explored]":
     """Return the future of a chunk; of a pool that has lost a process meanwhile, one that says so."""
     try:
         return pool.submit(_go_through, chunk, until)
@@ -187,7 +187,7 @@ def _submitted(pool: ProcessPoolExecutor, chunk: Chunk, until: float | None) -> 
         return future
 
 
-def _more(chunk: Chunk, deaths: int) -> int:
+def _more(chunk: SourceChunk, deaths: int) -> int:
     if deaths == LIVES:
         words = f"a process of the campaign was killed {deaths + 1} times while chunk {chunk.number} was under way"
         raise PlannerError(f"{words}; a campaign with a corpus goes on from there")
@@ -198,7 +198,7 @@ _here: tuple[Explorer, Path | None] | None = None
 """What a process of `_side_by_side` keeps from chunk to chunk."""
 
 
-def _begin(asked: Asked, corpus: Path | None) -> None:
+def _begin(asked: CampaignSpec, corpus: Path | None) -> None:
     global _here  # noqa: PLW0603 - a pool has no other place for what a process keeps
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign is told, and tells
@@ -207,12 +207,12 @@ def _begin(asked: Asked, corpus: Path | None) -> None:
     _here = explorer, corpus
 
 
-def _go_through(chunk: Chunk, until: float | None) -> Explored:
+def _go_through(chunk: SourceChunk, until: float | None) -> Explored:
     assert _here is not None
     explorer, corpus = _here
-    found: dict[str, Finding] = {}
+    found: dict[str, BrokenProperty] = {}
 
-    def tell(finding: Finding) -> None:
+    def tell(finding: BrokenProperty) -> None:
         found[finding.key] = finding
         if corpus is not None:
             keep_in(corpus, finding)
@@ -221,4 +221,4 @@ def _go_through(chunk: Chunk, until: float | None) -> Explored:
     return tally, whole, list(found.values())
 
 
-__all__ = ["Result", "campaign"]
+__all__ = ["CampaignResult", "campaign"]

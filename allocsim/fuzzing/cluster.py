@@ -19,9 +19,9 @@ from time import time
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError, ClusterError
-from allocsim.fuzzing.explorer import Asked, Explored, Explorer
-from allocsim.fuzzing.finding import Finding
-from allocsim.fuzzing.sources import Chunk
+from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer
+from allocsim.fuzzing.sources import SourceChunk
 from allocsim.fuzzing.tally import Tally
 
 WAITING: Final = 2
@@ -35,8 +35,13 @@ LIVES: Final = 5
 
 
 def on_cluster(
-    asked: Asked, wanted: Iterator[Chunk], until: float | None, keep: Callable[[Finding], object], *, scheduler: str
-) -> Iterator[tuple[Chunk, Tally, bool]]:
+    asked: CampaignSpec,
+    wanted: Iterator[SourceChunk],
+    until: float | None,
+    keep: Callable[[BrokenProperty], object],
+    *,
+    scheduler: str,
+) -> Iterator[tuple[SourceChunk, Tally, bool]]:
     """Explore the chunks on the workers of a cluster, a few ahead of what is done.
 
     Raises ClusterError where there is no scheduler or no fit worker, or no such target there.
@@ -51,9 +56,9 @@ def on_cluster(
         if not lanes:
             raise ClusterError(f"the scheduler {scheduler!r} has no workers")
         results: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
-        under_way: dict[str, tuple[Chunk, int]] = {}
+        under_way: dict[str, tuple[SourceChunk, int]] = {}
 
-        def submit(chunk: Chunk, deaths: int) -> None:
+        def submit(chunk: SourceChunk, deaths: int) -> None:
             future = client.submit(go_through, asked, chunk, until, pure=False)
             under_way[future.key] = chunk, deaths
             results.add(future)
@@ -82,14 +87,14 @@ def on_cluster(
             refill()
 
 
-def go_through(asked: Asked, chunk: Chunk, until: float | None) -> Explored:
+def go_through(asked: CampaignSpec, chunk: SourceChunk, until: float | None) -> Explored:
     """Explore one chunk here, with the explorer this thread has for what is asked; what a worker runs."""
     try:
         explorer = _explorer(asked)
     except AllocsimError as error:
         raise ClusterError(str(error)) from None  # not every error of ours survives the journey
     explorer.known.clear()  # what a chunk finds must not depend on what was done here before
-    found: dict[str, Finding] = {}
+    found: dict[str, BrokenProperty] = {}
     tally, whole = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}), until=until)
     return tally, whole, list(found.values())
 
@@ -98,7 +103,7 @@ _here = threading.local()
 """What each thread of a worker keeps from chunk to chunk: (what is asked, its explorer)."""
 
 
-def _explorer(asked: Asked) -> Explorer:
+def _explorer(asked: CampaignSpec) -> Explorer:
     identity, explorer = getattr(_here, "held", (None, None))
     mine = {**asked.identity, "limits": (asked.target, asked.reduce_seconds)}
     if explorer is None or identity != mine:
@@ -133,7 +138,7 @@ def _error_of(future: Any) -> BaseException | None:
     return error
 
 
-def _told(error: BaseException, scheduler: str, chunk: Chunk) -> BaseException:
+def _told(error: BaseException, scheduler: str, chunk: SourceChunk) -> BaseException:
     if isinstance(error, AllocsimError):
         return error
     words = " ".join(str(error).split())[:160]

@@ -20,7 +20,7 @@ from typing import Any, Final
 from allocsim.document import dumps, read
 from allocsim.errors import AllocsimError, ModelError, OutputError
 from allocsim.files import write_atomic
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.broken_property import BrokenProperty
 
 JOURNAL: Final = "journal.jsonl"
 FINDINGS: Final = "findings"
@@ -49,7 +49,7 @@ class Corpus:
             raise ModelError("", f"{folder} is the corpus of another campaign ({what}); use another folder")
         self.done = {line["chunk"]: line for line in lines[1:] if "chunk" in line}
 
-    def keep(self, finding: Finding) -> bool:
+    def keep(self, finding: BrokenProperty) -> bool:
         """Keep a finding as `keep_in` does."""
         return keep_in(self.folder, finding)
 
@@ -64,7 +64,7 @@ class Corpus:
             raise OutputError(f"{self.folder / JOURNAL}: cannot be written: {error.strerror or error}") from None
         self.done[chunk] = {"chunk": chunk, **record}
 
-    def findings(self) -> dict[str, Finding]:
+    def findings(self) -> dict[str, BrokenProperty]:
         """Return what is kept, by key; files that are no findings are passed over."""
         found = (_read(path) for path in sorted((self.folder / FINDINGS).glob("*.json")))
         return {finding.key: finding for finding in found if finding is not None}
@@ -82,7 +82,7 @@ class Corpus:
                 yield record
 
 
-def keep_in(folder: Path, finding: Finding) -> bool:
+def keep_in(folder: Path, finding: BrokenProperty) -> bool:
     """Write a finding unless one as good is there already; return whether it was written. Raises OutputError."""
     path = folder / FINDINGS / f"{finding.key}.json"
     known = _read(path)
@@ -92,9 +92,9 @@ def keep_in(folder: Path, finding: Finding) -> bool:
     return True
 
 
-def _read(path: Path) -> Finding | None:
+def _read(path: Path) -> BrokenProperty | None:
     try:
-        return Finding.of(read(path))
+        return BrokenProperty.of(read(path))
     except (AllocsimError, OSError):
         return None
 

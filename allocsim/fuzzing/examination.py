@@ -19,10 +19,10 @@ import numpy as np
 from allocsim.allocators import pin_all
 from allocsim.errors import EngineError
 from allocsim.fuzzing.batch import Batch, join, join_plans
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.features import marks, tallied
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why
 from allocsim.fuzzing.tally import Tally
 from allocsim.model import Bools, Document, Plan
@@ -53,7 +53,7 @@ Joined = Sequence[tuple[Batch, Sequence[int]]]
 class Answering(Protocol):
     """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of ours in this one."""
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:
+    def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
         """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
 
         From `until` on, a time of `time.time`, there are no more answers: to the last cases there is none.
@@ -68,12 +68,12 @@ class Examiner:
         self.asker = asker
         self.tally = Tally()
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
-        self.held: list[tuple[list[Case], list[Answer]]] = []
+        self.held: list[tuple[list[FuzzCase], list[Answer]]] = []
         """Cases whose answers wait to be judged: plain and pinned."""
         if execute is not None:
             self.rows["bits"] = bits(execute, self.tally)
 
-    def hold(self, case: Case) -> tuple[Answer, list[Finding]]:
+    def hold(self, case: FuzzCase) -> tuple[Answer, list[BrokenProperty]]:
         """Ask a case, twice and with everything pinned; return its answer, and what was found by now.
 
         `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by one; what is no plan is judged at once, with all
@@ -86,20 +86,20 @@ class Examiner:
         wrong = any(answer.failure is not None or not answer.again for answer in answers)
         return answers[0], self.judge_held() if wrong or len(self.held) == TOGETHER else []
 
-    def judge_held(self) -> list[Finding]:
+    def judge_held(self) -> list[BrokenProperty]:
         """Judge the answers that wait."""
         held, self.held = self.held, []
         joined = self._described([asked[0] for asked, _ in held])
         self._note(len(held))
         self._note(len(held), again=True)
         self._note(len(held), pinned=True)
-        found: list[Finding] = []
+        found: list[BrokenProperty] = []
         for pins in range(2 if self.with_pins else 1):
             found += self._judged([asked[pins] for asked, _ in held], joined, [answers[pins] for _, answers in held])
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
-    def examine(self, cases: Sequence[Case], *, every: int = 1, until: float | None = None) -> list[Finding]:
+    def examine(self, cases: Sequence[FuzzCase], *, every: int = 1, until: float | None = None) -> list[BrokenProperty]:
         """Ask every case, and one in `every` of them twice and with everything pinned; after `until` (`Answering`) no more of them."""
         answers = self._asked(cases, again=False, until=until)
         cases = cases[: len(answers)]
@@ -119,13 +119,13 @@ class Examiner:
 
     def examine_whole(
         self, batch: Batch, *, thorough: bool = True, every: int = AGAIN, until: float | None = None
-    ) -> list[Finding]:
+    ) -> list[BrokenProperty]:
         """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
 
         `thorough`: ask it twice, and with everything pinned. `every` and `until` as for `examine`.
         """
         again = thorough and "deterministic" in self.rows
-        (answer,) = self._asked([Case(program=batch.program)], again=again)
+        (answer,) = self._asked([FuzzCase(program=batch.program)], again=again)
         if answer.plan is None:
             return self.examine(Cut(batch), every=every, until=until)
         self._count(batch)
@@ -136,7 +136,7 @@ class Examiner:
         found = self._closer(plain, answer, answer.plan)
         if thorough and self.with_pins:
             pinned = plain.with_all_pinned()
-            (answer,) = self._asked([Case(program=batch.program, pinned=pinned.pinned)], again=False)
+            (answer,) = self._asked([FuzzCase(program=batch.program, pinned=pinned.pinned)], again=False)
             if answer.plan is None:
                 found += self._with_pins(plain, until=until)
             else:
@@ -145,7 +145,7 @@ class Examiner:
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
-    def _with_pins(self, cases: Sequence[Case], *, until: float | None) -> list[Finding]:
+    def _with_pins(self, cases: Sequence[FuzzCase], *, until: float | None) -> list[BrokenProperty]:
         """Ask cases with everything pinned."""
         pinned = [replace(case, pinned=pin_all(case.program)) for case in cases]
         answers = self._asked(pinned, again=False, until=until)
@@ -168,10 +168,10 @@ class Examiner:
         self.tally.plans += len(batch) - 1
         self.tally.questions += len(batch) - 1
 
-    def _closer(self, cases: Cut, answer: Answer, plan: Plan) -> list[Finding]:
+    def _closer(self, cases: Cut, answer: Answer, plan: Plan) -> list[BrokenProperty]:
         """Return what is found of the suspects of a batch's plan, each asked alone: of one answered in two ways, all its programs."""
-        whole = Case(program=cases.batch.program, pinned=cases.pinned)
-        found: list[Finding] = []
+        whole = FuzzCase(program=cases.batch.program, pinned=cases.pinned)
+        found: list[BrokenProperty] = []
         with self.tally.timed("judging"):
             for name, suspects in self._suspects(cases.batch, plan, cases.pinned).items():
                 close = range(len(cases)) if name == "deterministic" and not answer.again else suspects
@@ -182,19 +182,19 @@ class Examiner:
                 self._note_as_one(name, whole, answer, found_any=bool(sure), innocent=innocent)
             return found
 
-    def _note_as_one(self, name: str, whole: Case, answer: Answer, *, found_any: bool, innocent: int) -> None:
+    def _note_as_one(self, name: str, whole: FuzzCase, answer: Answer, *, found_any: bool, innocent: int) -> None:
         """Count a batch that breaks a property of `AS_ONE` as one program, where none of its programs does alone."""
         if name in AS_ONE and innocent and not found_any:
             self.tally.broken["only in a batch"] += self.rows[name].broken(whole, answer) is not None
 
-    def find(self, case: Case, name: str) -> Finding | None:
+    def find(self, case: FuzzCase, name: str) -> BrokenProperty | None:
         """Ask one case and judge it by one property: what a reducer asks, over and over."""
         (answer,) = self.asker.ask([case], again=name == "deterministic")
         return self._sure(name, case, answer)
 
     # ----------------------------------------------------------------------------------------------------------------------
 
-    def _described(self, cases: Sequence[Case]) -> Joined:
+    def _described(self, cases: Sequence[FuzzCase]) -> Joined:
         """Count the features of programs, and return them in batches."""
         with self.tally.timed("describing"):
             joined = batches(cases)
@@ -202,9 +202,9 @@ class Examiner:
                 self.tally.features.update(tallied(marks(batch)))
         return joined
 
-    def _judged(self, cases: Sequence[Case], joined: Joined, answers: Sequence[Answer]) -> list[Finding]:
+    def _judged(self, cases: Sequence[FuzzCase], joined: Joined, answers: Sequence[Answer]) -> list[BrokenProperty]:
         """Return what is wrong with answers: all that are no plans, and what a batch shows, looked at closer."""
-        found: dict[tuple[int, int], Finding] = {}
+        found: dict[tuple[int, int], BrokenProperty] = {}
         with self.tally.timed("judging"):
             odd = {index for index, answer in enumerate(answers) if answer.plan is None or not answer.again}
             for rank, name in enumerate(self.rows):
@@ -212,7 +212,7 @@ class Examiner:
                 found |= {(index, rank): finding for index, finding in looked if finding is not None}
             for batch, members, plan in planned(joined, answers):
                 pinned = pins_of(cases, members)
-                whole = Case(program=batch.program, pinned=pinned)
+                whole = FuzzCase(program=batch.program, pinned=pinned)
                 suspected = self._suspects(batch, plan, pinned)
                 for rank, name in enumerate(self.rows):
                     close = (members[place] for place in spread(suspected.get(name, ())))
@@ -224,7 +224,7 @@ class Examiner:
                     self._note_as_one(name, whole, Answer(plan=plan), found_any=bool(sure), innocent=innocent)
         return [found[key] for key in sorted(found)]
 
-    def _asked(self, cases: Sequence[Case], *, again: bool, until: float | None = None) -> list[Answer]:
+    def _asked(self, cases: Sequence[FuzzCase], *, again: bool, until: float | None = None) -> list[Answer]:
         tally = self.tally
         with tally.timed("asking"):
             answers = self.asker.ask(cases, again=again, until=until)
@@ -243,7 +243,7 @@ class Examiner:
                 done[row.suspects] = row.suspects(batch, plan, pinned)
         return {name: done[row.suspects] for name, row in named.items()}
 
-    def _sure(self, name: str, case: Case, answer: Answer) -> Finding | None:
+    def _sure(self, name: str, case: FuzzCase, answer: Answer) -> BrokenProperty | None:
         """Return the finding if this answer breaks this property. Pins are to blame for what is not there without them, and only for that."""
         if not speaks_of(self.rows[name], case.pinned):
             return None
@@ -258,10 +258,10 @@ class Examiner:
         return finding_of(name, why, case, answer)
 
 
-def finding_of(name: str, why: Why, case: Case, answer: Answer) -> Finding:
+def finding_of(name: str, why: Why, case: FuzzCase, answer: Answer) -> BrokenProperty:
     """Return a finding with its document: the case, and the plan if there is one."""
     document = case.document() if answer.plan is None else Document.of(answer.plan)
-    return Finding(breaks=name, cause=why[0], message=why[1], document=document, case=case)
+    return BrokenProperty(breaks=name, cause=why[0], message=why[1], document=document, case=case)
 
 
 def bits(execute: Execute, tally: Tally) -> Property:
@@ -271,7 +271,7 @@ def bits(execute: Execute, tally: Tally) -> Property:
     the engine has no kernels for.
     """
 
-    def broken(case: Case, answer: Answer) -> Why | None:
+    def broken(case: FuzzCase, answer: Answer) -> Why | None:
         if answer.plan is None or PROPERTIES["sound"].broken(case, answer) is not None:
             return None
         with suppress(EngineError), tally.timed("executing"):
@@ -295,7 +295,7 @@ def speaks_of(row: Property, pinned: Bools | None) -> bool:
     return row.of != ("plain" if pinned is not None else "pinned")
 
 
-def pins_of(cases: Sequence[Case], members: Sequence[int]) -> Bools | None:
+def pins_of(cases: Sequence[FuzzCase], members: Sequence[int]) -> Bools | None:
     """Return what is pinned in some cases, one after another; all of them have pins, or none."""
     if cases[0].pinned is None:
         return None
@@ -309,9 +309,9 @@ def spread(suspects: Sequence[int]) -> Iterator[int]:
     return (place for begin in range(stride) for place in suspects[begin::stride])
 
 
-def enough(places: Iterable[int], look: Callable[[int], Finding | None]) -> tuple[dict[int, Finding], int]:
+def enough(places: Iterable[int], look: Callable[[int], BrokenProperty | None]) -> tuple[dict[int, BrokenProperty], int]:
     """Look at places until there are `CLOSE` findings; return these, and how many were looked at for nothing."""
-    sure: dict[int, Finding] = {}
+    sure: dict[int, BrokenProperty] = {}
     innocent = 0
     for place in places:
         finding = look(place)
@@ -324,7 +324,7 @@ def enough(places: Iterable[int], look: Callable[[int], Finding | None]) -> tupl
     return sure, innocent
 
 
-def batches(cases: Sequence[Case]) -> Joined:
+def batches(cases: Sequence[FuzzCase]) -> Joined:
     """Return the programs of cases in batches of as many arenas and equal streams; those cut from one batch as that batch."""
     if isinstance(cases, Cut) and not cases.first:
         return [(cases.batch, range(len(cases)))]

@@ -20,12 +20,12 @@ from typing import Any, Final
 from allocsim.allocators import ALLOCATORS, Allocator
 from allocsim.errors import AllocsimError, CapacityError, ExceededError
 from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, Case, Failure, same_plan
 from allocsim.fuzzing.examination import AGAIN, Examiner
-from allocsim.fuzzing.explorer import Asked
+from allocsim.fuzzing.explorer import CampaignSpec
 from allocsim.fuzzing.features import in_pairs, singly
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase, same_plan
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.sources import SOURCES, chunks
@@ -91,7 +91,7 @@ class Exercised:
             yield f"mutants killed: {self.killed} of {len(self.mutants)}{left}"
 
 
-def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES) -> Exercised:
+def exercised(asked: CampaignSpec, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES) -> Exercised:
     """Return what a campaign exercised; `mutants`, by default all, are tried for it, at most `cases` programs each.
 
     Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
@@ -108,15 +108,15 @@ def exercised(asked: Asked, tally: Tally, *, mutants: Sequence[str] | None = Non
     )
 
 
-def killed_by(asked: Asked, name: str, *, cases: int = CASES) -> Finding | None:
+def killed_by(asked: CampaignSpec, name: str, *, cases: int = CASES) -> BrokenProperty | None:
     """Return the first finding of a mutant among the programs of a campaign's source and seed; None where it stays alive."""
     row = MUTANTS[name]
     return first_finding(asked, row.allocator(), guarantees=ALLOCATORS[row.into].guarantees, cases=cases)
 
 
 def first_finding(
-    asked: Asked, allocator: Allocator, *, guarantees: Sequence[str] | None = None, cases: int = CASES
-) -> Finding | None:
+    asked: CampaignSpec, allocator: Allocator, *, guarantees: Sequence[str] | None = None, cases: int = CASES
+) -> BrokenProperty | None:
     """Return the first finding of a planner of ours among `cases` programs at most, asked in this process.
 
     It is held to what these guarantees promise, by default its own; a mutant to those of the planner it is planted into.
@@ -142,11 +142,11 @@ class Within:
         self.allocator = allocator
         self.guarantees = allocator.guarantees
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:  # noqa: ARG002 - the seam's signature
+    def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:  # noqa: ARG002 - the seam's signature
         """Return the answer to each case."""
         return [self._one(case, again=again) for case in cases]
 
-    def _one(self, case: Case, *, again: bool) -> Answer:
+    def _one(self, case: FuzzCase, *, again: bool) -> Answer:
         try:
             plan = self.allocator.plan(case.program, case.constraints)
             same = not again or same_plan(plan, self.allocator.plan(case.program, case.constraints))
@@ -164,7 +164,7 @@ class Within:
 class _Found(BaseException):
     """The first finding, on its way out of a source; no error, and nothing that a source may catch."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: BrokenProperty) -> None:
         self.finding = finding
         super().__init__(finding.message)
 
@@ -180,7 +180,7 @@ class _Until:
     examiner: Examiner
     cases: int
 
-    def case(self, case: Case) -> Answer:
+    def case(self, case: FuzzCase) -> Answer:
         """Examine a case."""
         self.left()
         answer, findings = self.examiner.hold(case)
@@ -198,7 +198,7 @@ class _Until:
             raise _Enough
         return left
 
-    def stop_at(self, findings: Sequence[Finding]) -> None:
+    def stop_at(self, findings: Sequence[BrokenProperty]) -> None:
         """Raise the first finding, if there is one."""
         for finding in islice(findings, 1):
             raise _Found(finding)

@@ -26,11 +26,11 @@ from typing import Final
 import numpy as np
 
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.columns import Tables
+from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Arena
 
 DEEPEST: Final = 8
-"""Ops at most; there are more programs of nine than anyone waits for."""
+"""Ops at most: programs of nine ops are too many to enumerate."""
 
 ARENAS: Final = (Arena(name="cpu", alignment=4),)
 
@@ -47,7 +47,7 @@ class Odometer:
         self.radix = np.zeros(64, dtype=np.int64)
         self.cursor = np.array([0, len(digits), 0], dtype=np.int64)
         self.digits[: len(digits)] = digits
-        self._tables = Tables.room(1)
+        self._tables = ProgramTables.room(1)
 
     @property
     def at(self) -> tuple[int, ...]:
@@ -60,15 +60,14 @@ class Odometer:
 
     def batch(self, count: int) -> Batch | None:
         """Return the next programs, at most `count` of them, as a batch; None where there are no more."""
-        tables = Tables.room(count, rows=self.ops + 1)
+        tables = ProgramTables.room(count, rows=self.ops + 1)
         found = self._go(count, tables, write=True)
         return tables.batch(found, arenas=ARENAS) if found else None
 
-    def _go(self, count: int, tables: Tables, *, write: bool) -> int:
+    def _go(self, count: int, tables: ProgramTables, *, write: bool) -> int:
         from allocsim.fuzzing.exhaustive_kernel import enumerate_programs  # noqa: PLC0415 - numba
 
-        columns = (tables.buffers, tables.values, tables.dims, tables.ops, tables.operands, tables.results, tables.pairs)
-        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, write, *columns, tables.starts))
+        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, write, tables))
 
 
 def total(ops: int) -> int:

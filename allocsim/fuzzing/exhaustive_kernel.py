@@ -10,11 +10,26 @@ Importing this module imports numba. O(ops x values^2) for each program.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
+from allocsim.fuzzing.program_tables import (
+    ADD,
+    BUFFER,
+    DIM,
+    LOOK,
+    NEG,
+    OP,
+    OPERAND,
+    PAIR,
+    READ,
+    RESULT,
+    STORE,
+    VALUE,
+    WRITE,
+    ProgramTables,
+)
+from allocsim.model import Role
 from allocsim.model.layout import Int64s
 
-WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, STORE = 0, 1, 2, 3, 4, 5, 6, 10
-INPUT = 1
-BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
+INPUT = int(Role.INPUT)
 PLACE, DEPTH, DONE = range(3)
 """Of `cursor`: the next digit to read, how many there are, and whether there is no further program."""
 
@@ -53,16 +68,10 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
     radix: Int64s,
     cursor: Int64s,
     write: bool,  # noqa: FBT001
-    buffers: Int64s,
-    values: Int64s,
-    dims: Int64s,
-    ops: Int64s,
-    operands: Int64s,
-    results: Int64s,
-    pairs: Int64s,
-    starts: Int64s,
+    tables: ProgramTables,
 ) -> int:
     """Make the next `count` programs of at most `most` ops, into tables if `write`; return how many there were."""
+    buffers, values, dims, ops, operands, results, pairs, starts = tables
     at = np.zeros(7, dtype=np.int64)
     size = np.zeros(64, dtype=np.int64)  # of each value, in units
     home = np.zeros(64, dtype=np.int64)  # its buffer

@@ -17,13 +17,13 @@ from typing import Any, Final, Self
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.case import Answer, Case
 from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
-from allocsim.fuzzing.sources import SOURCES, Chunk
+from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
 
@@ -32,7 +32,7 @@ THOROUGH: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CampaignSpec:
     """What a campaign does; all of it decides what is found."""
 
     target: Target
@@ -60,10 +60,10 @@ class Asked:
         }
 
 
-Told = Callable[[Finding], object]
+Told = Callable[[BrokenProperty], object]
 """Is given each finding that is new or smaller."""
 
-Explored = tuple[Tally, bool, list[Finding]]
+Explored = tuple[Tally, bool, list[BrokenProperty]]
 """What a process says of a chunk: its tally, whether that is all of it, and what was found."""
 
 
@@ -74,10 +74,10 @@ class TimeIsUp(BaseException):
 class Explorer:
     """A running target with all that is asked of it, for one chunk after another. Use as a context manager."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: CampaignSpec) -> None:
         self.asked = asked
         self.asker: Asker = asked.target.open()
-        self.known: dict[str, Finding] = {}
+        self.known: dict[str, BrokenProperty] = {}
         """The smallest finding of each cause this explorer has seen."""
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class Explorer:
     def __exit__(self, *_: object) -> None:
         self.asker.close()
 
-    def explore(self, chunk: Chunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
+    def explore(self, chunk: SourceChunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
         """Go through a chunk; return what was exercised, and whether that is all of it.
 
         `tell` is given each finding that is new or smaller, first as it came, then reduced. `until` is a time of `time.time`.
@@ -105,7 +105,7 @@ class Explorer:
         examiner.tally.arcs.update(self.asker.take_seen())
         return examiner.tally, complete
 
-    def found(self, finding: Finding, tell: Told, examiner: Examiner) -> None:
+    def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner) -> None:
         """Tell of a finding and make it small, unless one as good is known of its fault."""
         known = self.known.get(finding.key)
         if known is not None and not finding.better_than(known):
@@ -131,7 +131,7 @@ class _Asking:
     turn: Callable[[], int] = field(default_factory=lambda: partial(next, count()))
     """How many batches there were."""
 
-    def case(self, case: Case) -> Answer:
+    def case(self, case: FuzzCase) -> Answer:
         """Ask a case twice, and with everything pinned."""
         self._in_time()
         answer, findings = self.examiner.hold(case)
@@ -159,18 +159,18 @@ class _Asking:
         if self.until is not None and time() >= self.until:
             raise TimeIsUp
 
-    def keep(self, findings: Sequence[Finding]) -> None:
+    def keep(self, findings: Sequence[BrokenProperty]) -> None:
         """Keep what was found, made small."""
         for finding in findings:
             self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
 
 
-def explore(asked: Asked, chunk: Chunk) -> tuple[Tally, list[Finding]]:
+def explore(asked: CampaignSpec, chunk: SourceChunk) -> tuple[Tally, list[BrokenProperty]]:
     """Go through one chunk with a target started for it alone; return what was exercised and what was found, one for each cause."""
-    found: dict[str, Finding] = {}
+    found: dict[str, BrokenProperty] = {}
     with Explorer(asked) as explorer:
         tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))
     return tally, list(found.values())
 
 
-__all__ = ["Asked", "Explored", "Explorer", "Told", "explore"]
+__all__ = ["CampaignSpec", "Explored", "Explorer", "Told", "explore"]

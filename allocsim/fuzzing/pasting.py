@@ -7,23 +7,23 @@ What this module does not see: how findings come about, and folders.
 
 from typing import Final
 
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.target import Target
-from allocsim.reduction.script import script
+from allocsim.reduction.reproducer import script
 
 ASKED_AGAIN: Final = """
 
 def test_the_planner_does_not_do_it_again():
-    from allocsim.fuzzing import Case, Examiner, Target
+    from allocsim.fuzzing import FuzzCase, Examiner, Target
 {imports}
     with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}).open() as asker:
         examiner = Examiner(asker, {judged})
-        case = Case(program=document().programs[0]{pinned})
+        case = FuzzCase(program=document().programs[0]{pinned})
         assert examiner.find(case, {breaks!r}) is None
 """
 
 
-def pasted(finding: Finding, target: Target, *, by: str) -> str:
+def pasted(finding: BrokenProperty, target: Target, *, by: str) -> str:
     """Return the source of a test file for a finding of a target. O(size of the document)."""
     told = finding.case.pinned
     pins = "" if told is None else f", pinned={told.nonzero()[0].tolist()}).pinned"

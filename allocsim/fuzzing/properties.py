@@ -20,7 +20,7 @@ import numpy as np
 
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
-from allocsim.fuzzing.case import FAILURES, Answer, Case
+from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.model import VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import read_at_end
@@ -44,7 +44,7 @@ class Property:
 
     claim: str
     """What holds of every planner."""
-    broken: Callable[[Case, Answer], Why | None]
+    broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
     """`plain` or `pinned` where it speaks of these cases only."""
@@ -55,7 +55,7 @@ class Property:
 # failures ---------------------------------------------------------------------------------------------------------------
 
 
-def no_answer(_: Case, answer: Answer) -> Why | None:
+def no_answer(_: FuzzCase, answer: Answer) -> Why | None:
     """Broken by every failure but a plan beyond a capacity; the cause is how it failed and where."""
     failure = answer.failure
     if failure is None or failure.kind == "exceeds":
@@ -63,14 +63,14 @@ def no_answer(_: Case, answer: Answer) -> Why | None:
     return f"{failure.kind} {failure.where}".strip(), f"{FAILURES[failure.kind]}: {failure.words}"
 
 
-def over_capacity(_: Case, answer: Answer) -> Why | None:
+def over_capacity(_: FuzzCase, answer: Answer) -> Why | None:
     """Broken by a plan beyond a capacity, where a refusal was due."""
     if answer.failure is None or answer.failure.kind != "exceeds":
         return None
     return "exceeds", f"{FAILURES['exceeds']}: {answer.failure.words}"
 
 
-def two_answers(_: Case, answer: Answer) -> Why | None:
+def two_answers(_: FuzzCase, answer: Answer) -> Why | None:
     """Broken by a second answer unlike the first."""
     return None if answer.again else ("two answers to one question", "asked twice, it answered in two ways")
 
@@ -78,7 +78,7 @@ def two_answers(_: Case, answer: Answer) -> Why | None:
 # plans ------------------------------------------------------------------------------------------------------------------
 
 
-def unsound(case: Case, answer: Answer) -> Why | None:  # noqa: ARG001 - the seam's signature
+def unsound(case: FuzzCase, answer: Answer) -> Why | None:  # noqa: ARG001 - the seam's signature
     """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first."""
     if answer.plan is None:
         return None
@@ -98,7 +98,7 @@ def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[
     return sorted({*alone, *batch.unsound(laid)})
 
 
-def lost(case: Case, answer: Answer) -> Why | None:
+def lost(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by a pinned buffer whose bytes are not there at the end, in a plan that is sound without that."""
     if answer.plan is None or case.pinned is None or unsound(case, answer) is not None:
         return None
@@ -130,7 +130,7 @@ def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
     return replace(plan, program=read_at_end(program, read), problem=None, events=plan.events[:0])
 
 
-def worse(case: Case, answer: Answer) -> Why | None:
+def worse(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal where those would fit."""
     if not uniform(case.program).all():
         return None

@@ -12,9 +12,9 @@ from typing import Final
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing.case import Case
+from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.examination import Examiner
-from allocsim.fuzzing.finding import Finding
+from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Program
 from allocsim.reduction import reduce
 
@@ -22,11 +22,11 @@ SECONDS: Final = 30.0
 """How long a finding is reduced at most."""
 
 
-def smallest(finding: Finding, examiner: Examiner, *, seconds: float = SECONDS) -> Finding:
+def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SECONDS) -> BrokenProperty:
     """Return the finding with the smallest case found; itself where the target does not break the property a second time."""
 
-    def again(document: Document) -> Finding | None:
-        case = Case.of(document)
+    def again(document: Document) -> BrokenProperty | None:
+        case = FuzzCase.of(document)
         if not honest(case.program):
             return None
         found = examiner.find(case, finding.breaks)

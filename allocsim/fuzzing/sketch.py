@@ -1,6 +1,6 @@
 """A program under construction that knows who wrote each byte of it last, and keeps values by register.
 
-Recipes (`recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
+Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
 initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.
 
 What this module does not see: what recipes there are.
@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from allocsim.model import HOST_WRITE, VIEW, Role
+from allocsim.model import HOST_WRITE, VIEW, Role, Value
 from allocsim.model.layout import contiguous_strides
 from allocsim.programs.builder import ProgramBuilder
 
@@ -23,17 +23,10 @@ SHAPES: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (), (1,), (4,), (1, 2), (2,
 ALIGNMENTS = (None, 4, 1, 16)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchedValue(Value):
     """A value as the sketch remembers it."""
 
-    index: int
-    buffer: int
-    dtype: str
-    itemsize: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
     made: bool
     """Whether an op other than `view` produced it."""
     places: frozenset[int]
@@ -43,13 +36,6 @@ class Row:
         """Return what a value of equal layout is built from."""
         return {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "offset": self.offset}
 
-    def lies_as(self, other: "Row") -> bool:
-        """Return whether the other value has an equal layout, whatever its place."""
-        mine, theirs = (
-            (r.shape, r.itemsize, [s for s, n in zip(r.strides, r.shape, strict=True) if n > 1]) for r in (self, other)
-        )
-        return mine == theirs
-
 
 @dataclass(kw_only=True)
 class Sketch:
@@ -58,8 +44,8 @@ class Sketch:
     builder: ProgramBuilder
     arenas: int = 1
     streams: int = 1
-    rows: list[Row] = field(default_factory=list)
-    registers: dict[int, Row] = field(default_factory=dict)
+    rows: list[SketchedValue] = field(default_factory=list)
+    registers: dict[int, SketchedValue] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     writer: dict[tuple[int, int], int] = field(default_factory=dict)
     """(buffer, byte) -> value that wrote it last, -1 for content."""
@@ -82,15 +68,17 @@ class Sketch:
         *,
         offset: int = 0,
         made: bool = True,
-    ) -> Row:
+    ) -> SketchedValue:
         """Add a value; the caller adds the op that makes it."""
         itemsize = dict(DTYPES)[dtype]
         steps = tuple(strides) if strides is not None else contiguous_strides(tuple(shape), itemsize)
         elements = (
             offset + sum(i * s for i, s in zip(index, steps, strict=True)) for index in product(*(range(n) for n in shape))
         )
-        row = Row(
-            index=self.builder.value(f"v{len(self.rows)}", buffer, dtype, shape, strides=steps, offset=offset),
+        name = f"v{len(self.rows)}"
+        row = SketchedValue(
+            index=self.builder.value(name, buffer, dtype, shape, strides=steps, offset=offset),
+            name=name,
             buffer=buffer,
             dtype=dtype,
             itemsize=itemsize,
@@ -105,7 +93,7 @@ class Sketch:
         self.rows.append(row)
         return row
 
-    def fresh(self, choice: int, dtype: str, shape: Sequence[int], **buffer: Any) -> Row:
+    def fresh(self, choice: int, dtype: str, shape: Sequence[int], **buffer: Any) -> SketchedValue:
         """Add a contiguous value in a new buffer that fits it."""
         nbytes = dict(DTYPES)[dtype] * prod(shape)
         return self.value(self.buffer(nbytes, choice, **buffer), dtype, shape)
@@ -113,8 +101,8 @@ class Sketch:
     def op(
         self,
         kind: str,
-        operands: Sequence[Row],
-        results: Sequence[Row],
+        operands: Sequence[SketchedValue],
+        results: Sequence[SketchedValue],
         in_place: Iterable[tuple[int, int]] | None = (),
         choice: int = 0,
     ) -> None:
@@ -128,18 +116,18 @@ class Sketch:
         if kind != VIEW:
             self.writer.update({(row.buffer, byte): row.index for row in results for byte in row.places})
 
-    def given(self, dtype: str, shape: Sequence[int], choice: int = 0) -> Row:
+    def given(self, dtype: str, shape: Sequence[int], choice: int = 0) -> SketchedValue:
         """Add an input that the host writes."""
         row = self.fresh(choice, dtype, shape, role=Role.INPUT)
         self.op(HOST_WRITE, (), (row,), choice=choice)
         return row
 
-    def readable(self, row: Row) -> bool:
+    def readable(self, row: SketchedValue) -> bool:
         """Return whether a value can be read without a defect: its bytes are written, and by no other op since its own."""
         found = [self.writer.get((row.buffer, byte)) for byte in row.places]
         return all(writer == row.index for writer in found) if row.made else None not in found
 
-    def pick(self, *choices: int) -> list[Row]:
+    def pick(self, *choices: int) -> list[SketchedValue]:
         """Return a readable value for each register, the next one's where it holds none; makes an input where no register does."""
         kept = {place: row for place, row in self.registers.items() if self.readable(row)}
         if not kept:
@@ -147,7 +135,7 @@ class Sketch:
         return [kept[min(kept, key=lambda place: (place - choice) % REGISTERS)] for choice in choices]
 
 
-def clear_of(results: Sequence[Row], operands: Iterable[Row]) -> list[Row]:
+def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]) -> list[SketchedValue]:
     """Return the operands that share no byte with the results or coincide with them exactly."""
     return [
         operand
@@ -155,12 +143,12 @@ def clear_of(results: Sequence[Row], operands: Iterable[Row]) -> list[Row]:
         if all(
             operand.buffer != result.buffer
             or not operand.places & result.places
-            or (operand.offset == result.offset and operand.lies_as(result))
+            or (operand.offset == result.offset and operand.same_layout(result))
             for result in results
         )
     ]
 
 
-def equal_pairs(operands: Sequence[Row], results: Sequence[Row]) -> list[tuple[int, int]]:
+def equal_pairs(operands: Sequence[SketchedValue], results: Sequence[SketchedValue]) -> list[tuple[int, int]]:
     """Return every (operand position, result position) of equal layout."""
-    return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.lies_as(result)]
+    return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.same_layout(result)]

@@ -16,7 +16,7 @@ import numpy as np
 from allocsim.allocators.exact import accesses
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
 
@@ -26,7 +26,7 @@ MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]
 class Asking(Protocol):
     """What a source does with its cases."""
 
-    def case(self, case: Case) -> Answer:
+    def case(self, case: FuzzCase) -> Answer:
         """Ask a case and return the answer; judge it, with others later if that is quicker, and keep what is found."""
         ...
 
@@ -36,7 +36,7 @@ class Asking(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class SourceChunk:
     """A stretch of a source."""
 
     seed: int
@@ -54,27 +54,27 @@ class Source:
     """One row."""
 
     what: str
-    explore: Callable[[Chunk, Asking], None]
+    explore: Callable[[SourceChunk, Asking], None]
     size: int
     """Cases in a chunk."""
 
 
-def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[Chunk]:
+def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[SourceChunk]:
     """Yield the chunks of a source with `total` cases in all, without end where that is None. What is exhaustive has its own end."""
     size, number = SOURCES[source].size, 0
     if source == "exhaustive":
         from allocsim.fuzzing.exhaustive import stretches  # noqa: PLC0415 - only for this source
 
         for number, (begin, count) in enumerate(stretches(int(options["ops"]), size)):
-            yield Chunk(seed=seed, number=number, count=count, options=options, begin=begin)
+            yield SourceChunk(seed=seed, number=number, count=count, options=options, begin=begin)
         return
     while total is None or number * size < total:
         count = size if total is None else min(size, total - number * size)
-        yield Chunk(seed=seed, number=number, count=count, options=options)
+        yield SourceChunk(seed=seed, number=number, count=count, options=options)
         number += 1
 
 
-def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
+def by_hypothesis(chunk: SourceChunk, asking: Asking) -> None:
     """Draw programs one by one: in every second chunk freely, else steered, in turn toward long chains of aliases and plans with much waste.
 
     Steering finds what is far out and draws less of everything else; so half of the programs go without. Toward both at once it would get far in neither.
@@ -99,7 +99,7 @@ def by_hypothesis(chunk: Chunk, asking: Asking) -> None:
         if ended:
             return
         try:
-            answer = asking.case(Case(program=program))
+            answer = asking.case(FuzzCase(program=program))
         except AllocsimError as error:
             ended.append(error)
             return
@@ -124,7 +124,7 @@ def strategy_of(options: Mapping[str, Any]) -> Any:
     return getattr(importlib.import_module(module), function)()
 
 
-def in_bulk(chunk: Chunk, asking: Asking) -> None:
+def in_bulk(chunk: SourceChunk, asking: Asking) -> None:
     """Draw programs in batches."""
     from allocsim.fuzzing.bulk import batches  # noqa: PLC0415 - numba
 
@@ -132,7 +132,7 @@ def in_bulk(chunk: Chunk, asking: Asking) -> None:
         asking.batch(batch)
 
 
-def exhaustively(chunk: Chunk, asking: Asking) -> None:
+def exhaustively(chunk: SourceChunk, asking: Asking) -> None:
     """Make every program of a scope."""
     from allocsim.fuzzing.exhaustive import batches  # noqa: PLC0415 - only for this source
 
@@ -173,4 +173,4 @@ SOURCES: Final[dict[str, Source]] = {
 }
 """Every source by name."""
 
-__all__ = ["SOURCES", "Asking", "Chunk", "Source", "alias_depth", "chunks", "waste"]
+__all__ = ["SOURCES", "Asking", "Source", "SourceChunk", "alias_depth", "chunks", "waste"]

@@ -14,7 +14,7 @@
 | `sessions()` | several runs over the same memory as a document, with uploads left out, and with stale plans if asked to |
 | `engine.autodiff.training_graphs.training_graphs()` | real graphs of the engine, with backward and optimizer |
 
-Small parts are drawn and nothing is filtered: a program is a list of small recipes (`recipes`), so a failing one shrinks to the few ops
+Small parts are drawn and nothing is filtered: a program is a list of small recipes (`program_recipes`), so a failing one shrinks to the few ops
 that matter. A recipe, with the fault it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list takes one
 for each element, so whole recipes go. What is drawn is measured by the tests.
 
@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
-from allocsim.fuzzing.recipes import ACTIONS, Recipe, assemble
+from allocsim.fuzzing.program_recipes import ACTIONS, Recipe, assemble
 from allocsim.fuzzing.sketch import Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
 

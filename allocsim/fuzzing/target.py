@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
-from allocsim.fuzzing.case import Answer, Case, Failure
+from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
 from allocsim.fuzzing.worker import HEAD, send
 from allocsim.model import Plan, Problem
 
@@ -94,7 +94,7 @@ class Asker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
-    def ask(self, cases: Sequence[Case], *, again: bool = False, until: float | None = None) -> list[Answer]:
+    def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
         """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
 
         From `until` on, a time of `time.time`, no answer is waited for any more: there is none to the last cases.
@@ -135,7 +135,7 @@ class Asker:
 
     # one answer ------------------------------------------------------------------------------------------------------------
 
-    def _one(self, case: Case, *, again: bool) -> Answer:
+    def _one(self, case: FuzzCase, *, again: bool) -> Answer:
         limit = self.target.seconds * (2 if again else 1) + (self._grace if self._fresh else 0)
         asked, spent = time.monotonic(), _cpu_seconds(self._child)
         try:
@@ -317,7 +317,7 @@ def _cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _answer(case: Case, reply: tuple[Any, ...]) -> Answer:
+def _answer(case: FuzzCase, reply: tuple[Any, ...]) -> Answer:
     kind, *rest = reply
     if kind == "refused":
         return Answer(refused=rest[0])

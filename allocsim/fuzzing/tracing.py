@@ -36,7 +36,7 @@ class Branches:
     """(line, line it never went to; negative: out of the function that starts there) of those not taken."""
 
 
-class Tracer:
+class BranchTracer:
     """Notes steps in a planner's own files, in the process that runs it."""
 
     def __init__(self, planner: Any) -> None:

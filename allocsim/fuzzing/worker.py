@@ -81,9 +81,9 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
     send(control, ("ready", stated, bool(getattr(planner, "told", True))))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
-        from allocsim.fuzzing.tracing import Tracer  # noqa: PLC0415 - only where it is asked for
+        from allocsim.fuzzing.tracing import BranchTracer  # noqa: PLC0415 - only where it is asked for
 
-        tracer = Tracer(planner)
+        tracer = BranchTracer(planner)
     ended = select.poll()
     ended.register(0, select.POLLIN)
     while True:
@@ -130,7 +130,7 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
     """Return one answer: ("plan", columns, belief, same again?, seconds) or a failure as `Answer` has it."""
-    from allocsim.fuzzing.case import same_plan  # noqa: PLC0415 - loaded already
+    from allocsim.fuzzing.fuzz_case import same_plan  # noqa: PLC0415 - loaded already
 
     begun = time.process_time()
     try:

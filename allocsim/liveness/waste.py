@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Planner
-from allocsim.allocators.bounds import alive_at
+from allocsim.allocators.lower_bounds import alive_at
 from allocsim.liveness import lifetimes
 from allocsim.model import Problem
 

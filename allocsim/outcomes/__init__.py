@@ -1,6 +1,6 @@
 """What judging a file came to, in a form that other tools take: JUnit XML, SARIF, and a list of known faults.
 
-    outcome = outcome_of("plan.json", document, known=baseline.read("known.json"), max_peak=1 << 30)
+    outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])
 
 An outcome *passes* if every violation is a known one, there is no more of them than is listed, and the peak is within its limit.
@@ -18,7 +18,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from allocsim.checks import check
 from allocsim.checks.violations import Report, Violation
+from allocsim.errors import AllocsimError, os_error_line
+from allocsim.formats import load
 from allocsim.model import Document, Program
 from allocsim.verdict.attribution import Cause, causes
 
@@ -26,7 +29,7 @@ FINGERPRINT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FiledViolation:
     """A violation with its cause, and whether it was known before."""
 
     cause: Cause
@@ -48,9 +51,11 @@ class Outcome:
     """One file: judged, or not readable."""
 
     file: str
+    document: Document | None = None
+    """What was judged; None where the file could not be read."""
     report: Report | None = None
     """None where the file could not be read."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FiledViolation, ...] = ()
     """The violations listed, in the report's order."""
     error: str | None = None
     max_peak: int | None = None
@@ -74,6 +79,30 @@ class Outcome:
         return self.error is None and not self.new and not self.over_peak
 
 
+def judge_file(
+    path: str, *, limit: int | None = None, known: Collection[str] = (), max_peak: int | None = None, causes_too: bool = True
+) -> Outcome:
+    """Read a file in any supported format and judge it; a file that cannot be read is an outcome with an error.
+
+    Args:
+        path: the file, as it is named in what is printed.
+        limit: violations listed at most; None is the judge's own limit.
+        known: fingerprints of violations that do not count.
+        max_peak: bytes the plan may need at most.
+        causes_too: whether each violation is given its cause and fingerprint, which costs as much as judging. Without, `findings` is empty.
+    """
+    try:
+        document = load(path)
+        report = check(document) if limit is None else check(document, limit=limit)
+    except AllocsimError as error:
+        return Outcome(file=path, error=str(error))
+    except OSError as error:
+        return Outcome(file=path, error=os_error_line(error))
+    if report.clean or not causes_too:
+        return Outcome(file=path, document=document, report=report, max_peak=max_peak)
+    return outcome_of(path, document, report=report, known=known, max_peak=max_peak)
+
+
 def outcome_of(
     file: str,
     document: Document,
@@ -85,7 +114,7 @@ def outcome_of(
     """Judge a document, unless its `report` is given; violations whose fingerprint is in `known` are marked so."""
     report, found = causes(document, report)
     findings = tuple(_finding(document, cause, known) for cause in found)
-    return Outcome(file=file, report=report, findings=findings, max_peak=max_peak)
+    return Outcome(file=file, document=document, report=report, findings=findings, max_peak=max_peak)
 
 
 def fingerprint(document: Document, cause: Cause) -> str:
@@ -108,9 +137,9 @@ def fingerprint(document: Document, cause: Cause) -> str:
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 
 
-def _finding(document: Document, cause: Cause, known: Collection[str]) -> Finding:
+def _finding(document: Document, cause: Cause, known: Collection[str]) -> FiledViolation:
     program, mark = _program(document, cause.violation), fingerprint(document, cause)
-    return Finding(
+    return FiledViolation(
         cause=cause,
         fingerprint=mark,
         known=mark in known,
@@ -131,4 +160,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["Finding", "Outcome", "fingerprint", "outcome_of"]
+__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of"]

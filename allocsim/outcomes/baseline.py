@@ -1,4 +1,4 @@
-"""Known faults: a file that says which violations are no news.
+"""The baseline: a file of known violations, which do not count.
 
     {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "message": ...}]}
 

@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from allocsim.checks.violations import KINDS
-from allocsim.outcomes import Finding, Outcome
+from allocsim.outcomes import FiledViolation, Outcome
 
 SHOWN: Final = 100
 """Violations of one kind that are spelled out."""
@@ -56,7 +56,7 @@ def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", {"classname": f"allocsim.{file}", "name": name, "time": "0"})
 
 
-def _judged(case: ET.Element, meaning: str, findings: list[Finding]) -> None:
+def _judged(case: ET.Element, meaning: str, findings: list[FiledViolation]) -> None:
     if not findings:
         return
     fresh = [finding for finding in findings if not finding.known]
@@ -70,7 +70,7 @@ def _judged(case: ET.Element, meaning: str, findings: list[Finding]) -> None:
     failure.text = "\n".join(map(_text, lines))
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: FiledViolation) -> str:
     cause = finding.cause
     party = f"{cause.class_}, fault of the {cause.fault}: " if cause.class_ is not None else ""
     return f"{party}{finding.violation.message}"

@@ -16,7 +16,7 @@ import msgspec
 
 from allocsim import __version__
 from allocsim.checks.violations import KINDS
-from allocsim.outcomes import Finding, Outcome
+from allocsim.outcomes import FiledViolation, Outcome
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_PEAK: Final = "max-peak"
@@ -76,7 +76,7 @@ def _results(outcome: Outcome) -> Iterator[dict[str, Any]]:
         }
 
 
-def _result(outcome: Outcome, finding: Finding) -> dict[str, Any]:
+def _result(outcome: Outcome, finding: FiledViolation) -> dict[str, Any]:
     v, cause = finding.violation, finding.cause
     because = f" ({cause.class_}, fault of the {cause.fault}: {cause.evidence})" if cause.class_ is not None else ""
     related = [
@@ -113,7 +113,7 @@ def _result(outcome: Outcome, finding: Finding) -> dict[str, Any]:
     return found
 
 
-def _logical(finding: Finding, what: str, index: int, name: str | None) -> dict[str, Any]:
+def _logical(finding: FiledViolation, what: str, index: int, name: str | None) -> dict[str, Any]:
     table = {"op": "ops", "value": "values", "buffer": "buffers"}[what]
     return {
         "name": name or str(index),

@@ -24,7 +24,7 @@ from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Problem, Program, Run
 from allocsim.programs.networkx_graph import as_program
-from allocsim.programs.slots import Slots, part_of, placed
+from allocsim.programs.placed_plans import Slots, part_of, placed
 
 
 def verify(what: Document | Plan | Problem | Sequence[Run | Plan] | Any, plan: Slots | None = None) -> Report:

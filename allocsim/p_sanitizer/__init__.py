@@ -5,14 +5,14 @@
 | module | knows |
 |---|---|
 | `poison` | the words dead bytes hold |
-| `pieces` | who holds which bytes |
-| `facts` | last readers, and what a later run may rely on, from the program alone |
-| `script`, `trace` | what to do to the bytes before and after each op |
-| `rows`, `compiled` | doing it |
+| `held_ranges` | who holds which bytes |
+| `program_facts` | last readers, and what a later run may rely on, from the program alone |
+| `run_script`, `trace` | what to do to the bytes before and after each op |
+| `row_actions`, `compiled_executor` | doing it |
 | `monitor`, `following` | runs, one after the other |
 | `blame` | what it means when it comes out bad |
 | `incidents`, `telling` | the record, and its words |
-| `memory`, `arena` | blocks with red zones, and views of them for kernels |
+| `pools`, `arena` | blocks with red zones, and views of them for kernels |
 
 It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and what S cannot see: kernels that write
 outside their results, into operands or read-only memory, that leave results unwritten, or that read dead bytes they do not declare.

@@ -8,7 +8,7 @@
     print(arena.report())
 
 What the kernels get are views of one block of memory in which each buffer lies where the plan puts it, so what they do to each other
-there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`memory`). For a ctypes kernel pass
+there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`pools`). For a ctypes kernel pass
 `view.ctypes.data`. The host uploads by writing into the results of a `host.write` op, and reads in the operands of a `host.read` op, or
 later with `value` until the next run begins.
 
@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from allocsim.errors import ModelError
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.layout import hull
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, needs_pool
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import Block, Pool
 from allocsim.p_sanitizer.monitor import Monitor
-from allocsim.p_sanitizer.rows import Bytes, Executor, Plain
+from allocsim.p_sanitizer.pools import Pool, TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, needs_pool
+from allocsim.p_sanitizer.row_actions import Bytes, Plain, RowExecutor
 from allocsim.p_sanitizer.telling import describe
-from allocsim.programs.slots import Slots, placed
+from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]
 
@@ -49,7 +49,7 @@ class Sanitized:
     """Memory laid out by a plan, and a monitor over it."""
 
     def __init__(
-        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], Executor], every_op: bool
+        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], RowExecutor], every_op: bool
     ) -> None:
         program = plan.program
         self.program, self.plan = program, plan
@@ -172,13 +172,13 @@ def sanitized(
     """
     made = placed(program, plan)
     if compiled:
-        from allocsim.p_sanitizer.compiled import Compiled  # noqa: PLC0415 - compiles
+        from allocsim.p_sanitizer.compiled_executor import Compiled  # noqa: PLC0415 - compiles
 
         return Sanitized(made, content or {}, executor=Compiled, every_op=every_op)
     return Sanitized(made, content or {}, executor=Plain, every_op=every_op)
 
 
-def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
+def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
     """Return a pool with a block for each arena and each buffer outside them, the blocks, and where each buffer begins."""
     program, needed = plan.program, needs_pool(plan.program)
     sizes = program.buffers.nbytes.tolist()
@@ -199,11 +199,11 @@ def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
         reach[arena] = max(reach[arena], stop)
     own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and arena == OWN]
     pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)])
-    blocks: list[Block] = []
+    blocks: list[TrackedBlock] = []
     for number, size in enumerate(reach):
         start = pool.used
         pool.take(size)
-        blocks.append(Block(start=start, nbytes=size, arena=number))
+        blocks.append(TrackedBlock(start=start, nbytes=size, arena=number))
     origin = [ELSEWHERE] * len(sizes)
     for buffer, arena in enumerate(arenas):
         if needed[buffer] and arena >= 0:
@@ -211,7 +211,7 @@ def lay_out(plan: Plan) -> tuple[Pool, list[Block], tuple[int, ...]]:
     for buffer in own:
         origin[buffer] = pool.used
         pool.take(sizes[buffer])
-        blocks.append(Block(start=origin[buffer], nbytes=sizes[buffer], arena=None))
+        blocks.append(TrackedBlock(start=origin[buffer], nbytes=sizes[buffer], arena=None))
     return pool, blocks, tuple(origin)
 
 

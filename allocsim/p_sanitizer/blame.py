@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from allocsim.model.layout import Int64s
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, Range
 from allocsim.p_sanitizer.incidents import KINDS, Incident
-from allocsim.p_sanitizer.memory import Block
-from allocsim.p_sanitizer.rows import EXPECT, HASH4, HASH8, SAME, VERIFY, Bytes, pattern
-from allocsim.p_sanitizer.script import NEVER, ZONE, Entry, Trace, Watch, Wrong, gone
+from allocsim.p_sanitizer.pools import TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
+from allocsim.p_sanitizer.row_actions import EXPECT, HASH4, HASH8, SAME, VERIFY, Bytes, pattern
+from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, gone
 from allocsim.p_sanitizer.telling import tell
-from allocsim.p_sanitizer.trace import Tracer
+from allocsim.p_sanitizer.trace import RunTracer
 
 LIMIT: Final = 10_000
 """Incidents listed; others are only counted."""
@@ -41,12 +41,12 @@ Told = dict[str, Any]
 class Blame:
     """The incidents of one monitor."""
 
-    def __init__(self, facts: Facts, pool: Bytes, blocks: Sequence[Block], outside: Mapping[int, Bytes]) -> None:
+    def __init__(self, facts: Facts, pool: Bytes, blocks: Sequence[TrackedBlock], outside: Mapping[int, Bytes]) -> None:
         self._facts, self._pool, self._blocks, self._outside = facts, pool, tuple(blocks), dict(outside)
         self._found: list[Incident] = []
         self._hurt: list[tuple[int, int, int]] = []
         self._tainted: set[int] = set()
-        self.watch: tuple[Watch, ...] = ()
+        self.watch: tuple[WatchedBytes, ...] = ()
         self.count = 0
         """Incidents met, listed or not."""
 
@@ -66,7 +66,7 @@ class Blame:
         return tuple(sorted(kept, key=lambda i: (i.run, _step(i), order[i.kind])))
 
     def begin(
-        self, *, run: int, skip: frozenset[int], entry: Entry, run_of: Int64s, trace: Trace, tracer: Callable[[], Tracer]
+        self, *, run: int, skip: frozenset[int], entry: RunStart, run_of: Int64s, trace: Trace, tracer: Callable[[], RunTracer]
     ) -> None:
         """Take what is known of a run that begins; `run_of` says of each write of the entry which run made it."""
         self._run, self._skip, self._entry, self._run_of, self._trace, self._tracer = run, skip, entry, run_of, trace, tracer
@@ -155,7 +155,7 @@ class Blame:
         self._report(told, kind="ReadOnlyWritten" if protected else "Changed", suspects=span)
         if suspects and span[1] - span[0] <= NARROW and len(self.watch) < WATCHES:
             low, high = ranges[0][0], ranges[-1][1]
-            self.watch = (*self.watch, Watch(low=low, high=high, first=span[0], stop=span[1]))
+            self.watch = (*self.watch, WatchedBytes(low=low, high=high, first=span[0], stop=span[1]))
 
     def _poisoned(self, step: int, value: int, place: Range) -> None:
         """A result holds poison: it was read in an operand, left where it was, or read somewhere else."""

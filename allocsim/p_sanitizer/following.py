@@ -12,24 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocsim.model.layout import Int64s
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts
-from allocsim.p_sanitizer.memory import Block
-from allocsim.p_sanitizer.pieces import Pieces
-from allocsim.p_sanitizer.script import NEVER, ZONE, Entry, Trace, gone
+from allocsim.p_sanitizer.held_ranges import Pieces
+from allocsim.p_sanitizer.pools import TrackedBlock
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
     """What a run leaves to the next."""
 
-    entry: Entry
+    entry: RunStart
     keys: list[int]
     """Of its live pieces, in order."""
     sources: Int64s
     """For each write of the entry its place among those this run started with, -1 for a write of this run."""
 
 
-def first_entry(facts: Facts, blocks: Iterable[Block]) -> Entry:
+def first_entry(facts: Facts, blocks: Iterable[TrackedBlock]) -> RunStart:
     """Content is laid in buffer order; nobody has written anything else."""
     count = len(facts.program.values)
     planned = Pieces(facts.size, ZONE)
@@ -47,10 +47,10 @@ def first_entry(facts: Facts, blocks: Iterable[Block]) -> Entry:
         apart[buffer] = Pieces(nbytes, tag)
         if facts.origin[buffer] != ELSEWHERE:
             planned.put(facts.origin[buffer], facts.origin[buffer] + nbytes, tag)
-    return Entry(planned=planned, apart=apart, values=(None,) * len(laid), buffers=tuple(laid))
+    return RunStart(planned=planned, apart=apart, values=(None,) * len(laid), buffers=tuple(laid))
 
 
-def following(entry: Entry, trace: Trace, facts: Facts) -> Following:
+def following(entry: RunStart, trace: Trace, facts: Facts) -> Following:
     """Return what the next run starts with."""
     count = len(facts.owner)
     numbers: dict[int, int] = {}
@@ -89,5 +89,5 @@ def following(entry: Entry, trace: Trace, facts: Facts) -> Following:
         if facts.persistent[buffer] or buffer in facts.carried:  # no later run reads what is left in others
             apart[buffer] = fresh = line.copy()
             fresh.tags = [renamed(tag) for tag in line.tags]
-    after = Entry(planned=planned, apart=apart, values=tuple(values), buffers=tuple(buffers))
+    after = RunStart(planned=planned, apart=apart, values=tuple(values), buffers=tuple(buffers))
     return Following(entry=after, keys=keys, sources=np.array(sources, dtype=np.int64))

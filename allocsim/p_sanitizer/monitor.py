@@ -25,13 +25,13 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.p_sanitizer.blame import Blame
-from allocsim.p_sanitizer.facts import Facts
 from allocsim.p_sanitizer.following import Following, first_entry, following
 from allocsim.p_sanitizer.incidents import Incident
-from allocsim.p_sanitizer.memory import Block
-from allocsim.p_sanitizer.rows import HASH, SAME, SNAP, Bytes, Executor, Plain, Rows
-from allocsim.p_sanitizer.script import Entry, Trace
-from allocsim.p_sanitizer.trace import Tracer
+from allocsim.p_sanitizer.pools import TrackedBlock
+from allocsim.p_sanitizer.program_facts import Facts
+from allocsim.p_sanitizer.row_actions import HASH, SAME, SNAP, Bytes, Plain, RowExecutor, Rows
+from allocsim.p_sanitizer.run_script import RunStart, Trace
+from allocsim.p_sanitizer.trace import RunTracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +50,13 @@ class Monitor:
         self,
         facts: Facts,
         pool: Bytes,
-        blocks: Sequence[Block],
+        blocks: Sequence[TrackedBlock],
         *,
-        executor: Callable[[Bytes], Executor] = Plain,
+        executor: Callable[[Bytes], RowExecutor] = Plain,
         outside: Mapping[int, Bytes] | None = None,
         every_op: bool = False,
     ) -> None:
-        """Take over a pool whose content has been laid and whose other bytes are as `memory.Pool` left them.
+        """Take over a pool whose content has been laid and whose other bytes are as `pools.Pool` left them.
 
         Args:
             facts: the program, laid into the pool.
@@ -71,7 +71,7 @@ class Monitor:
         """What was found."""
         self._executor = executor(pool)
         self._traces: dict[object, _Loaded] = {}
-        self._entries: dict[object, Entry] = {}
+        self._entries: dict[object, RunStart] = {}
         self._run = -1
         self._now: _Loaded | None = None
         self._skip: frozenset[int] = frozenset()
@@ -177,8 +177,8 @@ class Monitor:
         if low < high:
             self._bad_rows(self._executor.run(low, high), high)
 
-    def _tracer(self) -> Tracer:
-        return Tracer(self._facts, self._entry, skip=self._skip, watch=self.blame.watch, every_op=self._every)
+    def _tracer(self) -> RunTracer:
+        return RunTracer(self._facts, self._entry, skip=self._skip, watch=self.blame.watch, every_op=self._every)
 
     def _tell_wrong(self, step: int) -> None:
         for wrong in self._loading().trace.wrong.get(step, ()):

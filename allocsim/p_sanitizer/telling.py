@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.model import Program
-from allocsim.p_sanitizer.facts import Facts
 from allocsim.p_sanitizer.incidents import KINDS, Incident
+from allocsim.p_sanitizer.program_facts import Facts
 
 SHOWN: Final = 4
 """Byte ranges, or suspects, listed before the rest is counted."""

@@ -1,6 +1,6 @@
 """One run, traced without memory: what is to be done to the bytes before and after each op, and which reads are wrong.
 
-The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`script`) of the write that wrote them last; *apart*,
+The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`run_script`) of the write that wrote them last; *apart*,
 each buffer is a line of its own.
 
 Each op has two phases, before and after it; phase 2k is before op k, phase 2k+1 after it, the last one is the end of the run. A
@@ -33,26 +33,26 @@ from itertools import pairwise
 from typing import Final
 
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.facts import ELSEWHERE, Facts, Range
-from allocsim.p_sanitizer.pieces import Piece, Pieces
-from allocsim.p_sanitizer.rows import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
-from allocsim.p_sanitizer.script import NEVER, ZONE, Entry, Trace, Watch, Wrong, free_since, gone
+from allocsim.p_sanitizer.held_ranges import Piece, Pieces
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
+from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
+from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, free_since, gone
 
 BAND: Final = 64
 HOLES: Final = 4096
 LARGE: Final = 1 << 20
 
 
-class Tracer:
+class RunTracer:
     """Traces one run; ask `trace` once."""
 
     def __init__(
         self,
         facts: Facts,
-        entry: Entry,
+        entry: RunStart,
         *,
         skip: Collection[int] = (),
-        watch: Iterable[Watch] = (),
+        watch: Iterable[WatchedBytes] = (),
         every_op: bool = False,
     ) -> None:
         self._facts, self._skip, self._every = facts, frozenset(skip), every_op

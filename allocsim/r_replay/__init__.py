@@ -39,7 +39,7 @@ GROUPS: Final = ("session", "program", "shape", "pins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class ReplayCase:
     """One session of a plan."""
 
     group: str
@@ -107,7 +107,7 @@ class Static:
         }
 
 
-def judged(case: Case) -> Static:
+def judged(case: ReplayCase) -> Static:
     """Ask S. As `allocsim.checks.check`; a few times that where something is wrong."""
     document = Document.of(*case.runs)
     report = check(document, limit=1)
@@ -119,23 +119,25 @@ def judged(case: Case) -> Static:
     return Static(count=report.count, class_=first.class_, fault=first.fault, kind=v.kind, run=v.run, message=v.message)
 
 
-def session_cases(plan: Plan) -> Iterator[Case]:
+def session_cases(plan: Plan) -> Iterator[ReplayCase]:
     """Yield what the host may do between two runs of the plan's own program."""
     program = plan.program
     inputs, resets = uploads(program)
     twice = (Run.of(plan), Run.of(plan))
-    yield Case(group="session", name="second run", runs=twice, promised=True)
+    yield ReplayCase(group="session", name="second run", runs=twice, promised=True)
     if resets:
-        yield Case(group="session", name="accumulators reset in each run", runs=twice, promised=True)
+        yield ReplayCase(group="session", name="accumulators reset in each run", runs=twice, promised=True)
         again = Run.of(plan, skip=resets)
-        yield Case(group="session", name="accumulators reset in the first run only", runs=(Run.of(plan), again), promised=True)
+        yield ReplayCase(
+            group="session", name="accumulators reset in the first run only", runs=(Run.of(plan), again), promised=True
+        )
     if inputs:
         again = Run.of(plan, skip=inputs)
-        yield Case(group="session", name="inputs uploaded once", runs=(Run.of(plan), again), promised=False)
+        yield ReplayCase(group="session", name="inputs uploaded once", runs=(Run.of(plan), again), promised=False)
     for step in inputs:
         again = Run.of(plan, skip=(step,))
         name = f"input {step} ({program.ops.names[step]}) uploaded once"
-        yield Case(group="session", name=name, runs=(Run.of(plan), again), promised=False)
+        yield ReplayCase(group="session", name=name, runs=(Run.of(plan), again), promised=False)
 
 
 def uploads(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -176,7 +178,7 @@ def numbers_of(program: Program, origin: Origin | None) -> dict[str, Any]:
     return {"status": "differs", "why": None, "first": first}
 
 
-def row_of(case: Case, static: Static, numbers: dict[str, Any]) -> dict[str, Any]:
+def row_of(case: ReplayCase, static: Static, numbers: dict[str, Any]) -> dict[str, Any]:
     """Return the line of a log for one case: what S says of it, and beside it the `numbers` of an execution."""
     problem = case.plan.problem
     return {
@@ -191,4 +193,4 @@ def row_of(case: Case, static: Static, numbers: dict[str, Any]) -> dict[str, Any
     }
 
 
-__all__ = ["GROUPS", "Case", "Static", "failed", "judged", "not_run", "numbers_of", "row_of", "session_cases", "uploads"]
+__all__ = ["GROUPS", "ReplayCase", "Static", "failed", "judged", "not_run", "numbers_of", "row_of", "session_cases", "uploads"]

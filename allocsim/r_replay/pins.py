@@ -22,10 +22,10 @@ import numpy as np
 from allocsim.allocators import Constraints, Planner, pin_reads
 from allocsim.model import VIEW, Bools, Plan, Program, Run
 from allocsim.model.layout import Int64s
-from allocsim.r_replay import Case, not_run
+from allocsim.r_replay import ReplayCase, not_run
 
 
-def pin_cases(program: Program, planner: Planner) -> Iterator[Case]:
+def pin_cases(program: Program, planner: Planner) -> Iterator[ReplayCase]:
     """Yield a case for each stage of the program's ops and each buffer that is not pinned or apart already; PlannerError as the planner.
 
     What the host reads is pinned in all of them. Each case is planned when it is asked for.
@@ -39,9 +39,9 @@ def pin_cases(program: Program, planner: Planner) -> Iterator[Case]:
         yield _case(program, planner, f"buffer {buffer} ({program.buffers.names[buffer]}) pinned", mask)
 
 
-def _case(program: Program, planner: Planner, name: str, pinned: Bools) -> Case:
+def _case(program: Program, planner: Planner, name: str, pinned: Bools) -> ReplayCase:
     plan = planner.plan(program, Constraints.of(program, pins=pinned))
-    return Case(group="pins", name=name, runs=(Run.of(plan),), promised=True)
+    return ReplayCase(group="pins", name=name, runs=(Run.of(plan),), promised=True)
 
 
 class Chosen:
@@ -49,11 +49,11 @@ class Chosen:
 
     def __init__(self, program: Program, every: int) -> None:
         """`every`: of the cases that need not be executed, every so many-th is; 0 for none, 1 for all."""
-        self._pairs, self._every = Pairs.of(program), every
+        self._pairs, self._every = OperandPairs.of(program), every
         self._seen: frozenset[int] = frozenset()
         self._number = -1
 
-    def __call__(self, case: Case) -> bool:
+    def __call__(self, case: ReplayCase) -> bool:
         """Whether this case is executed even if S finds nothing; every case has to be asked about, in order."""
         self._number += 1
         used = self._pairs.used(case.plan)
@@ -84,7 +84,7 @@ def written(program: Program, stage: str) -> Bools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pairs:
+class OperandPairs:
     """Every (operand, result) of every op in two buffers, and what sort of pair each is."""
 
     operand: Int64s
@@ -94,7 +94,7 @@ class Pairs:
     """Equal for equal kinds, positions and layouts."""
 
     @classmethod
-    def of(cls, program: Program) -> "Pairs":
+    def of(cls, program: Program) -> "OperandPairs":
         """Look a program through once. O(operands x results)."""
         ops, values = program.ops, program.values
         rows, sorts, known = [], [], dict[tuple[object, ...], int]()
@@ -124,4 +124,4 @@ class Pairs:
         return frozenset(np.unique(self.sort[here]).tolist())
 
 
-__all__ = ["COVERED", "Chosen", "Pairs", "pin_cases", "stages", "written"]
+__all__ = ["COVERED", "Chosen", "OperandPairs", "pin_cases", "stages", "written"]

@@ -36,9 +36,9 @@ from allocsim.errors import ModelError
 from allocsim.model import Bools, Document
 from allocsim.reduction.cut import cut, families, owners
 from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, without_loose, without_meta
-from allocsim.reduction.script import script
+from allocsim.reduction.reproducer import script
 from allocsim.reduction.search import Keep, OutOfTime, Search
-from allocsim.reduction.shrink import SHRINKS
+from allocsim.reduction.smaller_shapes import SHRINKS
 from allocsim.verdict.attribution import Cause, causes, leading
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from engine.ggml.training.transformer import TINY
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
-class CapturedGraph(StrEnum):
+class CapturedPart(StrEnum):
     """How much of a training step is captured."""
 
     FORWARD = "forward"
@@ -42,7 +42,7 @@ class CapturedGraph(StrEnum):
     SGD = "train+sgd"
 
 
-class CapturedMode(StrEnum):
+class FlaggedNodes(StrEnum):
     """What is flagged as OUTPUT before the plan is made."""
 
     DEFAULT = "default"
@@ -62,8 +62,8 @@ def ggml(
     library: Annotated[str, typer.Option("--ggml", help="before, after, or the path of a libggml.")] = "after",
     recipe: Annotated[Path | None, typer.Option(help="A finding of the fuzzer, instead of the transformer.")] = None,
     layers: Annotated[int, typer.Option(min=1, max=1000, help="Layers of the transformer.")] = 30,
-    graph: Annotated[CapturedGraph, typer.Option(help="How much of a training step.")] = CapturedGraph.SGD,
-    mode: Annotated[CapturedMode, typer.Option(help="What is flagged as OUTPUT.")] = CapturedMode.DEFAULT,
+    graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
+    mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
     plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -85,11 +85,11 @@ def ggml(
     return int(not report.clean)
 
 
-def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedGraph, mode: CapturedMode) -> tuple[Document, str]:
+def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> tuple[Document, str]:
     with open_library(library) as child:
         if recipe is None:
             rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
-        elif mode in (CapturedMode.DEFAULT, CapturedMode.PINNED):
+        elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
             rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")

@@ -8,5 +8,5 @@ from typing import Final
 
 COMMANDS: Final = {
     "plot": ("reports.commands.plot:plot", "a picture of a plan: memory map, lifetimes or live bytes"),
-    "report": ("reports.commands.report:report", "one page to look about in: verdict, pictures, memory map"),
+    "report": ("reports.commands.report:report", "one HTML page: verdict, pictures, and a memory map to zoom"),
 }

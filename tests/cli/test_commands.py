@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocsim import document
+from allocsim import document, plugins
 from allocsim.cli import COMMANDS, help_text, main, one_line
 from allocsim.cli.output import in_bytes
 from allocsim.errors import AllocsimError
@@ -75,12 +75,12 @@ def test_help_lists_every_command_and_its_purpose():
     done = allocsim("--help")
     assert done.returncode == 0
     assert done.stdout == help_text() + "\n"
-    for name, row in COMMANDS.items():
+    for name, row in ({**COMMANDS, **plugins.commands()[0]}).items():
         assert f"  {name} " in done.stdout
         assert row.help in done.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *plugins.KNOWN_COMMANDS])
 def test_every_command_has_help(name, capsys):
     assert main([name, "--help"]) == 0
     said = capsys.readouterr()

@@ -11,7 +11,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import main
-from allocsim.fuzzing import Answer, Case, Target
+from allocsim.fuzzing import Answer, FuzzCase, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.examination import finding_of
 from allocsim.fuzzing.mutants import MUTANTS
@@ -81,7 +81,7 @@ def plan(program):
 """
 
 BITS = """
-from engine import executing
+from engine.d_differential import execution as executing
 
 executing.execute = lambda plan: "result 0 of op 0 differs" if len(plan.program.ops) > 1 else None
 """
@@ -95,7 +95,7 @@ def test_the_test_of_wrong_bits_runs_the_plan_under_the_same_limits(tmp_path):
     value = builder.tensor("x", "f32", (4,))
     builder.op("host.write", (), (value,))
     builder.op("host.read", (value,), ())
-    case = Case(program=builder.build())
+    case = FuzzCase(program=builder.build())
     plan = ALLOCATORS["reference"].plan(case.program)
     finding = finding_of("bits", ("other results than without reuse", "result 0 of op 0 differs"), case, Answer(plan=plan))
     text = pasted(finding, Target(name="strange:plan", seconds=3.0, memory=1 << 30), by="a test")

@@ -101,11 +101,11 @@ def test_without_a_planner_there_are_no_pins(tmp_path, capsys):
 def test_a_plan_that_is_wrong_fails_what_must_hold(tmp_path, capsys):
     write(document([0, 64, 128, 64]), tmp_path / "right.json")
     assert main(["replay", str(tmp_path / "right.json")]) == 0
-    assert "all that must hold does" in capsys.readouterr().out
+    assert "every case that must hold holds" in capsys.readouterr().out
     write(document([0, 0, 128, 64]), tmp_path / "wrong.json")  # h over x, which add still reads
     assert main(["replay", str(tmp_path / "wrong.json")]) == 1
     said = capsys.readouterr().out
-    assert "1 of 1 cases that must hold do not" in said
+    assert "1 of 1 cases that must hold do not hold" in said
     assert "second run" in said
 
 

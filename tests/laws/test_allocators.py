@@ -14,7 +14,7 @@ from strategies import SMALL, arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.checks import check
-from allocsim.fuzzing.recipes import assemble, listed
+from allocsim.fuzzing.program_recipes import assemble, listed
 from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)

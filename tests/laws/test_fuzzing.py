@@ -15,7 +15,7 @@ from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.features import FEATURES, marks, names
 from allocsim.fuzzing.planting import FAULTS, faulty
-from allocsim.fuzzing.recipes import assemble
+from allocsim.fuzzing.program_recipes import assemble
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.fuzzing.strategies import (
     PLANNERS,

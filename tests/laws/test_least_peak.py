@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS, branch_and_bound
-from allocsim.allocators.bounds import lower_bound
+from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.errors import CapacityError
 from allocsim.model import Arena, Document, Problem

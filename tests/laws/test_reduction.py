@@ -16,7 +16,7 @@ from allocsim.outcomes.description import describe
 from allocsim.reduction import reduce, same_fault, script
 from allocsim.reduction.cut import cut
 from allocsim.reduction.parts import rebuilt, without_meta
-from allocsim.reduction.shrink import flattened, lengths, shortened
+from allocsim.reduction.smaller_shapes import flattened, lengths, shortened
 from allocsim.verdict.attribution import causes, leading
 
 

@@ -8,7 +8,7 @@ import pytest
 from allocsim.allocators import ALLOCATORS
 from allocsim.conformance.test_planner import shown
 from allocsim.conformance.test_planner import test_the_campaign_asked_what_it_was_to_ask as asked_it_all
-from allocsim.fuzzing import PROPERTIES, Answer, Asked, Case, Result, Tally, Target
+from allocsim.fuzzing import PROPERTIES, Answer, CampaignResult, CampaignSpec, FuzzCase, Tally, Target
 from allocsim.fuzzing.examination import finding_of
 from allocsim.programs.builder import ProgramBuilder
 
@@ -23,7 +23,7 @@ def test_every_property_is_shown_with_its_case_and_a_test(name, answered):
     builder.op("host.write", (), (value,))
     builder.op("host.read", (value,), ())
     pinned = np.array([True]) if PROPERTIES[name].of == "pinned" else None
-    case = Case(program=builder.build(), pinned=pinned)
+    case = FuzzCase(program=builder.build(), pinned=pinned)
     answer = Answer(plan=ALLOCATORS["reference"].plan(case.program) if answered else None)
     text = shown(finding_of(name, ("a cause", "a message"), case, answer), TARGET)
     before, _, test = text.partition("a test to paste:\n")
@@ -38,8 +38,8 @@ def test_every_property_is_shown_with_its_case_and_a_test(name, answered):
 @pytest.mark.parametrize(("programs", "complete"), [(9, True), (10, False), (0, True)])
 def test_less_than_was_to_be_asked_is_a_failure(programs, complete):
     class Explorer:
-        asked = Asked(target=TARGET, source="hypothesis", examples=10)
+        asked = CampaignSpec(target=TARGET, source="hypothesis", examples=10)
 
-    asked_it_all(Result(findings=(), tally=Tally(programs=10), complete=True), Explorer)
+    asked_it_all(CampaignResult(findings=(), tally=Tally(programs=10), complete=True), Explorer)
     with pytest.raises(AssertionError):
-        asked_it_all(Result(findings=(), tally=Tally(programs=programs), complete=complete), Explorer)
+        asked_it_all(CampaignResult(findings=(), tally=Tally(programs=programs), complete=complete), Explorer)

@@ -1,17 +1,17 @@
 """The examples of docs/differential.md run as they stand, and every command, option and mode it names exists."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import allocsim
+from allocsim import plugins
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import COMMANDS
 from engine.d_differential.rounding import FACTOR
 from repro.mode_words import WORDS
 
-SOURCES = Path(allocsim.__file__).parent
 TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
@@ -25,8 +25,8 @@ def test_every_example_runs():
 @pytest.mark.parametrize("line", re.findall(r"^    allocsim (.*)$", TEXT, re.MULTILINE))
 def test_every_command_shown_exists_with_its_options(line):
     name, *_ = line.split()
-    assert name in COMMANDS
-    source = (SOURCES / "cli" / f"{name}.py").read_text()
+    module = COMMANDS[name].module if name in COMMANDS else plugins.commands()[0][name].target.partition(":")[0]
+    source = Path(find_spec(module).origin).read_text()
     for option in re.findall(r"--([a-z-]+)", line):
         assert f'"--{option}"' in source or f" {option.replace('-', '_')}: " in source, option
 

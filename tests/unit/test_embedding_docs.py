@@ -37,7 +37,7 @@ def test_the_message_shown_is_the_message_said(line):
 
 def test_every_option_and_command_it_names_exists():
     assert "bisect" in COMMANDS
-    plugin = (SOURCES / "pytest_plugin.py").read_text()
+    plugin = (SOURCES / "outcomes" / "pytest_plugin.py").read_text()
     assert all(option in plugin for option in re.findall(r"--allocsim-[a-z-]+", TEXT))
     options = (SOURCES / "cli" / "check.py").read_text()
     for option in re.findall(r"--(?!allocsim)([a-z-]+)", TEXT):

@@ -1,7 +1,9 @@
 """The public surface is what `__all__` says, and all of it can be imported."""
 
+import ast
 import inspect
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,14 @@ from allocsim.model import Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
-def test_all_is_sorted_and_agrees_with_the_table():
-    tabled = [name for names in allocsim._MODULES.values() for name in names]
-    assert sorted(tabled) == sorted(set(tabled)) == sorted(allocsim.__all__)
-    assert [name.lower() for name in allocsim.__all__ if name.islower()] == sorted(n for n in allocsim.__all__ if n.islower())
+def test_the_names_are_those_of_the_stub():
+    stub = Path(allocsim.__file__).with_suffix(".pyi")
+    listed = [
+        (a.name, a.asname) for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom) and n.level for a in n.names
+    ]
+    assert all(name == again for name, again in listed)  # said to type checkers to be public
+    assert sorted(allocsim.__all__) == sorted(name for name, _ in listed)
+    assert len(set(allocsim.__all__)) == len(allocsim.__all__)
 
 
 @pytest.mark.parametrize("name", allocsim.__all__)
@@ -35,7 +41,7 @@ def test_no_public_name_is_also_a_module():
 
 
 def test_unknown_names_are_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'allocsim' has no attribute 'verfy'"):
+    with pytest.raises(AttributeError, match=r"allocsim.*verfy"):
         _ = allocsim.verfy
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from allocsim import formats
 from allocsim.allocators import ALLOCATORS, Constraints, branch_and_bound, plan_program
-from allocsim.allocators.bounds import lower_bound
+from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.model import Document
 from engine.graph.lowering import lower

@@ -14,7 +14,7 @@ from allocsim import check
 from allocsim.document import read
 from allocsim.errors import ClusterError, ModelError, OutputError, PlannerError
 from allocsim.files import write_atomic
-from allocsim.fuzzing import Asked, Corpus, Examiner, Explorer, Finding, Tally, Target, campaign, chunks
+from allocsim.fuzzing import BrokenProperty, CampaignSpec, Corpus, Examiner, Explorer, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
 from allocsim.fuzzing.cluster import go_through
 
@@ -29,7 +29,7 @@ RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
 
 def asked(name, **options):
     columns = {"source": "hypothesis", "examples": 60, "seed": 7, "reduce_seconds": 0.0}
-    return Asked(target=Target(name=f"bad_planners:{name}", seconds=2), **{**columns, **options})
+    return CampaignSpec(target=Target(name=f"bad_planners:{name}", seconds=2), **{**columns, **options})
 
 
 def found(result):
@@ -66,7 +66,7 @@ def test_a_lost_view_is_found_and_made_small(tmp_path):
 
     assert stale
     assert min(f.ops for f in stale) <= 5
-    kept = [Finding.of(read(path)) for path in (tmp_path / "findings").glob("*.json")]
+    kept = [BrokenProperty.of(read(path)) for path in (tmp_path / "findings").glob("*.json")]
     assert {(f.breaks, f.cause) for f in kept} == found(result)
     for finding in kept:
         assert finding.breaks != "sound" or not check(finding.document).clean
@@ -96,11 +96,11 @@ KILLED = """
 from dataclasses import replace
 from pathlib import Path
 import sys
-from allocsim.fuzzing import Asked, Target, campaign
+from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.sources import SOURCES
 
 SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=30)
-what = Asked(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=90, seed=7, reduce_seconds=0.0)
+what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=90, seed=7, reduce_seconds=0.0)
 
 
 def advance(count):

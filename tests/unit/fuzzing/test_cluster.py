@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from allocsim.errors import ClusterError
-from allocsim.fuzzing import Asked, Target, campaign
+from allocsim.fuzzing import CampaignSpec, Target, campaign
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own warnings on shutdown
@@ -16,7 +16,7 @@ TARGET = "allocsim.fuzzing.mutants:unread_has_no_life"
 
 
 def asked(**options):
-    return Asked(target=Target(name=TARGET), source="hypothesis", examples=60, reduce_seconds=0, **options)
+    return CampaignSpec(target=Target(name=TARGET), source="hypothesis", examples=60, reduce_seconds=0, **options)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_workers_killed_in_mid_campaign_lose_nothing_and_repeat_nothing(cluster,
 
 
 def test_a_target_that_does_not_exist_is_said_as_it_is_here(cluster):
-    nobody = Asked(target=Target(name="no_such_module:plan"), source="hypothesis", examples=5)
+    nobody = CampaignSpec(target=Target(name="no_such_module:plan"), source="hypothesis", examples=5)
 
     with pytest.raises(ClusterError, match="no_such_module"):
         campaign(nobody, scheduler=cluster.scheduler_address)

@@ -5,10 +5,10 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.bulk import Cut, batch_of
-from allocsim.fuzzing.case import Answer
 from allocsim.fuzzing.examination import CLOSE, Examiner, spread
 from allocsim.fuzzing.exercised import Within
 from allocsim.fuzzing.exhaustive import Odometer
+from allocsim.fuzzing.fuzz_case import Answer
 
 DIFFERS = "result 0 of op 3 differs"
 

@@ -4,9 +4,9 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing import Case, Target
+from allocsim.fuzzing import FuzzCase, Target
 from allocsim.fuzzing import target as targets
-from allocsim.fuzzing.case import same_plan
+from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.model import Arena
 from allocsim.programs.builder import ProgramBuilder
 
@@ -17,7 +17,7 @@ def case(name="chain", *, ops=2, capacity=None):
     values = [b.tensor(f"x{n}", "f32", (4,)) for n in range(ops)]
     for step, value in enumerate(values):
         b.op("host.write" if not step else "neg", values[step - 1 : step] if step else (), (value,))
-    return Case(program=b.build())
+    return FuzzCase(program=b.build())
 
 
 WAYS = {

@@ -6,7 +6,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS, find
 from allocsim.checks import check
-from allocsim.fuzzing import Asked, Target
+from allocsim.fuzzing import CampaignSpec, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
@@ -15,7 +15,7 @@ from allocsim.fuzzing.tally import Tally
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
 
-ASKED = Asked(target=Target(name="greedy_by_size"), source="hypothesis")
+ASKED = CampaignSpec(target=Target(name="greedy_by_size"), source="hypothesis")
 
 
 def test_there_are_enough_of_enough_classes():

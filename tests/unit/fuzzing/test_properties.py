@@ -7,7 +7,7 @@ from allocsim.allocators import ALLOCATORS, pin_all
 from allocsim.checks import check
 from allocsim.fuzzing.batch import join, join_plans
 from allocsim.fuzzing.bulk import batch_of
-from allocsim.fuzzing.case import Answer, Case
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document
@@ -59,7 +59,7 @@ def test_a_pinned_buffer_is_lost_where_another_is_written_over_it_later(program,
     pinned = np.isin(np.arange(len(program.buffers)), pins)
     assert check(Document.of(plan)).clean  # nothing is wrong but for the pins
 
-    why = KEPT.broken(Case(program=program, pinned=pinned), Answer(plan=plan))
+    why = KEPT.broken(FuzzCase(program=program, pinned=pinned), Answer(plan=plan))
     assert (why is not None) is lost
     batch = join([program, program])
     both = join_plans(batch, [plan_of(program, ["own"] * len(slots)), plan])
@@ -69,13 +69,13 @@ def test_a_pinned_buffer_is_lost_where_another_is_written_over_it_later(program,
 def test_what_is_not_pinned_is_nobodys_business():
     plan = plan_of(chain(), [0, 8, 0])
 
-    assert KEPT.broken(Case(program=plan.program), Answer(plan=plan)) is None
+    assert KEPT.broken(FuzzCase(program=plan.program), Answer(plan=plan)) is None
     assert list(KEPT.suspects(join([plan.program]), plan, None)) == []
 
 
 def test_an_unsound_plan_is_another_propertys_business():
     plan = plan_of(chain(), [0, 0, 0])
-    case = Case(program=plan.program, pinned=pin_all(plan.program))
+    case = FuzzCase(program=plan.program, pinned=pin_all(plan.program))
 
     assert PROPERTIES["pins"].broken(case, Answer(plan=plan)) is not None
     assert KEPT.broken(case, Answer(plan=plan)) is None
@@ -90,14 +90,14 @@ def test_a_planner_that_is_told_of_no_pins_is_not_asked_to_keep_them():
 def test_the_shelf_keeps_every_pin_of_a_batch(name):
     batch = batch_of(np.random.default_rng(9), 60)
     pinned = pin_all(batch.program)
-    case = Case(program=batch.program, pinned=pinned)
+    case = FuzzCase(program=batch.program, pinned=pinned)
 
     assert list(KEPT.suspects(batch, ALLOCATORS[name].plan(batch.program, case.constraints), pinned)) == []
 
 
 def test_a_planner_that_forgets_pins_it_is_told_of_is_caught_by_this_alone():
     batch = batch_of(np.random.default_rng(9), 60)
-    case = Case(program=batch.program, pinned=pin_all(batch.program))
+    case = FuzzCase(program=batch.program, pinned=pin_all(batch.program))
     plan = MUTANTS["told_pins_forgotten"].allocator().plan(batch.program, case.constraints)
 
     assert check(Document.of(plan)).clean

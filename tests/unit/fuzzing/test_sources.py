@@ -11,8 +11,8 @@ from hypothesis.internal.conjecture import providers
 from allocsim.allocators import ALLOCATORS
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, CapacityError
-from allocsim.fuzzing import Chunk
-from allocsim.fuzzing.case import Answer
+from allocsim.fuzzing import SourceChunk
+from allocsim.fuzzing.fuzz_case import Answer
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.fuzzing.sources import alias_depth, by_hypothesis, waste
 from engine.d_differential.execution import execute
@@ -35,7 +35,7 @@ class Seen:
 
 def gone_through(number, *, count=60, seed=0, **options):
     seen = Seen()
-    by_hypothesis(Chunk(seed=seed, number=number, count=count, options=options), seen)
+    by_hypothesis(SourceChunk(seed=seed, number=number, count=count, options=options), seen)
     return seen
 
 

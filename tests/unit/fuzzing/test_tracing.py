@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from allocsim.fuzzing import Case, Target
+from allocsim.fuzzing import FuzzCase, Target
 from allocsim.fuzzing.tracing import branches, own_files
 from allocsim.programs.builder import ProgramBuilder
 
@@ -33,7 +33,7 @@ def case(floats):
     value = builder.tensor("x", "f32", (floats,))
     builder.op("host.write", (), (value,))
     builder.op("host.read", (value,), ())
-    return Case(program=builder.build())
+    return FuzzCase(program=builder.build())
 
 
 def test_a_branch_not_taken_is_named_and_one_taken_later_adds_up(planner):

@@ -111,4 +111,4 @@ def test_without_ops_nothing_tells_how_long_a_buffer_needs_to_live(tmp_path, cap
     (tmp_path / "problem.csv").write_text("id,lower,upper,size\na,0,2,8\nb,1,3,8\n")
 
     assert main(["explain", str(tmp_path / "problem.csv")]) == 2
-    assert capsys.readouterr().err.endswith("it has no ops, so nothing tells how long its buffers need to live\n")
+    assert capsys.readouterr().err.endswith("the program has no ops, so the liveness of its buffers is not known\n")

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from strategies import documents
 from tiny import plan, program
 
+from allocsim import document as native
 from allocsim.checks.violations import KINDS
 from allocsim.errors import DocumentError
 from allocsim.model import Document
-from allocsim.outcomes import Outcome, baseline, fingerprint, junit, outcome_of, sarif
+from allocsim.outcomes import Outcome, baseline, fingerprint, judge_file, junit, outcome_of, sarif
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut
 from allocsim.verdict.attribution import causes
@@ -224,3 +225,26 @@ def test_sarif_suppresses_what_is_known_and_tells_of_files_and_peaks():
 def test_an_absolute_path_is_a_file_uri():
     (run,) = checked_sarif(sarif.dumps([outcome_of("/a/b c.json", WRONG)]))["runs"]
     assert run["artifacts"][0]["location"]["uri"] == "file:///a/b%20c.json"
+
+
+@given(document=documents(), most=st.none() | st.integers(0, 4096))
+@settings(max_examples=20)
+def test_a_file_is_judged_as_the_document_in_it_is(tmp_path_factory, document, most):
+    path = str(tmp_path_factory.mktemp("judged") / "plan.json")
+    native.write(document, path)
+    judged, told = judge_file(path, max_peak=most), outcome_of(path, native.read(path), max_peak=most)
+    assert judged.file == path
+    assert (judged.report, judged.max_peak, judged.passes) == (told.report, told.max_peak, told.passes)
+    assert [f.fingerprint for f in judged.findings] == [f.fingerprint for f in told.findings]
+    assert judge_file(path, causes_too=False, max_peak=most).passes == judged.passes
+
+
+def test_what_cannot_be_read_is_an_outcome_that_does_not_pass(tmp_path):
+    nowhere = judge_file(str(tmp_path / "nowhere.json"))
+    (tmp_path / "broken.json").write_text("{")
+    broken = judge_file(str(tmp_path / "broken.json"))
+    assert "No such file" in nowhere.error
+    assert str(tmp_path / "broken.json") in broken.error
+    assert not nowhere.passes
+    assert not broken.passes
+    assert nowhere.document is broken.document is None

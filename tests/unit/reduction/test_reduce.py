@@ -14,7 +14,7 @@ from allocsim.errors import ModelError
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction import reduce, script
-from allocsim.reduction.shrink import flattened, shortened
+from allocsim.reduction.smaller_shapes import flattened, shortened
 from allocsim.verdict.attribution import leading
 
 

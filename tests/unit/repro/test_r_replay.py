@@ -9,8 +9,8 @@ from allocsim.allocators import Constraints, find
 from allocsim.allocators.planner import Allocator
 from allocsim.model import Role, Run
 from allocsim.r_replay import failed, judged, session_cases
-from allocsim.r_replay.pins import Pairs, pin_cases
-from allocsim.r_replay.programs import another_order, program_cases, reordered, rewired
+from allocsim.r_replay.other_programs import another_order, program_cases, reordered, rewired
+from allocsim.r_replay.pins import OperandPairs, pin_cases
 from engine.models.llama import LlamaConfig
 from repro import scenarios
 from repro.options import EngineOptions
@@ -190,7 +190,7 @@ def test_what_is_covered_is_what_executing_would_have_found_equal_or_found_befor
     executed = {name: row for name, row in some.items() if row["D"]["status"] != "covered"}
     assert len(executed) < len(some) / 4
     assert {name: row["D"] for name, row in executed.items()} == {name: whole[name]["D"] for name in executed}
-    pairs = Pairs.of(it.workload.program)
+    pairs = OperandPairs.of(it.workload.program)
     plans = {case.name: case.plan for case in pin_cases(it.workload.program, it.planner)}
     bad = [pairs.used(plans[name]) for name, row in whole.items() if row["D"]["status"] == "differs"]
     good = frozenset().union(*(pairs.used(plans[name]) for name, row in whole.items() if row["D"]["status"] == "equal"))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Row, Sketch, clear_of, equal_pairs
+from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Sketch, SketchedValue, clear_of, equal_pairs
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 
@@ -49,7 +49,7 @@ def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
     sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k), choice=k)
 
 
-def in_place_of(operands: Sequence[Row], results: Sequence[Row], k: int) -> list[tuple[int, int]] | None:
+def in_place_of(operands: Sequence[SketchedValue], results: Sequence[SketchedValue], k: int) -> list[tuple[int, int]] | None:
     """Return a declaration: all pairs of equal layout, some, none, or nobody knows."""
     pairs = equal_pairs(operands, results)
     return (pairs, pairs, pairs[:1], pairs[:-1], [], None, pairs, pairs[1:])[k]

@@ -18,13 +18,13 @@ import numpy as np
 
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Int32s, Plan, Program, Role, Run
-from allocsim.r_replay import Case
+from allocsim.r_replay import ReplayCase
 
 TWINS: Final = 3
 """Rewired programs tried."""
 
 
-def program_cases(plan: Plan) -> Iterator[Case]:
+def program_cases(plan: Plan) -> Iterator[ReplayCase]:
     """Yield the runs of other programs in the slots of a plan, after one of its own; none for a program that has no such twin."""
     program = plan.program
     if len(program.streams) > 1:
@@ -32,12 +32,12 @@ def program_cases(plan: Plan) -> Iterator[Case]:
     for step, position, value, other in rewired(program):
         op = program.ops.names[step]
         name = f"rewired: operand {position} of op {step} ({op}) is value {value} ({program.values.names[value]})"
-        yield Case(group="program", name=name, runs=(Run.of(plan), Run.of(plan, program=other)), promised=False)
+        yield ReplayCase(group="program", name=name, runs=(Run.of(plan), Run.of(plan, program=other)), promised=False)
     order = another_order(program)
     if order != tuple(range(len(program.ops))):
         other = reordered(program, order)
         runs = (Run.of(plan), Run.of(plan, program=other))
-        yield Case(group="program", name="the same ops in another legal order", runs=runs, promised=False, order=order)
+        yield ReplayCase(group="program", name="the same ops in another legal order", runs=runs, promised=False, order=order)
 
 
 def rewired(program: Program) -> Iterator[tuple[int, int, int, Program]]:

@@ -1,14 +1,13 @@
 """Tables that compiled loops fill with many small programs, and the batch that comes of them.
 
-A row of each table is a row of the model, in order, programs one after another; indices in them count within their program. `Tables.batch`
+A row of each table is a row of the model, in order, programs one after another; indices in them count within their program. `ProgramTables.batch`
 makes the columns of one program of them all. All values are f32, all layouts have at most two dimensions.
 
 What this module does not see: what the programs do.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,9 +30,12 @@ ITEM: Final = 4
 _NAMES: Final = {stem: np.array([f"{stem}{n}" for n in range(MOST)], dtype=object) for stem in "bvo"}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Tables:
-    """Room for `programs` programs; each has at most `MOST` rows in any table."""
+BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
+"""Columns of `ProgramTables.starts`: its tables, in their order."""
+
+
+class ProgramTables(NamedTuple):
+    """Room for `programs` programs, as compiled loops take it; each has at most `MOST` rows in any table."""
 
     buffers: Int64s
     """(n, 4): elements, arena, alignment, role."""
@@ -51,7 +53,7 @@ class Tables:
     """(programs + 1, 7): where the rows of each program begin, table by table."""
 
     @classmethod
-    def room(cls, programs: int, *, rows: int = MOST) -> "Tables":
+    def room(cls, programs: int, *, rows: int = MOST) -> "ProgramTables":
         """Return empty tables for programs of at most so many rows in any table."""
         room = programs * rows
 

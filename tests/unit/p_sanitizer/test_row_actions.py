@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.compiled import Compiled
-from allocsim.p_sanitizer.pieces import Pieces
-from allocsim.p_sanitizer.rows import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY, Plain, Rows, pattern
+from allocsim.p_sanitizer.compiled_executor import Compiled
+from allocsim.p_sanitizer.held_ranges import Pieces
+from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY, Plain, Rows, pattern
 
 SIZE = 256
 EXECUTORS = pytest.mark.parametrize("executor", [Plain, Compiled])

@@ -16,7 +16,7 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.rows import Bytes, pattern
+from allocsim.p_sanitizer.row_actions import Bytes, pattern
 
 ZONE_BYTES: Final = 256
 ALIGNMENT: Final = 64
@@ -61,7 +61,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class TrackedBlock:
     """A block once it is cut, with what it is."""
 
     start: int

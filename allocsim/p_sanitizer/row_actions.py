@@ -15,7 +15,7 @@ A row is (action, at, nbytes, key) on the range `[at, at + nbytes)` of the pool:
 A question answered "no" (for HASH4 and HASH8: poison found) is a *bad row*; its number is returned. VERIFY then remembers what is there, so
 that one change is told once. Numbers of rows stand in order of execution.
 
-Two executors do the same, with hashes of their own: `Plain` with numpy and zlib, ready at once; `allocsim.p_sanitizer.compiled` with numba, some
+Two executors do the same, with hashes of their own: `Plain` with numpy and zlib, ready at once; `allocsim.p_sanitizer.compiled_executor` with numba, some
 hundred times faster on small ranges. Neither allocates in proportion to the pool.
 
 What this module does not see: why a row stands where it stands.
@@ -54,7 +54,7 @@ class Rows:
         return cls(action=columns[0].astype(np.int8), at=columns[1], nbytes=columns[2], key=columns[3])
 
 
-class Executor(Protocol):
+class RowExecutor(Protocol):
     """Carries rows out over one pool."""
 
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocsim.errors import ModelError
-from allocsim.fuzzing.case import Case
+from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Finding:
+class BrokenProperty:
     """A property broken, with a witness."""
 
     breaks: str
@@ -31,7 +31,7 @@ class Finding:
     """What is wrong with this very case, for people."""
     document: Document
     """The case; with the plan, where it was answered by one."""
-    case: Case
+    case: FuzzCase
     origin: dict[str, Any] = field(default_factory=dict)
     """How to make it again: target, source, seed, chunk, number in the chunk."""
     reduced: bool = False
@@ -46,7 +46,7 @@ class Finding:
         """Ops of the program."""
         return len(self.case.program.ops)
 
-    def better_than(self, other: "Finding") -> bool:
+    def better_than(self, other: "BrokenProperty") -> bool:
         """Return whether this is the one to keep of two findings of one fault: the one with fewer ops, then the reduced one."""
         return (self.ops, not self.reduced, self.size) < (other.ops, not other.reduced, other.size)
 
@@ -69,7 +69,7 @@ class Finding:
         return replace(self.document, meta={**self.document.meta, "finding": about})
 
     @classmethod
-    def of(cls, document: Document) -> "Finding":
+    def of(cls, document: Document) -> "BrokenProperty":
         """Return the finding a document holds. Raises ModelError where it holds none."""
         about = document.meta.get("finding")
         if not isinstance(about, dict) or len(document.programs) != 1:
@@ -85,7 +85,7 @@ class Finding:
                 origin=dict(about["origin"]),
                 reduced=bool(about["reduced"]),
                 document=document,
-                case=Case(program=program, pinned=told),
+                case=FuzzCase(program=program, pinned=told),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError("meta.finding", f"is damaged: {error!r}") from None

@@ -10,14 +10,14 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model import Plan
-from allocsim.r_replay import Case, not_run, numbers_of
+from allocsim.r_replay import ReplayCase, not_run, numbers_of
 from engine.d_differential.execution import parting
 from engine.runtime.documents import playable
 
 Row = dict[str, Any]
 
 
-def replay_executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
+def replay_executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
     """Return the kernels of a plan's program and what executes a case of it.
 
     Where it cannot be executed, why not.
@@ -28,7 +28,7 @@ def replay_executor(plan: Plan) -> tuple[Row | str, Callable[[Case], Row]]:
         why = str(error)
         return why, lambda _case: not_run("not run", why)
 
-    def execute(case: Case) -> Row:
+    def execute(case: ReplayCase) -> Row:
         try:
             origin = parting(case.slots, skips=[run.skip for run in case.executed])
         except EngineError as error:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocsim.allocators.bounds import arena_bounds, granule, lower_bound, without
 from allocsim.allocators.footprints import footprints
 from allocsim.allocators.greedy_by_breadth import broadest
+from allocsim.allocators.lower_bounds import arena_bounds, granule, lower_bound, without
 from allocsim.model import Arena, Problem
 from allocsim.programs.builder import ProgramBuilder
 

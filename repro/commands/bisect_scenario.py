@@ -66,7 +66,9 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
         seen = reduced.divergence
         op = reduced.document.programs[0].ops[seen.op]
         size = "not a number" if seen.max_error is None else f"{seen.max_error:.3g}"
-        lines.append(f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than apart, relative error {size}")
+        lines.append(
+            f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than with operands and results disjoint, relative error {size}"
+        )
         lines += [f"  {op.step:>4}  {op.kind} {op.name!r}" for op in reduced.document.programs[0].ops]
         return Bisected(record=record, lines=lines, smallest=reduced.document, test=bisection.kernel_test(reduced, title=title))
     return Bisected(record=record, lines=lines)

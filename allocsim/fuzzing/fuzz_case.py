@@ -31,7 +31,7 @@ FAILURES: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class FuzzCase:
     """What a planner is asked to plan."""
 
     program: Program
@@ -50,7 +50,7 @@ class Case:
         return Document(programs=(self.program,), problems=(Problem.of(self.program, pinned=self.pinned),))
 
     @classmethod
-    def of(cls, document: Document) -> "Case":
+    def of(cls, document: Document) -> "FuzzCase":
         """Return the case a document holds: its one program, and what its problem says is pinned. Raises ModelError."""
         if len(document.programs) != 1:
             raise ModelError("programs", f"there are {len(document.programs)}; a case has one")

@@ -1,4 +1,4 @@
-"""The executor of rows in machine code: same actions and same answers as `rows.Plain`, other hashes.
+"""The executor of rows in machine code: same actions and same answers as `row_actions.Plain`, other hashes.
 
 A content is hashed as the sum, modulo 2^64, of its 4-byte words, each times an odd 32-bit number of its place: sums become vectors. A change
 of one word always shows, and so do two words that change places; changes of several words at once cancel with a chance of about
@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import extending, types
 
 from allocsim.p_sanitizer.poison import BASE, MASK
-from allocsim.p_sanitizer.rows import EXPECT, FILL, HASH4, HASH8, SAME, SNAP, VERIFY, Bytes, Rows
+from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH4, HASH8, SAME, SNAP, VERIFY, Bytes, Rows
 
 _LOW = np.uint64(0xFFFFFFFF)
 _STEP, _ONE = np.uint64(0x9E3779B2), np.uint64(1)

@@ -10,8 +10,8 @@ What this module does not see: how a trace is made (`trace`), and bytes.
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocsim.p_sanitizer.facts import Range
-from allocsim.p_sanitizer.pieces import Pieces
+from allocsim.p_sanitizer.held_ranges import Pieces
+from allocsim.p_sanitizer.program_facts import Range
 
 NEVER: Final = -1
 ZONE: Final = -2
@@ -28,7 +28,7 @@ def gone(tag: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class RunStart:
     """What a run starts with. Two entries of equal `key` start equal runs, whatever the numbers of these runs."""
 
     planned: Pieces
@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchedBytes:
     """Bytes to verify after each op of a range of steps."""
 
     low: int

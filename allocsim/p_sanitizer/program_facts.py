@@ -23,7 +23,7 @@ import numpy as np
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Int32s, Program, Role
 from allocsim.model.layout import Int64s
-from allocsim.p_sanitizer.pieces import Pieces
+from allocsim.p_sanitizer.held_ranges import Pieces
 
 ELSEWHERE: Final = -1
 

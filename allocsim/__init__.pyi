@@ -1,0 +1,53 @@
+# The public names of allocsim, each with the module that has it; read by type checkers and, at run time, by `__init__.py`.
+
+from .checks import check as check
+from .checks.violations import KINDS as KINDS
+from .checks.violations import Report as Report
+from .checks.violations import Stats as Stats
+from .checks.violations import Violation as Violation
+from .document import dumps as dumps
+from .document import loads as loads
+from .document import read as read
+from .document import schema as schema
+from .document import write as write
+from .errors import AllocsimError as AllocsimError
+from .errors import CapacityError as CapacityError
+from .errors import DocumentError as DocumentError
+from .errors import EngineError as EngineError
+from .errors import ModelError as ModelError
+from .errors import OutputError as OutputError
+from .errors import PlannerError as PlannerError
+from .errors import UnknownNameError as UnknownNameError
+from .liveness.explanation import explain as explain
+from .model import Arena as Arena
+from .model import Buffers as Buffers
+from .model import Document as Document
+from .model import Event as Event
+from .model import Op as Op
+from .model import Ops as Ops
+from .model import Plan as Plan
+from .model import Problem as Problem
+from .model import Program as Program
+from .model import Role as Role
+from .model import Run as Run
+from .model import Value as Value
+from .model import Values as Values
+from .outcomes.assertions import UncleanError as UncleanError
+from .outcomes.assertions import assert_clean as assert_clean
+from .outcomes.description import describe as describe
+from .outcomes.verification import verify as verify
+from .outcomes.verification import verify_lifetimes as verify_lifetimes
+from .outcomes.verification import verify_program as verify_program
+from .outcomes.verification import verify_session as verify_session
+from .p_sanitizer import Sanitized as Sanitized
+from .p_sanitizer import sanitized as sanitized
+from .programs.builder import ProgramBuilder as ProgramBuilder
+from .programs.builder import plan_of as plan_of
+from .programs.fingerprints import fingerprint as fingerprint
+from .programs.networkx_graph import as_program as as_program
+from .programs.networkx_graph import from_networkx as from_networkx
+from .programs.networkx_graph import to_networkx as to_networkx
+from .programs.recorder import Recorder as Recorder
+from .reduction import reduce as reduce
+
+__version__: str
