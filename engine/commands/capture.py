@@ -28,8 +28,8 @@ from allocsim.plugins import service
 from engine.ggml import child_tasks
 from engine.ggml.access.probe import open_library
 from engine.ggml.capture.graph_document import document
-from engine.ggml.fuzzing import graph_fuzzing
-from engine.ggml.training.transformer import TINY
+from engine.ggml.lora_training.transformer import TINY
+from engine.ggml.random_graphs import graph_fuzzing
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
