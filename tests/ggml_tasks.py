@@ -8,9 +8,9 @@ import numpy as np
 from engine.ggml.access import probe, structs
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
-from engine.ggml.fuzzing.graph_recipes import build as build_recipe
-from engine.ggml.fuzzing.graph_recipes import fill, place
-from engine.ggml.training.transformer import TINY, build, differentiate
+from engine.ggml.lora_training.transformer import TINY, build, differentiate
+from engine.ggml.random_graphs.graph_recipes import build as build_recipe
+from engine.ggml.random_graphs.graph_recipes import fill, place
 
 
 def probe_with_field_moved(library, field, by):

@@ -29,13 +29,13 @@ from allocsim.plugins import service
 from engine.ggml import child_tasks
 from engine.ggml.access.probe import open_library
 from engine.ggml.capture.graph_document import document
-from engine.ggml.fuzzing import graph_fuzzing
-from engine.ggml.training.transformer import TINY
+from engine.ggml.lora_training.transformer import TINY
+from engine.ggml.random_graphs import graph_fuzzing
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
-class CapturedGraph(StrEnum):
+class CapturedPart(StrEnum):
     """How much of a training step is captured."""
 
     FORWARD = "forward"
@@ -43,7 +43,7 @@ class CapturedGraph(StrEnum):
     SGD = "train+sgd"
 
 
-class CapturedMode(StrEnum):
+class FlaggedNodes(StrEnum):
     """What is flagged as OUTPUT before the plan is made."""
 
     DEFAULT = "default"
@@ -63,8 +63,8 @@ def ggml(
     library: Annotated[str, typer.Option("--ggml", help="before, after, or the path of a libggml.")] = "after",
     recipe: Annotated[Path | None, typer.Option(help="A finding of the fuzzer, instead of the transformer.")] = None,
     layers: Annotated[int, typer.Option(min=1, max=1000, help="Layers of the transformer.")] = 30,
-    graph: Annotated[CapturedGraph, typer.Option(help="How much of a training step.")] = CapturedGraph.SGD,
-    mode: Annotated[CapturedMode, typer.Option(help="What is flagged as OUTPUT.")] = CapturedMode.DEFAULT,
+    graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
+    mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
     plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -88,11 +88,11 @@ def ggml(
     return outcome.status
 
 
-def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedGraph, mode: CapturedMode) -> tuple[Document, str]:
+def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> tuple[Document, str]:
     with open_library(library) as child:
         if recipe is None:
             rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
-        elif mode in (CapturedMode.DEFAULT, CapturedMode.PINNED):
+        elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
             rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")

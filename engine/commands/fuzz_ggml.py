@@ -5,7 +5,7 @@ Both the graph allocator and the scheduler plan each graph, in a process that ma
 The same seed gives the same finding. Findings are shrunk, and written as they come where a folder
 is given, so that an interrupt loses none.
 
-What this module does not see: how graphs are made and judged (`engine.ggml.fuzzing.graph_fuzzing`).
+What this module does not see: how graphs are made and judged (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
 from engine.ggml.access.probe import open_library
-from engine.ggml.fuzzing import graph_fuzzing as live
+from engine.ggml.random_graphs import graph_fuzzing as live
 
 
 def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, walk
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, place, run
-from engine.ggml.training.plan_modes import MODES
-from engine.ggml.training.transformer import Shape, pins
-from engine.ggml.training.transformer import build as build_transformer
+from engine.ggml.lora_training.plan_modes import MODES
+from engine.ggml.lora_training.transformer import Shape, pins
+from engine.ggml.lora_training.transformer import build as build_transformer
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, build, place, run
 
 
 def versions(library: Library) -> dict[str, Any]:

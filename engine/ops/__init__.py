@@ -8,8 +8,8 @@ from typing import Final
 
 from engine.ops import (
     attention,
+    element_functions,
     elementwise,
-    functions,
     fused,
     loss,
     matmul,
@@ -28,7 +28,7 @@ OPS: Final[dict[str, Rule]] = {
     rule.kind: rule
     for family in (
         elementwise,
-        functions,
+        element_functions,
         norm,
         matmul,
         views,

@@ -30,7 +30,7 @@ from repro.scenario import GgmlFault, Scenario
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
-class RuntimeChoice(StrEnum):
+class RunsOn(StrEnum):
     """What executes a scenario."""
 
     ENGINE = "engine"
@@ -87,9 +87,7 @@ def run_scenarios(
     gguf: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Train on these weights: a GGUF, or safetensors with config.json.")
     ] = None,
-    runtime: Annotated[
-        RuntimeChoice, typer.Option(help="What executes; faults of ggml always run on ggml.")
-    ] = RuntimeChoice.ENGINE,
+    runtime: Annotated[RunsOn, typer.Option(help="What executes; faults of ggml always run on ggml.")] = RunsOn.ENGINE,
     ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")] = None,
     full: Annotated[bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")] = False,
     as_json: AsJson = False,
@@ -101,7 +99,7 @@ def run_scenarios(
     chosen = [scenarios.find_any(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML)]
     jobs: list[Job] = []
     skipped: list[dict[str, Any]] = []
-    if runtime is RuntimeChoice.ENGINE:
+    if runtime is RunsOn.ENGINE:
         options = EngineOptions(
             layers=layers,
             seq=seq,
@@ -115,14 +113,14 @@ def run_scenarios(
             weights=None if gguf is None else str(gguf),
         )
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
-    left = [scenario for scenario in chosen if runtime is RuntimeChoice.GGML or isinstance(scenario, GgmlFault)]
+    left = [scenario for scenario in chosen if runtime is RunsOn.GGML or isinstance(scenario, GgmlFault)]
     if left:
-        asked = repro_ggml.LibraryRequest(
+        asked = repro_ggml.GgmlRunOptions(
             options=LibraryOptions(layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full),
             fixed=fixed, every=every,
             refused={
                 "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
-            } if runtime is RuntimeChoice.GGML else {},
+            } if runtime is RunsOn.GGML else {},
         )  # fmt: skip
         more, skipped = repro_ggml.jobs(left, ggml, asked)
         jobs += more

@@ -27,7 +27,7 @@ from repro.scenario import GgmlFault, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryRequest:
+class GgmlRunOptions:
     """The options of `repro run`."""
 
     options: LibraryOptions
@@ -45,7 +45,7 @@ class LibraryRequest:
 
 
 def jobs(
-    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: LibraryRequest
+    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
 ) -> tuple[list[Job], list[dict[str, Any]]]:
     """Return what is to be run, and an entry for each run that is skipped.
 
@@ -69,7 +69,7 @@ def jobs(
     return made, skipped
 
 
-def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: LibraryRequest) -> None:
+def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) -> None:
     trained = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
     for option, given in asked.refused.items():
         if given:
@@ -97,7 +97,7 @@ def _reason(which: str, *, all_of_it: bool) -> str | None:
     return None
 
 
-def _job(scenario: Scenario | GgmlFault, which: str, asked: LibraryRequest) -> Job:
+def _job(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) -> Job:
     folder = (scenario.name, which if which in WHEELS else Path(which).name)
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)

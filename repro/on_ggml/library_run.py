@@ -1,6 +1,6 @@
 """Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
 
-The engine's forward graph is lowered to ggml's ops (`engine.ggml.training.forward_lowering`) and
+The engine's forward graph is lowered to ggml's ops (`engine.ggml.lora_training.forward_lowering`) and
 trained four ways, which differ in the plan alone:
 
 * `default`: ggml's graph allocator, with what the host reads flagged as output;
@@ -40,7 +40,7 @@ from engine.ggml.capture.graph_document import document, ops_of_nodes, position_
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.faults.smokes import SMOKES, smoke
 from engine.ggml.k_audit.library_audit import audit
-from engine.ggml.training.training_steps import Departure, Steps, Unsafe
+from engine.ggml.lora_training.training_steps import Departure, Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import lora_setup
 from repro.detectors import LOCKSTEP_RUNS
@@ -51,7 +51,7 @@ from repro.run_records import GradientRatio, TrainingSummary
 from repro.scenario import OnGgml, Scenario
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
-"""Mode -> what `engine.ggml.training.plan_modes.MODES` calls it."""
+"""Mode -> what `engine.ggml.lora_training.plan_modes.MODES` calls it."""
 
 SMALL: Final = LlamaConfig(layers=30, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=96, seq=64, rope_theta=1e5, rank=4)
 """The default width: every node of the full model, a thousandth of its work."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
+from repro.overlooked_reads import without_read
 from repro.scenario import Belief, Scenario
 from repro.scenarios.ggml_1501 import TRAINING
-from repro.wrong_beliefs import without_read
 
 
 def forget_residual(belief: Belief) -> Belief:

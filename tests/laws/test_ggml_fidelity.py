@@ -14,10 +14,10 @@ from allocsim.errors import EngineError
 from engine.ggml.access.child import ChildDiedError
 from engine.ggml.capture.graph_document import document
 from engine.ggml.child_tasks import plan_rows, transformer_rows
-from engine.ggml.fuzzing.graph_generator import generate
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, leaf, step
-from engine.ggml.fuzzing.recipe_shrinking import shrink
-from engine.ggml.training.transformer import KINDS, TINY, Shape
+from engine.ggml.lora_training.transformer import KINDS, TINY, Shape
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from engine.ggml.random_graphs.recipe_shrinking import shrink
 
 MODES = ("default", "pinned", "backward", "gradients")
 

@@ -19,7 +19,7 @@ from engine.ggml.access.workspace import Context, LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, compute_buffers, observe, walk, walk_nodes
 from engine.ggml.faults.observation import RIGHT, RUN, FaultObservation
 from engine.ggml.faults.small_graphs import N, flag_alone
-from engine.ggml.training.transformer import TINY, build, differentiate, feed, initial, upload
+from engine.ggml.lora_training.transformer import TINY, build, differentiate, feed, initial, upload
 
 
 def shared_gradient(library: Library) -> FaultObservation:

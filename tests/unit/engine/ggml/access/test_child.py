@@ -7,7 +7,7 @@ from ggml_tasks import mapped_files
 from allocsim.errors import EngineError
 from engine.ggml.access.child import OPENMP, Child, ChildDiedError, link_openmp
 from engine.ggml.child_tasks import elements, versions
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, leaf, run, step
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, run, step
 
 ILLEGAL = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
 LEGAL = GraphRecipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
@@ -48,7 +48,7 @@ def test_runs_are_the_same_in_every_process():
     first, second = (live("after").call(elements, LEGAL) for _ in range(2))
 
     assert first[2].tobytes() == second[2].tobytes()
-    assert run.__module__ == "engine.ggml.fuzzing.graph_recipes"
+    assert run.__module__ == "engine.ggml.random_graphs.graph_recipes"
 
 
 def test_where_the_system_has_no_openmp_that_of_another_package_is_linked_and_used(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes, position_of_slot
 from engine.ggml.child_tasks import plan_rows, transformer_rows
 from engine.ggml.faults import forward_then_backward
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, leaf, place, step
-from engine.ggml.training.transformer import TINY, Shape
+from engine.ggml.lora_training.transformer import TINY, Shape
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, build, leaf, place, step
 
 DATA = Path(__file__).parents[4] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}

@@ -6,7 +6,7 @@ from ggml_live import BOTH, live
 from engine.ggml.access.child import ChildDiedError
 from engine.ggml.child_tasks import transformer_rows
 from engine.ggml.faults.smokes import SMOKES, smoke, unsafe_aliases
-from engine.ggml.training.transformer import TINY
+from engine.ggml.lora_training.transformer import TINY
 
 
 @pytest.mark.parametrize("which", BOTH)

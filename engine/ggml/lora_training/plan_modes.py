@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from allocsim.errors import UnknownNameError
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
-from engine.ggml.training.transformer import LibraryTransformer, Shape, build, feed, initial, pins, upload
+from engine.ggml.lora_training.transformer import LibraryTransformer, Shape, build, feed, initial, pins, upload
 
 MODES: Final[dict[str, str]] = {
     "default": "none",

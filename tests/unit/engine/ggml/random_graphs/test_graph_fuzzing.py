@@ -5,10 +5,10 @@ from ggml_live import live
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
-from engine.ggml.fuzzing import graph_fuzzing
-from engine.ggml.fuzzing.graph_generator import generate, reachable
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, leaf, step
-from engine.ggml.fuzzing.recipe_shrinking import shrink
+from engine.ggml.random_graphs import graph_fuzzing
+from engine.ggml.random_graphs.graph_generator import generate, reachable
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from engine.ggml.random_graphs.recipe_shrinking import shrink
 
 OUTPUT_ON_A_VIEW = GraphRecipe(
     steps=(leaf("f32", 4), step("sqr", "%0"), step("reshape_2d", "%1", 2, 2), step("scale", "%2", 0.5)), expand=(3,), outputs=(2,)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, RecipeStep, leaf, step
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
 """Elements in a row; most are no multiple of a vector register, most rows no multiple of the

@@ -2,7 +2,7 @@
 
 Contract
 --------
-* `train_steps` trains in one mode of `engine.ggml.training.plan_modes.MODES` and returns, for every
+* `train_steps` trains in one mode of `engine.ggml.lora_training.plan_modes.MODES` and returns, for every
   step, the loss and every parameter gradient, and the rows of the planned graph. Gradients are read
   after the step; that their bytes survive it is checked on the rows.
 * `origins` runs the default plan (or another mode) and memory of its own for each tensor in
@@ -32,9 +32,9 @@ from engine.ggml.access.library import Library
 from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, walk
-from engine.ggml.training.forward_lowering import HYPER, Arrays, Forward, build
-from engine.ggml.training.plan_modes import plan
-from engine.ggml.training.transformer import LibraryTransformer, feed, upload
+from engine.ggml.lora_training.forward_lowering import HYPER, Arrays, Forward, build
+from engine.ggml.lora_training.plan_modes import plan
+from engine.ggml.lora_training.transformer import LibraryTransformer, feed, upload
 
 KIND: Final = "train+sgd"
 UNEXECUTED: Final = ("NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")

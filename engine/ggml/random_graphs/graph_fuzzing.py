@@ -28,9 +28,9 @@ from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.child_tasks import plan_rows
-from engine.ggml.fuzzing.graph_generator import generate
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe, run
-from engine.ggml.fuzzing.recipe_shrinking import shrink
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, run
+from engine.ggml.random_graphs.recipe_shrinking import shrink
 
 CRASH: Final = "crash"
 UNSOUND: Final = "unsound"

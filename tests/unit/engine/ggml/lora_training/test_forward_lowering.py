@@ -10,8 +10,8 @@ from engine.ggml.access.probe import checked
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import walk
 from engine.ggml.child_tasks import transformer_rows
-from engine.ggml.training.forward_lowering import build, forward, train_forward
-from engine.ggml.training.transformer import TINY
+from engine.ggml.lora_training.forward_lowering import build, forward, train_forward
+from engine.ggml.lora_training.transformer import TINY
 from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph

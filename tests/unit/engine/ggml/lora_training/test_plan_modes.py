@@ -6,8 +6,8 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.errors import UnknownNameError
-from engine.ggml.training.plan_modes import MODES, gradients, layer_ratios, train
-from engine.ggml.training.transformer import TINY
+from engine.ggml.lora_training.plan_modes import MODES, gradients, layer_ratios, train
+from engine.ggml.lora_training.transformer import TINY
 
 LAYERS = 6
 

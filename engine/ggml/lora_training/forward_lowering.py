@@ -24,8 +24,8 @@ from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import Context, LibraryWorkspace
-from engine.ggml.training.plan_modes import descend, plan
-from engine.ggml.training.transformer import LibraryTransformer, differentiate, feed, upload
+from engine.ggml.lora_training.plan_modes import descend, plan
+from engine.ggml.lora_training.transformer import LibraryTransformer, differentiate, feed, upload
 from engine.graph import Tensor
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -130,7 +130,7 @@ def train_forward(
 ) -> dict[str, Any]:  # fmt: skip
     """Task: train an engine graph on ggml.
 
-    As `engine.ggml.training.plan_modes.train`, and the gradients of the first step by parameter.
+    As `engine.ggml.lora_training.plan_modes.train`, and the gradients of the first step by parameter.
 
     Gradients come from a graph of their own without optimizer steps, in which no gradient has a
     reader.

@@ -62,7 +62,7 @@ class LibraryTransformer:
     workspace: LibraryWorkspace
     shape: Shape | None
     """None for a graph that was not built from a shape
-    (`engine.ggml.training.forward_lowering`)."""
+    (`engine.ggml.lora_training.forward_lowering`)."""
     graph: int
     forward_nodes: int
     loss: int

@@ -11,7 +11,7 @@ What this module does not see: why it fails.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine.ggml.fuzzing.graph_recipes import TENSOR, GraphRecipe, RecipeStep
+from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep
 
 
 def shrink(recipe: GraphRecipe, fails: Callable[[GraphRecipe], bool]) -> GraphRecipe:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ggml_live import BOTH, live
 
-from engine.ggml.training.training_steps import KIND, Departure
+from engine.ggml.lora_training.training_steps import KIND, Departure
 from repro import lora_setup
 from repro.on_ggml import SMALL
 from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task
@@ -87,7 +87,7 @@ def test_gradients_are_those_of_the_parameters_of_the_recipe():
 
 def origins_without_feeding(library, recipe, mode, *, rate):
     """Run twice in lockstep, the inputs and the seed of the backward pass written before the first run only."""
-    from engine.ggml.training import training_steps  # noqa: PLC0415 - changed in this fork alone
+    from engine.ggml.lora_training import training_steps  # noqa: PLC0415 - changed in this fork alone
 
     feed, fed = training_steps.feed, []
 
