@@ -7,11 +7,11 @@ import allocsim
 from allocsim.model import Document, Event, Problem, Run
 from allocsim.outcomes.description import describe
 from allocsim.programs.builder import plan_of
-from allocsim.verdict.attribution import causes
+from allocsim.verdict.attribution import charges
 
 
 def described(document, kind, **options):
-    cause = next(c for c in causes(document)[1] if c.violation.kind == kind)
+    cause = next(c for c in charges(document)[1] if c.violation.kind == kind)
     return describe(document, cause.violation, cause=cause, **options).splitlines()
 
 

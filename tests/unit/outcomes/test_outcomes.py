@@ -17,7 +17,7 @@ from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, fingerprint, judge_file, junit, outcome_of, sarif
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut
-from allocsim.verdict.attribution import causes
+from allocsim.verdict.attribution import charges
 
 MADE = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
 WRONG = Document.of(plan(MADE, "x=0 a=64 b=64 c=128"))
@@ -26,7 +26,7 @@ VIOLATIONS = [kind for kind, (severity, _) in KINDS.items() if severity == "viol
 
 
 def marks(document):
-    return sorted(fingerprint(document, cause) for cause in causes(document)[1])
+    return sorted(fingerprint(document, cause) for cause in charges(document)[1])
 
 
 def test_a_fingerprint_does_not_change_with_numbers_addresses_or_what_else_there_is():
@@ -56,8 +56,8 @@ def test_leaving_out_ops_that_play_no_part_leaves_the_fingerprint(document, seed
         program = within.programs[v.program].name if v.program is not None else None
         return cause.key, program, tuple(sorted(v.names.items()))
 
-    known = {named(document, cause): fingerprint(document, cause) for cause in causes(document)[1]}
-    for cause in causes(smaller)[1]:
+    known = {named(document, cause): fingerprint(document, cause) for cause in charges(document)[1]}
+    for cause in charges(smaller)[1]:
         if named(smaller, cause) in known:
             assert fingerprint(smaller, cause) == known[named(smaller, cause)]
 
