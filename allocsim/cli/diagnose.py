@@ -20,12 +20,11 @@ from allocsim.cli import BAD_INPUT
 from allocsim.cli.check import Required, letters_of, outcome_entry, print_explained
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
-from allocsim.formats import load as load_document
-from allocsim.outcomes import Outcome, outcome_of
+from allocsim.outcomes import Outcome, outcome_of, read_evidence
 from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
-from allocsim.verdict.evidence import Evidence, load
+from allocsim.verdict.evidence import Evidence
 
 
 def diagnose(
@@ -56,15 +55,16 @@ def diagnose(
 
 def _evidence(target: Path, seed: int) -> tuple[Evidence, dict[str, str], str]:
     """Return all evidence there is or that can be had, why some cannot, and whose kernels were run."""
+    found = read_evidence(target)
+    document = found.document
     if target.is_dir():
-        return load(target), {}, ""
-    document = load_document(str(target))
+        return found, {}, ""
     if not any(len(program.ops) for program in document.programs) or not document.runs:
-        return Evidence(document=document), {}, ""
+        return found, {}, ""
     try:
         evidence, whys = service("examine_document")(document, seed)
     except AllocsimError as error:
-        return Evidence(document=document), dict.fromkeys("PDK", str(error)), ""
+        return found, dict.fromkeys("PDK", str(error)), ""
     return evidence, whys, f"the engine's kernels on data of seed {seed}"
 
 

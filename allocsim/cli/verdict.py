@@ -15,12 +15,10 @@ import typer
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.check import Required, letters_of
 from allocsim.cli.output import print_error, print_json, print_line, show_path
-from allocsim.formats import load as load_document
-from allocsim.outcomes import outcome_of, verdict_entry
+from allocsim.outcomes import outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
 from allocsim.outcomes.telling import examined_lines, headline
 from allocsim.verdict import judge
-from allocsim.verdict.evidence import Evidence, load
 
 
 def verdict(
@@ -31,7 +29,7 @@ def verdict(
 ) -> int:
     """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged."""
     required = letters_of(require)
-    evidence = load(target) if target.is_dir() else Evidence(document=load_document(str(target)))
+    evidence = read_evidence(target)
     if not evidence.document.runs:
         print_error(f"{show_path(target)}: {NO_PLAN}")
         return BAD_INPUT

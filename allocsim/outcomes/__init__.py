@@ -34,7 +34,7 @@ from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.verdict.attribution import Charge
 from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import SESSION_FILE, Evidence
 from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict
 
@@ -150,7 +150,7 @@ def judge_file(
     """
     name = str(path)
     try:
-        evidence = load_evidence(Path(path)) if Path(path).is_dir() else Evidence(document=load(name))
+        evidence = read_evidence(Path(path))
         report = check(evidence.document) if limit is None else check(evidence.document, limit=limit)
     except AllocsimError as error:
         return Outcome(file=name, error=str(error))
@@ -159,6 +159,11 @@ def judge_file(
     if not causes_too and not _measures(evidence):
         return _outcome(name, evidence, report, max_peak=max_peak, required=required)
     return outcome_of(name, evidence, report=report, known=known, max_peak=max_peak, cures=cures, required=required)
+
+
+def read_evidence(path: Path) -> Evidence:
+    """Return what a folder of evidence holds, or a document as evidence without measurements; DocumentError or OSError for anything else."""
+    return load_evidence(path) if (path / SESSION_FILE).is_file() else Evidence(document=load(str(path)))
 
 
 def outcome_of(
@@ -282,4 +287,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of", "verdict_entry"]
+__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of", "read_evidence", "verdict_entry"]

@@ -86,7 +86,7 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     if not _kernels(document):
         rows |= {letter: (*rows[letter][:3], "no kernels in it") for letter in "PDK"}
     if not runs:
-        rows |= {letter: (*rows[letter][:3], NO_PLAN) for letter in "HR"}
+        rows |= {letter: (*rows[letter][:3], NO_PLAN) for letter in "HPDKR"}
     return {
         letter: Examined(state=FOUND if found else CLEAN, of=of) if ran else Examined(state=NOT_RUN, why=whys.get(letter) or why)
         for letter, (ran, found, of, why) in rows.items()

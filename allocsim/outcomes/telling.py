@@ -31,8 +31,12 @@ WIDTH: Final = 80
 
 def headline(outcome: Outcome) -> str:
     """Return the first line without the name of the file: what was found or is clean, and what was not looked at."""
+    return "; ".join(_head_parts(outcome))
+
+
+def _head_parts(outcome: Outcome) -> list[str]:
     if outcome.report is None:
-        return outcome.error or "cannot be judged"
+        return [outcome.error or "cannot be judged"]
     parts = [_found(outcome, outcome.report)]
     if not outcome.report.stats.buffers or outcome.examined["S"].state == NOT_RUN:
         parts.insert(0, NO_PLAN)
@@ -46,12 +50,12 @@ def headline(outcome: Outcome) -> str:
         parts.append(f"{pairs} that nobody vouches for")
     if outcome.unexamined:
         parts.append(f"{_listed(outcome.unexamined)} required and not run")
-    return "; ".join(part for part in parts if part)
+    return [part for part in parts if part]
 
 
 def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     """Yield the outcome as lines: the first, a line or two for each cause, the violations under them, sizes, and what was examined."""
-    yield from wrapped(f"{outcome.file}: {headline(outcome)}", "", "  ")
+    yield from _head_lines(outcome)
     if outcome.report is None:
         return
     for number, cause in enumerate(outcome.causes, start=1):
@@ -60,6 +64,19 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     yield from examined_lines(outcome.examined)
     if violations:
         yield from _grouped(outcome, outcome.report)
+
+
+def _head_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the headline behind the name of the file: as many of its parts as fit into a line, the first always in the first."""
+    first, *others = _head_parts(outcome)
+    line = f"{one_line(outcome.file)}: {one_line(first)}"
+    for part in others:
+        if len(line) + len(part) + 2 <= WIDTH:
+            line = f"{line}; {part}"
+            continue
+        yield f"{line};"
+        line = f"  {part}"
+    yield line
 
 
 def cause_lines(outcome: Outcome, number: int, cause: Cause) -> Iterator[str]:
@@ -201,12 +218,16 @@ def _listed(letters: Sequence[str]) -> str:
 
 def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
     """Return one paragraph as lines of at most `WIDTH` columns where no word is longer."""
-    plain = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    joined = re.sub(r"(?<=\d) (?=(?:[KMGTP]i)?B\b)", "\N{NO-BREAK SPACE}", plain)
+    joined = re.sub(r"(?<=\d) (?=(?:[KMGTP]i)?B\b)", "\N{NO-BREAK SPACE}", one_line(text))
     lines = textwrap.wrap(
         joined, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [first]
+
+
+def one_line(text: str) -> str:
+    """Return text with whatever would break a line or steer a terminal spelled out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 __all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price", "wrapped"]

@@ -101,16 +101,28 @@ def test_version():
 def test_check_of_a_clean_plan_ends_with_0(clean):
     done = allocsim("check", clean)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{clean}: clean  (4 ops, 3 buffers, peak 768 B, lower bound 768 B)\n"
+    head, *lines = done.stdout.splitlines()
+    assert head.startswith(f"{clean}: S clean")
+    assert lines == [
+        "  kernels not examined",
+        "  4 ops, 3 buffers, 1 run; peak 768 B, at least 768 B",
+        "  S clean: 4 ops",
+        "  L not run: no belief to compare with",
+        "  H not run: one stream",
+        "  P, D not run: nothing was executed (`allocsim diagnose FILE` does it)",
+        "  K not run: no audit of these kinds (`allocsim diagnose FILE` does it)",
+        "  R not run: one run (`allocsim replay FILE` tries more)",
+    ]
 
 
 def test_check_of_a_broken_plan_lists_what_is_wrong_and_ends_with_1(broken):
     done = allocsim("check", broken)
     assert (done.returncode, done.stderr) == (1, "")
-    header, *rows = done.stdout.splitlines()
-    assert "3 violations" in header
-    assert {row.split()[0] for row in rows} == {"UnsafeInPlace", "Overlap", "StaleRead"}
-    assert "1 'square'" in done.stdout
+    header, cause, cure, *rows = done.stdout.splitlines()
+    assert header.startswith(f"{broken}: 1 cause in 3 violations")
+    assert (cause, cure) == ("  kernels not examined", "1. C06 plan, 3 places, first at op 2 'sum'")
+    assert {row.split(":")[0].strip() for row in rows} >= {"UnsafeInPlace", "Overlap", "StaleRead"}
+    assert "op 1 'square'" in done.stdout
 
 
 def test_check_json_is_the_document_of_the_format(clean, broken, bad):
@@ -119,7 +131,9 @@ def test_check_json_is_the_document_of_the_format(clean, broken, bad):
     assert done.stderr == f"allocsim: {bad}: programs[0].ops[0]: 3 is not an object\n"
     files = json.loads(done.stdout)["files"]
     assert [entry["file"] for entry in files] == [str(clean), str(bad), str(broken)]
-    assert list(files[0]) == ["file", "clean", "count", "truncated", "violations", "warnings", "stats"]
+    assert list(files[0]) == [
+        "file", "clean", "count", "truncated", "violations", "warnings", "stats", "causes", "examined",
+    ]  # fmt: skip
     assert files[0]["clean"] is True
     assert files[0]["stats"] == {"ops": 4, "buffers": 3, "peak_bytes": 768, "lower_bound_bytes": 768}
     assert list(files[1]) == ["file", "error"]
@@ -318,15 +332,16 @@ def test_a_closed_pipe_is_quiet(tmp_path):
     assert process.wait() == 141
 
 
-def test_a_terminal_gets_a_table_with_a_header(broken):
+def test_a_terminal_of_80_columns_breaks_no_line_but_those_with_a_path(broken):
     ours, theirs = os.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "TERM": "dumb"}
-    done = subprocess.run([sys.executable, "-m", "allocsim", "check", str(broken)], stdout=theirs, env=environment, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "TERM": "dumb"}
+    command = [sys.executable, "-m", "allocsim", "check", str(broken), "--explain", "3"]
+    done = subprocess.run(command, stdout=theirs, env=environment, check=False)
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert done.returncode == 1
-    assert shown.splitlines()[1].split() == ["kind", "run", "op", "buffer", "what"]
+    assert max(len(line) for line in shown.splitlines() if str(broken) not in line) <= 80
 
 
 def test_an_interrupt_is_one_line_and_exit_130(tmp_path):

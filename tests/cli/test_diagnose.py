@@ -1,0 +1,102 @@
+"""`allocsim diagnose` and `verdict`: one door for a document, a captured graph, a folder of evidence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from allocsim import document
+from allocsim.allocators import ALLOCATORS
+from allocsim.cli import main
+from allocsim.model import Document, Problem
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+DATA = Path(__file__).parents[1] / "data"
+FIRST = {"run", "step", "op", "value", "buffer", "bytes"}
+
+
+def program():
+    """Kinds the engine has kernels for."""
+    b = ProgramBuilder("step")
+    x, y, z = (b.tensor(name, "f32", (16,)) for name in "xyz")
+    b.op("host.write", (), (x,))
+    b.op("neg", (x,), (y,))
+    b.op("add", (y, x), (z,))
+    b.op("host.read", (z,), ())
+    return b.build()
+
+
+@pytest.fixture
+def unplanned(tmp_path):
+    path = tmp_path / "unplanned.json"
+    document.write(Document.of(Problem.of(program())), path)
+    return path
+
+
+def said(capsys, *arguments):
+    """Return exit status, output and complaint of a command."""
+    status = main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict"])
+def test_a_problem_without_a_plan_is_no_plan_and_exit_2(command, unplanned, capsys):
+    status, _, complaint = said(capsys, command, unplanned)
+
+    assert (status, complaint) == (2, f"allocsim: {unplanned}: no plan here\n")
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
+@pytest.mark.parametrize(
+    ("name", "status", "party"),
+    [("plan-and-kernel-KD", 1, "kernel"), ("plan-over-output.json", 1, "plan"), ("told-and-ignored.json", 1, "plan")],
+)
+def test_a_file_and_a_folder_go_through_every_door(command, name, status, party, capsys):
+    found, shown, _ = said(capsys, command, DATA / "cases" / name, "--json")
+    record = json.loads(shown)
+    judged = record if command == "verdict" else record["files"][0]
+
+    assert found == status
+    assert party in {cause["party"] for cause in judged["causes"]}
+    for cause in judged["causes"]:
+        assert set(cause) == {"class", "party", "places", "first", "mend", "cure"}
+        assert set(cause["first"]) == FIRST
+        assert cause["cure"] is None or {"elements", "nbytes", "verified"} <= set(cause["cure"])
+        assert cause["cure"] is None or all("kind" in element for element in cause["cure"]["elements"])
+    assert list(judged["examined"]) == list("SLHPDKR")
+    assert all(set(row) == {"state", "why", "of"} for row in judged["examined"].values())
+    assert {row["state"] for row in judged["examined"].values()} <= {"clean", "found", "not run"}
+
+
+def test_what_the_engine_can_run_is_run(tmp_path, capsys):
+    """A late read in numbers as well as in bytes; and the same program planned right."""
+    wrong, right = tmp_path / "wrong.json", tmp_path / "right.json"
+    document.write(Document.of(plan_of(program(), [0, 0, 64], source="by hand")), wrong)
+    document.write(Document.of(ALLOCATORS["greedy_by_size"].plan(program())), right)
+
+    status, shown, _ = said(capsys, "diagnose", wrong, "--json")
+    examined = json.loads(shown)["files"][0]["examined"]
+    assert status == 1
+    assert {letter for letter in examined if examined[letter]["state"] == "found"} >= {"S", "D"}
+
+    status, shown, _ = said(capsys, "diagnose", right, "--require", "S,L,P,D,K")
+    assert status == 0
+    assert "S, L, P, D and K clean" in shown
+    assert "P, D and K by the engine's kernels on data of seed 0" in " ".join(shown.split())
+
+
+def test_what_the_engine_cannot_run_is_said_and_required_in_vain(capsys):
+    captured = DATA / "ggml" / "fwd_2L_none.json"
+    status, shown, _ = said(capsys, "diagnose", captured)
+    assert status == 0
+    assert "kernels not examined" in shown
+    assert "P, D, K not run: op" in shown
+    assert said(capsys, "diagnose", captured, "--require", "K")[0] == 2
+
+
+def test_a_detector_that_is_none_is_bad_usage(unplanned, capsys):
+    status, _, complaint = said(capsys, "check", unplanned, "--require", "Q")
+
+    assert status == 2
+    assert "'Q' is no detector" in complaint

@@ -1,0 +1,136 @@
+"""What is said of an outcome: never more than was examined, and an exit status that keeps to it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.errors import AllocsimError
+from allocsim.model import Document, Problem, Role
+from allocsim.outcomes import Outcome, judge_file, outcome_of
+from allocsim.outcomes.examined import CLEAN, DETECTORS, FOUND, NOT_RUN
+from allocsim.outcomes.telling import WIDTH, headline, lines_of, wrapped
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def program(*, in_place=((0, 0),)):
+    """x -> y in place -> read by the host."""
+    b = ProgramBuilder("step")
+    x, y = (b.tensor(name, "f32", (16,)) for name in "xy")
+    b.op("host.write", (), (x,))
+    b.op("relu", (x,), (y,), in_place=in_place)
+    b.op("host.read", (y,), ())
+    return b.build()
+
+
+def states(outcome):
+    return {letter: row.state for letter, row in outcome.examined.items()}
+
+
+def test_every_detector_is_listed_with_what_it_looked_at_or_why_not():
+    outcome = outcome_of("x", Document.of(ALLOCATORS["greedy_by_size"].plan(program())))
+
+    assert "".join(outcome.examined) == DETECTORS
+    assert states(outcome) == {"S": CLEAN, "L": CLEAN, "H": NOT_RUN, "P": NOT_RUN, "D": NOT_RUN, "K": NOT_RUN, "R": NOT_RUN}
+    assert all(bool(row.why) is (row.state == NOT_RUN) is not bool(row.of) for row in outcome.examined.values())
+    assert outcome.examined["S"].of == "3 ops"
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "ggml").glob("*.json")), ids=lambda path: path.stem)
+def test_a_captured_graph_is_never_called_clean_without_a_word_of_what_was_not_examined(path):
+    outcome = judge_file(path)
+    line = headline(outcome)
+
+    assert outcome.status == 0
+    assert re.match(r"S and L clean; kernels not examined", line)
+    assert not re.search(r"(^|: )clean", line)
+
+
+def test_pairs_that_nobody_vouches_for_stand_in_the_first_line():
+    made = program(in_place=None)
+    plan = plan_of(made, [0, 0])
+
+    assert headline(outcome_of("x", Document.of(plan))) == (
+        "S clean; kernels not examined; an in-place pair that nobody vouches for"
+    )
+    assert "vouches" not in headline(outcome_of("x", Document.of(plan_of(made, [0, 64]))))
+
+
+def test_a_plan_that_keeps_bytes_outside_all_arenas_says_so():
+    lines = list(lines_of(outcome_of("x", Document.of(plan_of(program(), ["own", 0])))))
+
+    assert "  1 buffer of 64 B in no arena and in no peak" in lines
+
+
+def test_nothing_to_judge_is_not_clean():
+    """A program alone, or a problem of one without ops: there is no plan."""
+    b = ProgramBuilder("instance")
+    b.buffer("x", 4)
+    bare = outcome_of("x", Document(programs=(program(),)))
+    instance = Problem.of(b.build(), start=[0], stop=[1])
+
+    assert (bare.status, headline(bare)) == (2, "no plan here")
+    assert headline(outcome_of("x", Document.of(instance))) == "no plan here; L clean"
+
+
+def test_what_was_not_examined_changes_the_status_only_where_it_is_required():
+    plan = ALLOCATORS["greedy_by_size"].plan(program())
+
+    assert outcome_of("x", Document.of(plan)).status == 0
+    assert outcome_of("x", Document.of(plan), required="SL").status == 0
+    lacking = outcome_of("x", Document.of(plan), required="SKD")
+    assert lacking.status == 2
+    assert headline(lacking).endswith("; K and D required and not run")
+
+
+def test_what_was_found_is_status_1_whatever_is_required():
+    wrong = Document.of(plan_of(program(in_place=()), [0, 0]))
+
+    assert outcome_of("x", wrong).status == outcome_of("x", wrong, required="K").status == 1
+
+
+def test_evidence_of_kernels_is_told_and_is_no_violation():
+    outcome = judge_file(DATA / "cases" / "plan-and-kernel-K")
+    (kernel,) = outcome.measured
+
+    assert (kernel.class_, kernel.party, outcome.status) == ("C04", "kernel", 1)
+    assert states(outcome)["K"] == FOUND
+    assert not outcome.passes
+    assert not judge_file(DATA / "cases" / "plan-and-kernel-K", causes_too=False).passes
+
+
+def test_a_file_that_cannot_be_read_cannot_be_judged(tmp_path):
+    outcome = judge_file(tmp_path / "no.json")
+
+    assert (outcome.status, list(lines_of(outcome))) == (2, [f"{tmp_path / 'no.json'}: {outcome.error}"])
+    assert Outcome(file="x").status == 2
+
+
+def test_names_from_files_break_no_line():
+    b = ProgramBuilder("p")
+    x = b.tensor("a\nb\x1b[31m", "f32", (4,), role=Role.INPUT)
+    b.op("f\n", (x,), (b.tensor("y", "f32", (4,)),))
+    lines = list(lines_of(outcome_of("x\ny", Document.of(plan_of(b.build(), [0, 32])), cures=True)))
+
+    assert all(line.isprintable() for line in lines)
+    assert lines[0].startswith("x\\ny: 1 cause in 1 violation")
+
+
+def test_a_size_is_not_parted_from_its_unit():
+    text = "word " * 15 + "12 MiB"
+
+    assert wrapped(text) == ["word " * 14 + "word", "12 MiB"]
+    assert len(wrapped("x" * 200)) == 1
+    assert all(len(line) <= WIDTH for line in wrapped(text * 9))
+
+
+def test_letters_of_detectors_are_checked():
+    from allocsim.cli.check import letters_of  # noqa: PLC0415 - the command's
+
+    assert letters_of(" s, L,K,") == "SLK"
+    for wrong in ("X", "SL"):
+        with pytest.raises(AllocsimError, match=f"'{wrong}' is no detector"):
+            letters_of(wrong)
