@@ -21,7 +21,7 @@ from allocsim.outcomes.description import EVENTS, describe
 from allocsim.verdict import CLASSES as ALL_CLASSES
 from allocsim.verdict import NAMES, judge
 from allocsim.verdict.attribution import charges
-from allocsim.verdict.evidence import Evidence, load, save
+from allocsim.verdict.evidence import load, save
 from engine.d_differential.orders import explore
 
 WARNINGS = {"HistoryRead", "AssumedInPlace"}
