@@ -145,7 +145,7 @@ class _Trace:
         device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
         found = _Block(buffer=len(self.buffers), device=device, low=address, high=address + nbytes, stream=self._stream(event))
         for other in self.owing:
-            if other.device == device and other.low < found.high and found.low < other.high:
+            if other.owed and other.device == device and other.low < found.high and found.low < other.high:
                 self.assumed += 1
                 self._come_back(other)
         self.owing = [other for other in self.owing if other.owed]
@@ -206,6 +206,7 @@ class _Trace:
         reads, writes = (self._parts(event, side) for side in ("reads", "writes"))
         if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
             raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
+        pairs = _pairs(event)
         operands = [self._value(part, made=False) for part in reads]
         results = [self._value(part, made=True) for part in writes]
         needs = {**self.known}
@@ -218,7 +219,7 @@ class _Trace:
                 "operands": operands,
                 "results": results,
                 "name": str(event.get("name", kind)),
-                "in_place": _pairs(event) if operands and results else (),
+                "in_place": pairs if operands and results else (),
                 "stream": stream,
                 "after": sorted(after.values()),
                 "meta": _meta(event),
@@ -274,10 +275,10 @@ class _Trace:
         arenas = tuple(Arena(name=str(device)) for device in self.devices) or (Arena(name="0"),)
         streams = tuple(map(str, self.streams)) or ("0",)
         b = ProgramBuilder(name, arenas=arenas, streams=streams, meta={"assumed_returns": self.assumed} if self.assumed else None)
-        for buffer in self.buffers:
-            b.buffer(**buffer)
-        for label, buffer, offset, nbytes in self.values:
-            b.value(label, buffer, "u8", (nbytes,), offset=offset)
+        for row in self.buffers:
+            b.buffer(**row)
+        for label, buffer, offset, length in self.values:
+            b.value(label, buffer, "u8", (length,), offset=offset)
         for op in self.ops:
             b.op(**{key: what for key, what in op.items() if key != "seen"})
         program = b.build()
@@ -335,7 +336,7 @@ def _key(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
 def _number(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
     found = event.get(key, default)
     try:
-        number = None if isinstance(found, bool) else operator.index(found)  # type: ignore[arg-type]  # told below if it is none
+        number = None if isinstance(found, bool) else operator.index(found)
     except TypeError:
         number = None
     if number is None or not 0 <= number <= LIMIT:

@@ -4,7 +4,7 @@ from itertools import combinations, product
 from math import comb
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim import Role, check
@@ -159,10 +159,10 @@ def routines(draw):
         return PathOp("f", reads, results, name=f"op{next(count)}")
 
     def region(depth):
-        items = [op() for _ in range(draw(st.integers(0, 2)))]
-        for _ in range(draw(st.integers(0, 2 if depth == 2 else 1))) if depth else ():
+        items = [op() for _ in range(draw(st.integers(1, 2)))]
+        for _ in range(draw(st.integers(2, 4) if depth == 2 else st.integers(0, 1))) if depth else ():
             if draw(st.integers(0, 4)):
-                names = "xyz"[: draw(st.integers(1, 3))]
+                names = "xyz"[: draw(st.sampled_from((2, 2, 2, 3, 1)))]
                 items.append(PathChoice(f"c{next(count)}", {name: region(depth - 1) for name in names}))
             else:
                 items.append(PathLoop(f"l{next(count)}", region(depth - 1)))
@@ -175,12 +175,12 @@ def routines(draw):
 
 
 def every_path(made):
-    """Return all flat programs, by every combination of alternatives: up to some hundreds."""
+    """Return all flat programs, by every combination of alternatives: up to a hundred."""
     choices = module._choices(made)  # which choices there are, not which are taken
     size = 1
     for alternatives in choices.values():
         size *= len(alternatives)
-    if size > 600:
+    if size > 100:
         return None
     return [module._flat(made, dict(zip(choices, row, strict=True))) for row in product(*choices.values())]  # as above
 
@@ -197,6 +197,7 @@ def triples(program):
     return together, clean
 
 
+@settings(max_examples=60)  # each looks at all paths there are
 @given(routines())
 def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_that_can_be(made):
     everything = every_path(made)
@@ -209,6 +210,24 @@ def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_th
     assert got[0] == wanted[0]
     assert got[1] == wanted[1]
     assert len({flat_and_path(program) for program in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_one_path_leaves_out_every_op_that_would_hide_the_fault(nested):
+    """A strength of three alone takes only three of ten choices at will, and the way round a rewrite lies in all ten."""
+
+    def rewrite(n):
+        item = PathOp("add_", (), (f"s{n}",), name=f"rewrite{n}")
+        return PathChoice(f"inner{n}", {"do": PathRegion((item,)), "leave": PathRegion(())}) if nested else item
+
+    sides = [
+        PathChoice(f"c{n}", {"do": PathRegion((rewrite(n),)), "leave": PathRegion((PathOp("take", name=f"take{n}"),))})
+        for n in range(10)
+    ]
+    more = {f"s{n}": Definition("f32", (4,), buffer="s") for n in range(10)}
+    found = paths(routine(PathOp("write", (), ("s",), name="w"), *sides, PathOp("read", ("s",), name="r"), **more))
+    clean = set().union(*(triples(program)[1] for program in found))
+    assert {("w", f"take{n}", "r") for n in range(10)} <= clean
 
 
 def flat_and_path(program):
