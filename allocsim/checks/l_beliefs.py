@@ -218,7 +218,7 @@ class _Book:
 
 def _segment_words(live: LiveSegments, buffer: int) -> str:
     """Return `[0, 3), [5, 9)`, at most three segments and how many more."""
-    found = live.of(buffer)
+    found = [(low, min(high, live.steps)) for low, high in live.of(buffer)]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(f"[{max(low, 0)}, {high})" for low, high in found[:3]) + more
 

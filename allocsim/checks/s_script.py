@@ -210,7 +210,7 @@ class Runs:
     identities: Identities
     scripts: Sequence[Script]
     """The distinct ones."""
-    follows: Sequence[int]
+    follows: list[int]
     """Which of them each run follows."""
 
     @classmethod

@@ -241,16 +241,25 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
         if first or stop > until:
             longest, until = mine, stop
     found = [np.array(joins, dtype=np.int64).reshape(-1, 4)]
-    if np.any(_strange(trial, plain)):
+    if np.any(_strange(case, trial, plain)):
         found.append(np.array(_ties_by_spans(case, trial, plain, chosen), dtype=np.int64).reshape(-1, 4))
     return np.concatenate(found)
 
 
-def _strange(trial: Trial, plain: Copies) -> Bools:
+def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
     """Return which buffers a `same` of this run or another may touch and columns do not suffice for."""
-    accesses, mask = trial.accesses, trial.program.buffers.persistent.copy()
-    mask[accesses.read_buffer[trial.program.same_ops[accesses.read_op]]] = True
-    mask[accesses.write_buffer[trial.program.same_ops[accesses.write_op]]] = True
+    mask = np.zeros(len(plain.plain), dtype=np.bool_)
+    kept: set[str] = set()
+    for other in case.group(trial):
+        accesses, buffers = other.accesses, other.program.buffers
+        touched = np.zeros(len(buffers), dtype=np.bool_)
+        touched[accesses.read_buffer[other.program.same_ops[accesses.read_op]]] = True
+        touched[accesses.write_buffer[other.program.same_ops[accesses.write_op]]] = True
+        kept.update(buffers.names[buffer] for buffer in np.flatnonzero(touched & buffers.persistent).tolist())
+        if other.program is trial.program:
+            mask |= touched
+    persistent = np.flatnonzero(trial.program.buffers.persistent).tolist() if kept else []
+    mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
     return mask & ~plain.plain
 
 
