@@ -217,25 +217,22 @@ def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tup
         if write:
             names[value] = len(spans)
             memory.write_runs(runs, len(spans))
-            spans.append([step, step + 1, True])
+            spans.append([step, step + 1])
             continue
         if not runs:
             if value not in names:
                 names[value] = len(spans)
-                spans.append([step, step + 1, False])
+                spans.append([step, step + 1])
             spans[names[value]][1] = step + 1
             continue
-        fresh = []
         for low, high in runs:
-            for a, b, owner in memory.walk(low, high):
-                if owner == NEVER:
-                    fresh.append((a, b))
-                else:
+            for _, _, owner in memory.walk(low, high):
+                if owner != NEVER:
                     spans[owner][1] = step + 1
-        if fresh:
-            memory.write_runs(list(merged(fresh)), len(spans))
-            spans.append([step, step + 1, False])
-    return [(low, high, bool(fresh)) for low, high, fresh in spans]
+        # from here on these bytes live as one: pieces once read together are not walked again
+        memory.write_runs(runs, len(spans))
+        spans.append([step, step + 1])
+    return [(low, high, True) for low, high in spans]
 
 
 def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:

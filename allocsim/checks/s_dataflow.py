@@ -288,7 +288,7 @@ class _Memory:
         """Compare one read unit by unit (piece by piece) and report what is wrong with it."""
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
-        pieces, guilty, told = self._defects(step, looks), False, True
+        pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
         for number, defects in enumerate(pieces, 1):
             self.looked += 1
             full = self.looked <= PIECES or number <= FEW
@@ -333,7 +333,7 @@ class _Memory:
             lost = made and not (self._is_value(mark, trial, value) if skipped else self.marks.tag(mark) == (number, 0))
             yield low, high, mark, "OverwrittenRead" if lost else None, old
 
-    def _defects(self, step: Step, looks: Iterable[Look]) -> Iterator[tuple[tuple[str, _Found], ...]]:
+    def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
         """Yield the defects of every piece of a read, cut where its mark changes apart or as planned; none where it is right."""
         space, base = step[8], step[9]
         for low, high, wanted, wrong, late in looks:
@@ -346,7 +346,7 @@ class _Memory:
             if space < 0:
                 yield old
                 continue
-            here = self._as_planned(wanted, base)
+            here = wanted if wanted >= first and not self.moving else self._as_planned(wanted, base)
             for a, b, found in self.spaces[space].walk(base + low, base + high):
                 if here is None or found != here:
                     yield (*old, ("StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted)))

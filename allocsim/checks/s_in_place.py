@@ -301,8 +301,8 @@ def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exa
     safe: Bools = ((exact & exactly) & ~same) | wholly
     if np.any(contract.strength == BYTES):
         a, b, values = accesses.read_value[read], accesses.write_value[write], accesses.program.values
-        bits = values.counts * values.width
-        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (bits[b] <= bits[a]) & ~same
+        nbytes = -(-values.counts * values.width // 8)
+        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (nbytes[b] <= nbytes[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
     known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
     for row in np.flatnonzero(same & ~safe).tolist():

@@ -115,21 +115,23 @@ class Spans:
         extents, first = script.extents, self.marks.first[position]
         persistent = trial.program.buffers.persistent.tolist()
         held: dict[int, OwnerAxis] = defaultdict(OwnerAxis)
-        facts: list[tuple[int, int, tuple[int, int] | None]] = []
+        facts: list[tuple[int, int, tuple[int, int] | None, bool]] = []
         found: dict[int, list[Span]] = defaultdict(list)
         written: dict[int, set[int]] = defaultdict(set)
 
         def put(buffer: int, step: int, pieces: list[Piece]) -> None:
             for low, high, mark in pieces:
                 emit(buffer, low, high, step)
-                facts.append((step, step, None if mark == NEVER else self.marks.tag(mark)))
+                facts.append((step, step, None if mark == NEVER else self.marks.tag(mark), True))
                 held[buffer].write(low, high, len(facts) - 1)
 
         def emit(buffer: int, low: int, high: int, step: int) -> None:
             """Note what `[low, high)` held until an op wrote over it."""
             for a, b, fact in held[buffer].pieces(low, high):
                 if fact != NEVER:
-                    since, last, tag = facts[fact]
+                    since, last, tag, written_then = facts[fact]
+                    if written_then and since == step:
+                        continue  # two results of one op on one byte: the later one is what it holds
                     found[buffer].append((a, b, since, step if persistent[buffer] else last, tag))
 
         for buffer in np.flatnonzero(trial.program.buffers.persistent & self.involved[script.buffers]).tolist():
@@ -153,8 +155,8 @@ class Spans:
             elif not persistent[buffer]:
                 for low, high, mark in list(self.apart.pieces(identity, extents.runs(value))):
                     for a, b, fact in held[buffer].pieces(low, high):
-                        since = facts[fact][0] if fact != NEVER else op
-                        facts.append((since, op, None if mark == NEVER else self.marks.tag(mark)))
+                        since, by_write = (facts[fact][0], facts[fact][3]) if fact != NEVER else (op, False)
+                        facts.append((since, op, None if mark == NEVER else self.marks.tag(mark), by_write))
                         held[buffer].write(a, b, len(facts) - 1)
         for buffer in list(held):
             emit(buffer, 0, int(extents.room[buffer]), len(trial.program.ops))
