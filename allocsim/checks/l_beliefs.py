@@ -32,9 +32,9 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import among
 from allocsim.checks.live import LiveSegments
-from allocsim.checks.owners import Range, merged, shared
+from allocsim.checks.owners import Range, left_over, merged, shared
 from allocsim.checks.s_in_place import HandOvers
-from allocsim.checks.s_tags import agreement, left_over, spans_alone
+from allocsim.checks.s_tags import agreement, spans_alone
 from allocsim.checks.trial import Findings, TrialDocument, buffer_words, named, op_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program

@@ -193,7 +193,7 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
     begins[0] = True
     begins[1:] |= buffer[1:] != buffer[:-1]
     at = np.flatnonzero(begins)
-    buffer, start, fresh = buffer[at], op[at], write[at]
+    buffer, start, fresh = buffer[at], op[at], write[at].astype(np.int64)
     stop = op[np.append(at[1:], len(rows)) - 1] + 1
     # stretches that share a step are one
     new = np.ones(len(at), dtype=np.bool_)

@@ -48,7 +48,7 @@ import numpy as np
 from allocsim.checks.accesses import pieces_moved
 from allocsim.checks.intervals import distinct
 from allocsim.checks.owners import NEVER, OwnerAxis, Piece
-from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, inside, joined_pieces
+from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
 from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
@@ -238,14 +238,18 @@ class _Memory:
             starts, ends, lengths = pieces_moved(extents, source, target)
             cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
             still = one == other and bool(np.all(starts == ends))
-            found = self.apart.handed_on(int(script.buffers[one]), cut, position)
+            none = bare(extents.runs(target), cut)
+            found = sorted(self.apart.handed_on(int(script.buffers[one]), cut, position) + none)
             if still:
                 stretches = [(start, start + length) for start, _, length in cut]
                 found = joined_pieces(sorted(self.apart.pieces(int(script.buffers[one]), stretches)))
             self._give(self.marks.first[position] + target, found)
             a, b = int(base[one]), int(base[other])
             at_rest = space[one] == space[other] and bool(np.all(starts + a == ends + b))
-            planned = [] if at_rest else self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
+            planned: list[Piece] = []
+            if not at_rest:
+                planned = self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
+                planned += [(low + b, high + b, NEVER) for low, high, _ in none]
             yield int(script.buffers[other]), None if still else found, int(space[other]), planned
 
     def _give(self, number: int, pieces: list[Piece]) -> None:

@@ -251,8 +251,8 @@ def _judge(
         touching[row] = known[pair]
     read, write = read[touching], write[touching]
     order = np.lexsort((write, read))
-    rows = np.flatnonzero(touching)[order]
-    at_one, exact, shift, key = at_one[rows], exact[rows], (base_b - base_a)[rows], keys[0][at_read][rows]
+    met = np.flatnonzero(touching)[order]
+    at_one, exact, shift, key = at_one[met], exact[met], (base_b - base_a)[met], keys[0][at_read][met]
     read, write = read[order], write[order]
     safe, unknown = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
     op = accesses.read_op[read]

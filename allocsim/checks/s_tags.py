@@ -15,7 +15,7 @@ What this module does not see: plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
@@ -24,8 +24,8 @@ import numpy as np
 
 from allocsim.checks.accesses import Accesses, pieces_moved
 from allocsim.checks.live import LiveSegments
-from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, merged
-from allocsim.checks.s_apart import CONTENT, ApartMemory, Marks, inside
+from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, left_over, merged
+from allocsim.checks.s_apart import CONTENT, ApartMemory, Marks, bare, inside
 from allocsim.checks.s_script import Runs, Script
 from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.model import OWN, Bools, Plan
@@ -174,7 +174,8 @@ class Spans:
             if one == other and np.all(starts == ends):
                 continue
             cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
-            done.append((other, int(script.buffers[other]), self.apart.handed_on(int(script.buffers[one]), cut, position)))
+            pieces = self.apart.handed_on(int(script.buffers[one]), cut, position) + bare(extents.runs(target), cut)
+            done.append((other, int(script.buffers[other]), sorted(pieces)))
         return done
 
 
@@ -304,7 +305,8 @@ def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Rang
 
     The other buffer lies `delta` units behind the one.
     """
-    same, differ = [], []
+    same: list[Range] = []
+    differ: list[Range] = []
     for low, high, first, last, tag in one:
         for a, b, begin, end, its in other:
             start, stop = max(first, begin), min(last, end) + 1
@@ -312,20 +314,3 @@ def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Rang
                 alike = tag is not None and its is not None and tag[0] == its[0] and tag[1] == its[1] + delta
                 (same if alike else differ).append((start, stop))
     return list(merged(sorted(same))), list(merged(sorted(differ)))
-
-
-def left_over(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges less others."""
-    left = []
-    others = sorted(taken)
-    for low, high in ranges:
-        begin = low
-        for a, b in others:
-            if b <= begin or a >= high:
-                continue
-            if begin < a:
-                left.append((begin, a))
-            begin = max(begin, b)
-        if begin < high:
-            left.append((begin, high))
-    return left

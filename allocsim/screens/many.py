@@ -42,7 +42,7 @@ class _Many:
     """One plan of many programs under the screens."""
 
     def __init__(self, plan: Plan, op_starts: Int64s, buffer_starts: Int64s) -> None:
-        from allocsim.screens import axes, many_passes
+        from allocsim.screens import axes, many_passes  # noqa: PLC0415 - imports numba
 
         self.kernels, self.passes = axes, many_passes
         self.plan, self.program = plan, plan.program
@@ -136,7 +136,7 @@ class _Many:
 
     def _placement(self) -> None:
         """Point at buffers that meet in time and space, as `placement` does for a large document."""
-        from allocsim.screens.rectangles import met
+        from allocsim.screens.rectangles import met  # noqa: PLC0415 - imports numba
 
         accesses, buffers = self.accesses, self.program.buffers
         pairs = np.empty((len(self.program.ops.in_place), 2), dtype=np.int64)

@@ -57,7 +57,7 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     """Return, for each run, the rows of its script that are reads which may be wrong; None where all are to be looked at."""
     if not (runs.identities.ordered and pays(runs)):
         return None
-    from allocsim.screens import axes as kernels
+    from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
 
     facts, identities = _Facts.of(runs), runs.identities
     found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)
