@@ -162,12 +162,10 @@ class Accesses:
         self.read_buffer: Int64s = extents.buffer[self.read_value]
         writes = self.active[write_op]
         self.skip, self.every_result = skip, every_result
-        for step in () if every_result else np.flatnonzero(program.same_ops & self.active).tolist():
-            first, made = int(ops.operand_starts[step]), int(ops.result_starts[step])
-            for position in range(int(ops.result_starts[step + 1]) - made):
-                writes[made + position] &= not unmoved(
-                    extents, int(ops.operands[first + position]), int(ops.results[made + position])
-                )
+        if not every_result:
+            row, source, target = handed_on(program, write_op)
+            for at in np.flatnonzero(extents.buffer[source] == extents.buffer[target]).tolist():
+                writes[row[at]] &= not in_step(extents, int(source[at]), int(target[at]), 0)  # it stays where it is
         self.write_row: Int64s = np.flatnonzero(writes)
         """Rows of `ops.results` that are writes."""
         self.write_op: Int64s = write_op[self.write_row]
@@ -215,9 +213,13 @@ class Accesses:
         return touched
 
 
-def unmoved(extents: Extents, one: int, other: int) -> bool:
-    """Return whether two values of equally many units are the same units of one buffer in the same order: a `same` writes nothing then."""
-    return bool(extents.buffer[one] == extents.buffer[other]) and in_step(extents, one, other, 0)
+def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the rows of `ops.results`, of ops `result_op`, that some `same` makes, with the operand and the result of each."""
+    ops = program.ops
+    row = np.flatnonzero(program.same_ops[result_op])
+    op = result_op[row]
+    source = ops.operands[ops.operand_starts[op] + row - ops.result_starts[op]]
+    return row, source.astype(np.int64), ops.results[row].astype(np.int64)
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:

@@ -83,7 +83,8 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
         op = trial.problem.start[recipient]
     found = np.concatenate([np.stack([op, op + 1, donor, recipient], axis=1), tied])
     fine = (trial.plan.placed & (nbytes > 0))[found[:, 2:]].all(axis=1)
-    return found[fine]
+    kept: Int64s = found[fine]
+    return kept
 
 
 def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:

@@ -95,12 +95,12 @@ def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int
             if not isinstance(entry, Mapping):
                 raise ModelError(place, "is no object")
             pair, says, strength = entry.get("pair"), entry.get("says"), entry.get("strength", "exact")
-            whole = isinstance(pair, list | tuple) and len(pair) == 2
-            if not whole or not all(isinstance(position, int) and 0 <= position < 1 << 31 for position in pair):
+            positions = list(pair) if isinstance(pair, list | tuple) else []
+            if len(positions) != 2 or not all(isinstance(at, int) and 0 <= at < 1 << 31 for at in positions):
                 raise ModelError(f"{place}.pair", f"{pair!r} is no [operand position, result position]")
             if says not in SAYS:
                 raise ModelError(f"{place}.says", f"{says!r} is none of {', '.join(SAYS)}")
             if strength not in STRENGTHS:
                 raise ModelError(f"{place}.strength", f"{strength!r} is none of {', '.join(STRENGTHS)}")
-            found.setdefault(kind, []).append((pair[0], pair[1], says, STRENGTHS.index(strength)))
+            found.setdefault(kind, []).append((positions[0], positions[1], says, STRENGTHS.index(strength)))
     return found

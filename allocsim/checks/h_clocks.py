@@ -18,7 +18,7 @@ plain Python over arrays; large inputs have it compiled, the same lines, so that
 What this module does not see: which earlier access it is (`races`), buffers, plans.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable  # noqa: TC003 - read by people and mypy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -134,7 +134,7 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     return Late(access=found[0], source=found[1], known=found[2], cut=cut)
 
 
-def sweep(
+def sweep(  # noqa: PLR0917 - columns
     source: int, stop: int, stream: Column, previous: Column, after_starts: Column, after: Column,
     starts: Column, value: Column, write: Column, run_starts: Column, low: Column, high: Column,
     size: int, left: Column, below: Column, known: Column, late: Column, knows: Column,

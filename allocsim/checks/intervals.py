@@ -117,12 +117,11 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
 
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
     """Return the pairs among some rows, which are in order of start; what it lists of more than `cap` is of no order."""
-    columns = [column[rows] for column in columns]
-    selected = selector.rectangles(*columns, cap)
+    start, stop, low, high = (column[rows] for column in columns)
+    selected = selector.rectangles(start, stop, low, high, cap)
     if selected is None:
-        found = _by_levels(*columns, cap)
+        found = _by_levels(start, stop, low, high, cap)
     else:
-        start, stop, low, high = columns
         left, right, more = selected
         met = (start[left] < stop[right]) & (start[right] < stop[left]) & (low[left] < high[right]) & (low[right] < high[left])
         found = Pairs(left=left[met], right=right[met], total=int(met.sum()) + more)

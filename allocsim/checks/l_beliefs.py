@@ -32,9 +32,9 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import among
 from allocsim.checks.live import LiveSegments
-from allocsim.checks.owners import Range, merged, shared
+from allocsim.checks.owners import Range, left_over, merged, shared
 from allocsim.checks.s_in_place import HandOvers
-from allocsim.checks.s_tags import agreement, left_over, spans_alone
+from allocsim.checks.s_tags import agreement, spans_alone
 from allocsim.checks.trial import Findings, TrialDocument, buffer_words, named, op_words, value_words
 from allocsim.checks.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
@@ -218,7 +218,7 @@ class _Book:
 
 def _segment_words(live: LiveSegments, buffer: int) -> str:
     """Return `[0, 3), [5, 9)`, at most three segments and how many more."""
-    found = live.of(buffer)
+    found = [(low, min(high, live.steps)) for low, high in live.of(buffer)]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(f"[{max(low, 0)}, {high})" for low, high in found[:3]) + more
 

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from allocsim.checks.accesses import Accesses
+from allocsim.checks.accesses import Accesses, Extents
 from allocsim.checks.owners import NEVER, OwnerAxis, Range, merged
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
@@ -38,6 +38,8 @@ class LiveSegments:
     start: Int64s
     stop: Int64s
     buffers: int
+    steps: int
+    """Ops of the program."""
     fresh: Bools
     """bool (rows,): False where a persistent buffer begins to live otherwise than by a full overwrite."""
 
@@ -102,7 +104,12 @@ def live_segments(accesses: Accesses) -> LiveSegments:
     if len(found) > len(columns[0]):
         found = found[np.lexsort((found[:, 1], found[:, 0]))]
     return LiveSegments(
-        buffer=found[:, 0], start=found[:, 1], stop=found[:, 2], fresh=found[:, 3].astype(np.bool_), buffers=len(buffers)
+        buffer=found[:, 0],
+        start=found[:, 1],
+        stop=found[:, 2],
+        fresh=found[:, 3].astype(np.bool_),
+        buffers=len(buffers),
+        steps=steps,
     )
 
 
@@ -186,7 +193,7 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
     begins[0] = True
     begins[1:] |= buffer[1:] != buffer[:-1]
     at = np.flatnonzero(begins)
-    buffer, start, fresh = buffer[at], op[at], write[at]
+    buffer, start, fresh = buffer[at], op[at], write[at].astype(np.int64)
     stop = op[np.append(at[1:], len(rows)) - 1] + 1
     # stretches that share a step are one
     new = np.ones(len(at), dtype=np.bool_)
@@ -200,6 +207,9 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
 def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:
     """Return the stretch of each write of one buffer, and of each read of bytes that nothing wrote."""
     extents, memory = accesses.extents, OwnerAxis()
+    apart = _apart(extents, sorted({value for _, _, value in rows}))
+    if apart is not None:
+        return _by_class(rows, apart)
     names: dict[int, int] = {}
     spans: list[list[int]] = []
     for step, write, value in rows:
@@ -207,25 +217,57 @@ def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tup
         if write:
             names[value] = len(spans)
             memory.write_runs(runs, len(spans))
-            spans.append([step, step + 1, True])
+            spans.append([step, step + 1])
             continue
         if not runs:
             if value not in names:
                 names[value] = len(spans)
-                spans.append([step, step + 1, False])
+                spans.append([step, step + 1])
             spans[names[value]][1] = step + 1
             continue
-        fresh = []
         for low, high in runs:
-            for a, b, owner in memory.walk(low, high):
-                if owner == NEVER:
-                    fresh.append((a, b))
-                else:
+            for _, _, owner in memory.walk(low, high):
+                if owner != NEVER:
                     spans[owner][1] = step + 1
-        if fresh:
-            memory.write_runs(list(merged(fresh)), len(spans))
-            spans.append([step, step + 1, False])
-    return [(low, high, bool(fresh)) for low, high, fresh in spans]
+        # from here on these bytes live as one: pieces once read together are not walked again
+        memory.write_runs(runs, len(spans))
+        spans.append([step, step + 1])
+    return [(low, high, True) for low, high in spans]
+
+
+def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
+    """Return a number for each of the values of a buffer, equal for those of equal bytes, if no others share a byte; None if some do."""
+    kinds: dict[tuple[int, int, bytes], int] = {}
+    numbers, lows, highs = {}, [], []
+    for value in values:
+        low, high = int(extents.low[value]), int(extents.high[value])
+        if low >= high:
+            return None
+        low_column, high_column = np.array([low]), np.array([high])
+        if not extents.dense[value]:
+            where = extents.holes.of(value)
+            low_column, high_column = extents.holes.low[where], extents.holes.high[where]
+        key = low, high, low_column.tobytes() + high_column.tobytes()
+        if key not in kinds:
+            kinds[key] = len(kinds)
+            lows.append(low_column)
+            highs.append(high_column)
+        numbers[value] = kinds[key]
+    low_all, high_all = np.sort(np.concatenate(lows)), np.sort(np.concatenate(highs))
+    return numbers if np.all(low_all[1:] >= high_all[:-1]) else None
+
+
+def _by_class(rows: list[tuple[int, bool, int]], numbers: dict[int, int]) -> list[tuple[int, int, bool]]:
+    """Return the stretches of a buffer whose values share all bytes or none."""
+    held: dict[int, int] = {}
+    spans: list[list[int]] = []
+    for step, write, value in rows:
+        number = numbers[value]
+        if write or number not in held:
+            held[number] = len(spans)
+            spans.append([step, step + 1])
+        spans[held[number]][1] = step + 1
+    return [(low, high, True) for low, high in spans]
 
 
 def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:

@@ -154,3 +154,20 @@ def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
         else:
             j += 1
     return merged(out)
+
+
+def left_over(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
+    """Return sorted ranges less others."""
+    left = []
+    others = sorted(taken)
+    for low, high in ranges:
+        begin = low
+        for a, b in others:
+            if b <= begin or a >= high:
+                continue
+            if begin < a:
+                left.append((begin, a))
+            begin = max(begin, b)
+        if begin < high:
+            left.append((begin, high))
+    return left

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range
+from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
@@ -152,3 +152,8 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
     last = np.minimum(lengths, np.minimum(room - starts, other_room - ends))
     kept = first < last
     return list(zip(*((column[kept]).tolist() for column in (starts + first, ends + first, last - first)), strict=True))
+
+
+def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
+    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they hold no tag."""
+    return [(low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])]

@@ -48,7 +48,7 @@ import numpy as np
 from allocsim.checks.accesses import pieces_moved
 from allocsim.checks.intervals import distinct
 from allocsim.checks.owners import NEVER, OwnerAxis, Piece
-from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, inside, joined_pieces
+from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
 from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
 from allocsim.checks.violations import Violation
@@ -238,14 +238,18 @@ class _Memory:
             starts, ends, lengths = pieces_moved(extents, source, target)
             cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
             still = one == other and bool(np.all(starts == ends))
-            found = self.apart.handed_on(int(script.buffers[one]), cut, position)
+            none = bare(extents.runs(target), cut)
+            found = sorted(self.apart.handed_on(int(script.buffers[one]), cut, position) + none)
             if still:
                 stretches = [(start, start + length) for start, _, length in cut]
                 found = joined_pieces(sorted(self.apart.pieces(int(script.buffers[one]), stretches)))
             self._give(self.marks.first[position] + target, found)
             a, b = int(base[one]), int(base[other])
             at_rest = space[one] == space[other] and bool(np.all(starts + a == ends + b))
-            planned = [] if at_rest else self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
+            planned: list[Piece] = []
+            if not at_rest:
+                planned = self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
+                planned += [(low + b, high + b, NEVER) for low, high, _ in none]
             yield int(script.buffers[other]), None if still else found, int(space[other]), planned
 
     def _give(self, number: int, pieces: list[Piece]) -> None:
@@ -288,7 +292,7 @@ class _Memory:
         """Compare one read unit by unit (piece by piece) and report what is wrong with it."""
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
-        pieces, guilty, told = self._defects(step, looks), False, True
+        pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
         for number, defects in enumerate(pieces, 1):
             self.looked += 1
             full = self.looked <= PIECES or number <= FEW
@@ -333,7 +337,7 @@ class _Memory:
             lost = made and not (self._is_value(mark, trial, value) if skipped else self.marks.tag(mark) == (number, 0))
             yield low, high, mark, "OverwrittenRead" if lost else None, old
 
-    def _defects(self, step: Step, looks: Iterable[Look]) -> Iterator[tuple[tuple[str, _Found], ...]]:
+    def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
         """Yield the defects of every piece of a read, cut where its mark changes apart or as planned; none where it is right."""
         space, base = step[8], step[9]
         for low, high, wanted, wrong, late in looks:
@@ -346,7 +350,7 @@ class _Memory:
             if space < 0:
                 yield old
                 continue
-            here = self._as_planned(wanted, base)
+            here = wanted if wanted >= first and not self.moving else self._as_planned(wanted, base)
             for a, b, found in self.spaces[space].walk(base + low, base + high):
                 if here is None or found != here:
                     yield (*old, ("StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted)))

@@ -31,6 +31,7 @@ What this module does not see: runs, and what is reported (`writes`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,25 +92,36 @@ class HandOvers:
     def __init__(self, accesses: Accesses) -> None:
         self.accesses = accesses
         self.live = live_segments(accesses)
-        reads, writes = (accesses.read_op, accesses.read_buffer), (accesses.write_op, accesses.write_buffer)
-        self.given: Int64s = self._one_sided(self.live.ending, reads, writes)
+
+    @cached_property
+    def given(self) -> Int64s:
         """int64 (reads,): row of the donor's segment that ends with the read, -1 where none does or the op writes the buffer too."""
-        self.taken: Int64s = self._one_sided(self.live.beginning, writes, reads)
+        return self._one_sided(self.live.ending, self._reads, self._writes)
+
+    @cached_property
+    def taken(self) -> Int64s:
         """int64 (writes,): row of the recipient's segment that begins with the write, -1 where none does or the op reads the buffer too."""
+        return self._one_sided(self.live.beginning, self._writes, self._reads)
+
+    @property
+    def _reads(self) -> Columns:
+        return self.accesses.read_op, self.accesses.read_buffer
+
+    @property
+    def _writes(self) -> Columns:
+        return self.accesses.write_op, self.accesses.write_buffer
 
     def _one_sided(self, row_of: Callable[[Int64s, Int64s], Int64s], mine: Columns, others: Columns) -> Int64s:
-        found = row_of(mine[1], mine[0])
-        count = len(self.accesses.program.buffers)
-        rows = np.flatnonzero(found >= 0)
-        met = np.zeros(count, dtype=np.bool_)
-        met[mine[1][rows]] = True
-        other = np.flatnonzero(met[others[1]])
+        found, count = row_of(mine[1], mine[0]), len(self.accesses.program.buffers)
+        rows, other = np.flatnonzero(found >= 0), np.flatnonzero(row_of(others[1], others[0]) >= 0)
         both = among(mine[0][rows] * count + mine[1][rows], others[0][other] * count + others[1][other])
         found[rows[both]] = -1
         return found
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
         """Return the hand-overs by some reads and writes, row by row of one op; each pair of buffers once for each op."""
+        if not len(read):
+            return Sharing(op=read, donor=read, recipient=read, donor_row=read, recipient_row=read)
         fine = (self.given[read] >= 0) & (self.taken[write] >= 0)
         read, write = read[fine], write[fine]
         donor_row, recipient_row = self.given[read], self.taken[write]
@@ -151,8 +163,10 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     accesses, known = hand_overs.accesses, hand_overs.accesses.contract.known
     count = len(accesses.program.buffers)
     reads, writes = _declared(accesses)
-    foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
-    foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~known[accesses.write_op])
+    foreign_reads = foreign_writes = reads[:0]
+    if not known.all():
+        foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
+        foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~known[accesses.write_op])
     if len(foreign_reads) and len(foreign_writes):
         keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
@@ -237,8 +251,8 @@ def _judge(
         touching[row] = known[pair]
     read, write = read[touching], write[touching]
     order = np.lexsort((write, read))
-    rows = np.flatnonzero(touching)[order]
-    at_one, exact, shift, key = at_one[rows], exact[rows], (base_b - base_a)[rows], keys[0][at_read][rows]
+    met = np.flatnonzero(touching)[order]
+    at_one, exact, shift, key = at_one[met], exact[met], (base_b - base_a)[met], keys[0][at_read][met]
     read, write = read[order], write[order]
     safe, unknown = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
     op = accesses.read_op[read]
@@ -287,8 +301,8 @@ def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exa
     safe: Bools = ((exact & exactly) & ~same) | wholly
     if np.any(contract.strength == BYTES):
         a, b, values = accesses.read_value[read], accesses.write_value[write], accesses.program.values
-        bits = values.counts * values.width
-        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (bits[b] <= bits[a]) & ~same
+        nbytes = -(-values.counts * values.width // 8)
+        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (nbytes[b] <= nbytes[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
     known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
     for row in np.flatnonzero(same & ~safe).tolist():

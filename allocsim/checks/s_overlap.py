@@ -27,8 +27,9 @@ import numpy as np
 
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
+from allocsim.checks.owners import left_over
 from allocsim.checks.s_in_place import as_planned, permitted
-from allocsim.checks.s_tags import agreement, copies, left_over, shares_tags, spans
+from allocsim.checks.s_tags import agreement, copies, shares_tags, spans
 from allocsim.checks.trial import (
     COUNT_LIMIT,
     Findings,
@@ -92,10 +93,10 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
         rights.append(rows[found.right])
     left, right = np.concatenate(lefts), np.concatenate(rights)
     if trial.problem is None:
-        one, other, rows = left, right, len(lives.buffer)
+        one, other, width = left, right, len(lives.buffer)
     else:
-        one, other, rows = lives.buffer[left], lives.buffer[right], count
-    keep = ~among(_unordered(one, other, rows), _unordered(allowed // rows, allowed % rows, rows))
+        one, other, width = lives.buffer[left], lives.buffer[right], count
+    keep = ~among(_unordered(one, other, width), _unordered(allowed // width, allowed % width, width))
     left, right = left[keep], right[keep]
     step = np.maximum(np.maximum(lives.start[left], lives.start[right]), 0)
     if trial.problem is None and len(left) and shares_tags(case, trial):

@@ -55,12 +55,12 @@ class Identities:
         for position, trial in enumerate(trials):
             before = latest.get(trial.program_index)
             if trial.waits is not None:
-                mine = [
+                own = [
                     p
                     for p in range(position)
                     if trials[p].program_index == trial.program_index and trials[p].index in trial.waits
                 ]
-                before = mine[-1] if mine else None
+                before = own[-1] if own else None
             if before is None:
                 numbers, fresh = self._numbered(trial, count)
                 homes.append(np.stack([np.full(len(fresh), position, dtype=np.int64), fresh]))
@@ -210,7 +210,7 @@ class Runs:
     identities: Identities
     scripts: Sequence[Script]
     """The distinct ones."""
-    follows: Sequence[int]
+    follows: list[int]
     """Which of them each run follows."""
 
     @classmethod

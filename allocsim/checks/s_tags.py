@@ -15,7 +15,7 @@ What this module does not see: plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
@@ -24,8 +24,8 @@ import numpy as np
 
 from allocsim.checks.accesses import Accesses, pieces_moved
 from allocsim.checks.live import LiveSegments
-from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, merged
-from allocsim.checks.s_apart import CONTENT, ApartMemory, Marks, inside
+from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, left_over, merged
+from allocsim.checks.s_apart import CONTENT, ApartMemory, Marks, bare, inside
 from allocsim.checks.s_script import Runs, Script
 from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.model import OWN, Bools, Plan
@@ -115,21 +115,23 @@ class Spans:
         extents, first = script.extents, self.marks.first[position]
         persistent = trial.program.buffers.persistent.tolist()
         held: dict[int, OwnerAxis] = defaultdict(OwnerAxis)
-        facts: list[tuple[int, int, tuple[int, int] | None]] = []
+        facts: list[tuple[int, int, tuple[int, int] | None, bool]] = []
         found: dict[int, list[Span]] = defaultdict(list)
         written: dict[int, set[int]] = defaultdict(set)
 
         def put(buffer: int, step: int, pieces: list[Piece]) -> None:
             for low, high, mark in pieces:
                 emit(buffer, low, high, step)
-                facts.append((step, step, None if mark == NEVER else self.marks.tag(mark)))
+                facts.append((step, step, None if mark == NEVER else self.marks.tag(mark), True))
                 held[buffer].write(low, high, len(facts) - 1)
 
         def emit(buffer: int, low: int, high: int, step: int) -> None:
             """Note what `[low, high)` held until an op wrote over it."""
             for a, b, fact in held[buffer].pieces(low, high):
                 if fact != NEVER:
-                    since, last, tag = facts[fact]
+                    since, last, tag, written_then = facts[fact]
+                    if written_then and since == step:
+                        continue  # two results of one op on one byte: the later one is what it holds
                     found[buffer].append((a, b, since, step if persistent[buffer] else last, tag))
 
         for buffer in np.flatnonzero(trial.program.buffers.persistent & self.involved[script.buffers]).tolist():
@@ -153,8 +155,8 @@ class Spans:
             elif not persistent[buffer]:
                 for low, high, mark in list(self.apart.pieces(identity, extents.runs(value))):
                     for a, b, fact in held[buffer].pieces(low, high):
-                        since = facts[fact][0] if fact != NEVER else op
-                        facts.append((since, op, None if mark == NEVER else self.marks.tag(mark)))
+                        since, by_write = (facts[fact][0], facts[fact][3]) if fact != NEVER else (op, False)
+                        facts.append((since, op, None if mark == NEVER else self.marks.tag(mark), by_write))
                         held[buffer].write(a, b, len(facts) - 1)
         for buffer in list(held):
             emit(buffer, 0, int(extents.room[buffer]), len(trial.program.ops))
@@ -172,7 +174,8 @@ class Spans:
             if one == other and np.all(starts == ends):
                 continue
             cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
-            done.append((other, int(script.buffers[other]), self.apart.handed_on(int(script.buffers[one]), cut, position)))
+            pieces = self.apart.handed_on(int(script.buffers[one]), cut, position) + bare(extents.runs(target), cut)
+            done.append((other, int(script.buffers[other]), sorted(pieces)))
         return done
 
 
@@ -241,16 +244,25 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
         if first or stop > until:
             longest, until = mine, stop
     found = [np.array(joins, dtype=np.int64).reshape(-1, 4)]
-    if np.any(_strange(trial, plain)):
+    if np.any(_strange(case, trial, plain)):
         found.append(np.array(_ties_by_spans(case, trial, plain, chosen), dtype=np.int64).reshape(-1, 4))
     return np.concatenate(found)
 
 
-def _strange(trial: Trial, plain: Copies) -> Bools:
+def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
     """Return which buffers a `same` of this run or another may touch and columns do not suffice for."""
-    accesses, mask = trial.accesses, trial.program.buffers.persistent.copy()
-    mask[accesses.read_buffer[trial.program.same_ops[accesses.read_op]]] = True
-    mask[accesses.write_buffer[trial.program.same_ops[accesses.write_op]]] = True
+    mask = np.zeros(len(plain.plain), dtype=np.bool_)
+    kept: set[str] = set()
+    for other in case.group(trial):
+        accesses, buffers = other.accesses, other.program.buffers
+        touched = np.zeros(len(buffers), dtype=np.bool_)
+        touched[accesses.read_buffer[other.program.same_ops[accesses.read_op]]] = True
+        touched[accesses.write_buffer[other.program.same_ops[accesses.write_op]]] = True
+        kept.update(buffers.names[buffer] for buffer in np.flatnonzero(touched & buffers.persistent).tolist())
+        if other.program is trial.program:
+            mask |= touched
+    persistent = np.flatnonzero(trial.program.buffers.persistent).tolist() if kept else []
+    mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
     return mask & ~plain.plain
 
 
@@ -293,7 +305,8 @@ def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Rang
 
     The other buffer lies `delta` units behind the one.
     """
-    same, differ = [], []
+    same: list[Range] = []
+    differ: list[Range] = []
     for low, high, first, last, tag in one:
         for a, b, begin, end, its in other:
             start, stop = max(first, begin), min(last, end) + 1
@@ -301,20 +314,3 @@ def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Rang
                 alike = tag is not None and its is not None and tag[0] == its[0] and tag[1] == its[1] + delta
                 (same if alike else differ).append((start, stop))
     return list(merged(sorted(same))), list(merged(sorted(differ)))
-
-
-def left_over(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges less others."""
-    left = []
-    others = sorted(taken)
-    for low, high in ranges:
-        begin = low
-        for a, b in others:
-            if b <= begin or a >= high:
-                continue
-            if begin < a:
-                left.append((begin, a))
-            begin = max(begin, b)
-        if begin < high:
-            left.append((begin, high))
-    return left

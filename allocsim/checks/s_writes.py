@@ -161,13 +161,14 @@ def _why(trial: Trial, defect: _Defect) -> str:
         for row in operands.start + np.flatnonzero(ops.operands[operands] == defect.value)
         for made in results.start + np.flatnonzero(ops.results[results] == defect.other)
     ]
-    if np.isin(pairs, contract.refused).any():
+    if len(contract.refused) and np.isin(pairs, contract.refused).any():
         return "the table of kinds calls the pair unsafe"
-    rows = np.isin(contract.operand_row * len(ops.results) + contract.result_row, pairs)
+    promised = slice(*np.searchsorted(contract.op, [defect.op, defect.op + 1]).tolist())
+    rows = np.isin(contract.operand_row[promised] * len(ops.results) + contract.result_row[promised], pairs)
     shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
     if operand.offset != result.offset + shift or operand.bit_offset != result.bit_offset:
         return "they begin at different addresses"
-    if np.any(contract.strength[rows] == BYTES):
+    if np.any(contract.strength[promised][rows] == BYTES):
         return "one of them is not contiguous, or the result is larger than the operand"
     if not operand.same_layout(result):
         return "their layouts differ"

@@ -1,14 +1,16 @@
 """When buffers live, what lives together, how many bytes that is, and why.
 
-Conventions: time is the step; lifetimes are half-open `[start, stop)`. The *derived lifetime* of a buffer goes from the first to
-the last op, other than `view`, that reads or writes a value in it, both included, so `stop` is the last access + 1; it is the
-whole program for `parameter` and `state`, and `[0, 0)` for a buffer nothing touches. Accesses of the host (`host.write`,
+Conventions: time is the step; lifetimes are half-open `[start, stop)`. A buffer is live in *segments*: from the write of a value to its last
+read, value by value, so that a buffer written anew is free in between; a `parameter` or `state` until its next full overwrite, or to the
+run's end. The *derived lifetime* of a buffer is the stretch that planners without gaps keep it for: from the first to the last op, other than
+`view`, that reads or writes a value in it, both included, so `stop` is the last access + 1; it is the whole program for `parameter` and
+`state`, and `[0, 0)` for a buffer nothing touches. Accesses of the host (`host.write`,
 `host.read`) count as any others; `skip` names the `host.write` ops a run leaves out, which are no access then. A view is a value
 in the buffer of another, so reading it is an access to that buffer.
 
-Two buffers *interfere* if they are in one arena, neither is empty, and their lifetimes intersect. A pair (donor, recipient) is
-*permissible* if the donor's last op is the recipient's first, that op only reads the one and only writes the other, declares a
-pair that joins them, and with both at one address breaks the in-place rule of format.md nowhere. Arenas do not matter to that.
+Two buffers *interfere* if they are in one arena, neither is empty, and some segments of theirs intersect. A pair (donor, recipient) is
+*permissible* at an op where a segment of the donor ends and one of the recipient begins, if that op only reads the one and only writes the
+other, declares a pair that joins them, and with both at one address breaks the in-place rule of docs/format.md nowhere. Arenas do not matter to that.
 
 Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about 1e4 buffers. Nothing here is
 shared with `allocsim.checks`, which derives the same facts again: neither can hide the other's mistake.
@@ -45,17 +47,164 @@ def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
     return np.stack([start, stop], axis=1)
 
 
+def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
+    """Return when buffers are live, int64 (n, 3): buffer, start, stop, in order of buffer, then start; stretches that share a step are one.
+
+    O(size), and for each buffer that is written in parts O(accesses x pieces).
+    """
+    step, buffer, write = accesses(program, skip=skip)
+    count, ops = len(program.buffers), len(program.ops)
+    span = lifetimes(program, skip=skip)
+    writes = np.bincount(buffer[write], minlength=count)
+    first_write = np.full(count, ops, dtype=np.int64)
+    np.minimum.at(first_write, buffer[write], step[write])
+    first_read = np.full(count, ops, dtype=np.int64)
+    np.minimum.at(first_read, buffer[~write], step[~write])
+    simple = (writes == 1) & (first_write < first_read) & ~_in_parts(program, skip) & ~program.buffers.persistent
+    touched = writes + np.bincount(buffer[~write], minlength=count) > 0
+    rows = np.flatnonzero(simple)
+    found = [np.column_stack([rows, span[rows]])]
+    odd = np.flatnonzero(~simple & (touched | program.buffers.persistent))
+    deeds = _deeds(program, odd, skip)
+    several = [
+        (int(index), low, high)
+        for index in odd
+        for low, high in (_kept if program.buffers.persistent[index] else _lived)(program, int(index), deeds.get(int(index), []))
+    ]
+    found.append(np.array(several, dtype=np.int64).reshape(-1, 3))
+    table: Int64s = np.concatenate(found)
+    return table[np.lexsort((table[:, 1], table[:, 0]))]
+
+
+def _in_parts(program: Program, skip: Iterable[int]) -> Bools:
+    """Return which buffers some op touches otherwise than whole, as far as they are touched at all."""
+    ops, values = program.ops, program.values
+    active = ~ops.is_kind(VIEW)
+    active[list(skip)] = False
+    used = np.concatenate(
+        [
+            ops.operands[np.repeat(active, np.diff(ops.operand_starts))],
+            ops.results[np.repeat(active, np.diff(ops.result_starts))],
+        ]
+    )
+    low, high = values.hulls[used, 0], values.hulls[used, 1]
+    least, most = np.full(len(program.buffers), LIMIT), np.full(len(program.buffers), -LIMIT)
+    np.minimum.at(least, values.buffer[used], low)
+    np.maximum.at(most, values.buffer[used], high)
+    home = values.buffer[used]
+    part = ~values.dense[used] | (low != least[home]) | (high != most[home]) | (low >= high) | values.ragged[used]
+    mask = np.zeros(len(program.buffers), dtype=np.bool_)
+    mask[home[part]] = True
+    return mask
+
+
+Deed = tuple[int, bool, int]
+"""Step, write?, value."""
+
+
+def _deeds(program: Program, chosen: Int64s, skip: Iterable[int]) -> dict[int, list[Deed]]:
+    """Return what is done to some buffers, in order: of each op its reads first."""
+    wanted, left_out = set(chosen.tolist()), set(skip)
+    ops, owner = program.ops, program.values.buffer
+    acts = ~ops.is_kind(VIEW)
+    mask = np.zeros(len(program.buffers), dtype=np.bool_)
+    mask[chosen] = True
+    step = np.concatenate(
+        [np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts)), np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))]
+    )
+    value = np.concatenate([ops.operands, ops.results])
+    write = np.arange(len(step)) >= len(ops.operands)
+    rows = np.flatnonzero(mask[owner[value]] & acts[step])
+    rows = rows[np.lexsort((rows, write[rows], step[rows]))]
+    found: dict[int, list[Deed]] = {buffer: [] for buffer in wanted}
+    for at, wrote, each in zip(step[rows].tolist(), write[rows].tolist(), value[rows].tolist(), strict=True):
+        if at not in left_out:
+            found[int(owner[each])].append((at, wrote, each))
+    return found
+
+
+def _cells(program: Program, value: int) -> list[tuple[int, int]]:
+    """Return the bits of a value inside its buffer, or a stretch of no place for a value without any."""
+    size = 8 * int(program.buffers.nbytes[program.values.buffer[value]])
+    runs = [(max(low, 0), min(high, size)) for low, high in program.values.bit_runs(value).tolist()]
+    return [run for run in runs if run[0] < run[1]] or [(-value - 2, -value - 1)]
+
+
+def _lived(program: Program, _: int, deeds: list[Deed]) -> list[tuple[int, int]]:
+    """Return the segments of a buffer that is written anew or in parts: each piece lives from its write to its last read."""
+    pieces: list[tuple[int, int, int, int]] = []  # low, high, since, last
+    done: list[tuple[int, int]] = []
+    for step, write, value in deeds:
+        for low, high in _cells(program, value):
+            kept, inside = [], []
+            for piece in pieces:
+                begin, end, since, last = piece
+                if end <= low or high <= begin:
+                    kept.append(piece)
+                    continue
+                kept += [(a, b, since, last) for a, b in ((begin, min(end, low)), (max(begin, high), end)) if a < b]
+                inside.append((max(begin, low), min(end, high), since, last))
+            if write:
+                done += [(since, last + 1) for _, _, since, last in inside]
+                pieces = [*kept, (low, high, step, step)]
+                continue
+            bare = _gaps_between(low, high, inside)
+            pieces = kept + [(a, b, since, step) for a, b, since, _ in inside] + [(a, b, step, step) for a, b in bare]
+    return _united(done + [(since, last + 1) for _, _, since, last in pieces])
+
+
+def _gaps_between(low: int, high: int, pieces: list[tuple[int, int, int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of `[low, high)` that no piece covers."""
+    bare = []
+    for begin, end, *_ in sorted(pieces):
+        if low < begin:
+            bare.append((low, begin))
+        low = end
+    return [*bare, (low, high)] if low < high else bare
+
+
+def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, int]]:
+    """Return the segments of a parameter or state: up to the last read before each full overwrite, and to the run's end."""
+    steps = len(program.ops)
+    mine = np.flatnonzero(program.values.buffer == buffer).tolist()
+    whole = set(_united([run for value in mine for run in _cells(program, value) if run[0] >= 0], touching=True))
+    written: dict[int, list[tuple[int, int]]] = {}
+    for step, write, value in deeds:
+        if write:
+            written.setdefault(step, []).extend(run for run in _cells(program, value) if run[0] >= 0)
+    full = [step for step, runs in written.items() if set(_united(runs, touching=True)) == whole]
+    found = []
+    for begin, end in pairwise([-1, *full, steps]):
+        reads = [step for step, write, _ in deeds if not write and begin < step <= end]
+        last = steps if end == steps else max(reads, default=-1)
+        births = [step for step in written if begin <= step < end and (step == begin or step not in full)]
+        births += [begin] if begin < 0 <= last else []
+        found += [(max(birth, 0), min(max(birth, last) + 1, steps)) for birth in births]
+    return _united([(low, high) for low, high in found if low < high])
+
+
+def _united(ranges: list[tuple[int, int]], *, touching: bool = False) -> list[tuple[int, int]]:
+    """Return sorted ranges with those that overlap, or with `touching` those that meet, made one."""
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if out and (low < out[-1][1] or (touching and low == out[-1][1])):
+            out[-1] = out[-1][0], max(high, out[-1][1])
+        else:
+            out.append((low, high))
+    return out
+
+
 def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     """Return the interfering pairs, int32 (k, 2), each with the lower index first, sorted. O(n log n + k log k).
 
     Raises ModelError where k is beyond `MAX_EDGES`.
     """
-    span = lifetimes(program, skip=skip)
+    table = segments(program, skip=skip)
+    owner, span = table[:, 0], table[:, 1:]
     found = [np.empty((0, 2), dtype=np.int64)]
     total = 0
     for arena in range(len(program.arenas)):
-        mask = (program.buffers.arena == arena) & (program.buffers.nbytes > 0) & (span[:, 1] > span[:, 0])
-        members = np.flatnonzero(mask)
+        members = np.flatnonzero((program.buffers.arena[owner] == arena) & (program.buffers.nbytes[owner] > 0))
         members = members[np.argsort(span[members, 0], kind="stable")]
         # in order of start, a buffer interferes with just those that follow it and start before it stops
         ends = np.searchsorted(span[members, 0], span[members, 1], side="left")
@@ -67,9 +216,9 @@ def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
             )
         left = np.repeat(np.arange(len(members)), counts)
         right = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts) + left + 1
-        found.append(np.sort(np.stack([members[left], members[right]], axis=1), axis=1))
-    pairs = np.concatenate(found)
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].astype(np.int32)
+        found.append(np.sort(np.stack([owner[members[left]], owner[members[right]]], axis=1), axis=1))
+    pairs = np.unique(np.concatenate(found), axis=0)  # buffers that live several times may meet each time
+    return pairs.astype(np.int32)
 
 
 def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] = ()) -> "nx.Graph":
@@ -87,17 +236,17 @@ def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] =
 
 
 def live_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
-    """Return the bytes of all live buffers at each step, (ops,); `counted` masks the buffers that matter. O(size).
+    """Return the bytes of all live buffers at each step, (ops,), by segments; `counted` masks the buffers that matter. O(size).
 
     int64, or Python ints where the sizes together go beyond 2^62.
     """
-    span = lifetimes(program, skip=skip)
+    table = segments(program, skip=skip)
     size: Any = program.buffers.nbytes if counted is None else np.where(counted, program.buffers.nbytes, 0)
-    if float(size.sum(dtype=np.float64)) > LIMIT:
+    if float(size[table[:, 0]].sum(dtype=np.float64)) > LIMIT:
         size = size.astype(object)
     change = np.zeros(len(program.ops) + 1, dtype=size.dtype)
-    np.add.at(change, span[:, 0], size)
-    np.add.at(change, span[:, 1], -size)
+    np.add.at(change, table[:, 1], size[table[:, 0]])
+    np.add.at(change, table[:, 2], -size[table[:, 0]])
     live: Int64s = np.cumsum(change)[:-1]
     return live
 
@@ -119,8 +268,9 @@ def peak(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip:
     if not len(live):
         return None
     step = int(np.argmax(live))
-    span = lifetimes(program, skip=skip)
-    mask = (span[:, 0] <= step) & (step < span[:, 1])
+    table = segments(program, skip=skip)
+    mask = np.zeros(len(program.buffers), dtype=np.bool_)
+    mask[table[(table[:, 1] <= step) & (step < table[:, 2]), 0]] = True
     if counted is not None:
         mask &= counted
     who = np.flatnonzero(mask)
@@ -133,12 +283,15 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
     Where a kernel declares nothing (`in_place` null), an exact alias of equal layout is permissible, as it is let pass.
     """
-    buffers, owner = program.buffers, program.values.buffer
-    span = lifetimes(program, skip=skip)
+    owner, table = program.values.buffer, segments(program, skip=skip)
     step, operand, result = _declared(program)
     donor, recipient = owner[operand], owner[result]
-    meets = (span[donor, 1] - 1 == step) & (span[recipient, 0] == step) & (donor != recipient)
-    meets &= ~buffers.persistent[donor] & ~buffers.persistent[recipient]
+    width = len(program.ops) + 1
+    # a persistent buffer that lives to the run's end, or from its start, is neither given nor taken there
+    kept = program.buffers.persistent[table[:, 0]]
+    ends = (table[:, 0] * width + table[:, 2] - 1)[~(kept & (table[:, 2] == len(program.ops)))]
+    begins = (table[:, 0] * width + table[:, 1])[~kept]
+    meets = np.isin(donor * width + step, ends) & np.isin(recipient * width + step, begins) & (donor != recipient)
     rows = np.unique(np.stack([step, donor, recipient], axis=1)[meets], axis=0)
     overlay = _Overlay(program)
     kept = [row for row in rows.tolist() if overlay.permits(*row)]
@@ -146,20 +299,58 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
 
 def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> int:
-    """Return bytes no sound plan goes below: the peak of live bytes where permissible pairs count once, as the larger.
+    """Return bytes no sound plan goes below: the peak of live bytes where a class of buffers that might share counts once, as its largest.
 
-    At one step each buffer is in one pair; of several possible pairings the one that saves most is taken.
+    Buffers of one class are connected at a step by permissible pairs, or by a `same` of whatever part of them.
     """
     program = as_program(program)
     live = live_bytes(program, counted=counted, skip=skip).copy()
     pairs = permissible_pairs(program, skip=skip)
     if counted is not None:
         pairs = pairs[counted[pairs[:, 1]] & counted[pairs[:, 2]]]
-    saved = np.minimum(program.buffers.nbytes[pairs[:, 1]], program.buffers.nbytes[pairs[:, 2]])
+    size = program.buffers.nbytes.tolist()
     bounds = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1, append=-1))
-    for low, high in pairwise(bounds):
-        live[pairs[low, 0]] -= _best_matching(pairs[low:high, 1:], saved[low:high])
+    by_step = {int(pairs[low, 0]): pairs[low:high, 1:].tolist() for low, high in pairwise(bounds)}
+    handed = _handed_on(program, counted)
+    if handed:
+        table = segments(program, skip=skip)
+        for step in range(len(live)):
+            here = set(table[(table[:, 1] <= step) & (step < table[:, 2]), 0].tolist())
+            live[step] -= _saved(by_step.get(step, []) + [pair for pair in handed if here.issuperset(pair)], size)
+        return int(live.max(initial=0))
+    for step, mine in by_step.items():
+        live[step] -= _saved(mine, size)
     return int(live.max(initial=0))
+
+
+def _handed_on(program: Program, counted: Bools | None) -> list[list[int]]:
+    """Return the pairs of buffers between which some `same` hands bytes on."""
+    owner, pairs = program.values.buffer, set()
+    for step in np.flatnonzero(program.same_ops).tolist():
+        row = program.ops[step]
+        pairs |= {(int(owner[a]), int(owner[b])) for a, b in zip(row.operands, row.results, strict=True)}
+    fine = {pair for pair in pairs if pair[0] != pair[1] and (counted is None or counted[list(pair)].all())}
+    neighbours: dict[int, set[int]] = {}
+    for one, other in fine:
+        joined = neighbours.get(one, {one}) | neighbours.get(other, {other})
+        for buffer in joined:
+            neighbours[buffer] = joined
+    # whoever holds what another holds has it by a chain of these
+    return [
+        [one, other]
+        for group in {id(g): g for g in neighbours.values()}.values()
+        for one, other in product(group, group)
+        if one < other
+    ]
+
+
+def _saved(pairs: list[list[int]], size: list[int]) -> int:
+    """Return by how much the classes that pairs make, each as its largest, are smaller than their buffers together."""
+    classes: list[set[int]] = []
+    for pair in pairs:
+        meeting = [group for group in classes if not group.isdisjoint(pair)]
+        classes = [group for group in classes if group.isdisjoint(pair)] + [set(pair).union(*meeting)]
+    return sum(sum(size[buffer] for buffer in group) - max(size[buffer] for buffer in group) for group in classes)
 
 
 def _declared(program: Program) -> tuple[Any, Any, Any]:
@@ -237,15 +428,3 @@ def _share_bytes(first: Int64s, second: Int64s) -> bool:
     position = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
     candidates = position >= 0
     return bool(np.any(second[position[candidates], 1] > first[candidates, 0]))
-
-
-def _best_matching(pairs: Any, saved: Any) -> int:
-    """Return the most bytes a matching of donors to recipients saves."""
-    donors, recipients = set(pairs[:, 0].tolist()), set(pairs[:, 1].tolist())
-    if len(donors) == 1 or len(recipients) == 1:
-        return int(saved.max())
-    import networkx as nx  # noqa: PLC0415  # rare: several donors and several recipients at one op
-
-    graph = nx.Graph()
-    graph.add_weighted_edges_from((int(d), int(r), int(w)) for (d, r), w in zip(pairs, saved, strict=True))
-    return sum(graph.edges[edge]["weight"] for edge in nx.max_weight_matching(graph))

@@ -145,7 +145,7 @@ def mend(axis: Axis, place: int) -> None:
 
 
 @compiled
-def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: int, high: int, owner: int) -> None:  # noqa: PLR0917
+def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: int, high: int, owner: int) -> None:  # noqa: PLR0917 - columns
     """Give `[low, high)` to an owner; the segments that meet it are those from `(place, at)` to `(last_place, last)`."""
     heads, chunk, sizes, starts, owners, _, _ = axis
     held, end = chunk[place], chunk[last_place]
@@ -221,7 +221,7 @@ Columns = tuple[Any, ...]
 
 
 @compiled
-def stray_apart(  # noqa: PLR0917 - compiled
+def stray_apart(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, buffers: Columns, holes: Columns, values: int, axes: Columns, found: Columns
 ) -> int:
     """Note the reads that may find, with every buffer apart, other than their own value or bytes of this run; return how many.
@@ -287,7 +287,7 @@ def stray_apart(  # noqa: PLR0917 - compiled
 
 
 @compiled
-def stray_planned(  # noqa: PLR0917 - compiled
+def stray_planned(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, keys: Columns, holes: Columns, content: Columns, axis: Axis, found: Columns
 ) -> int:
     """Note the reads that may find, as planned, bytes that were written last for another key; return how many.

@@ -11,8 +11,9 @@ and `placement` have for large documents, `stray_apart`, `stray_planned` and `me
 op is asked by a compiled pass (`many_passes`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
 of the programs pointed at.
 
-Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches and that has holes or reaches out of its buffer, or
-with an op that declares nothing. Warnings are not asked for.
+Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches and that has holes or reaches out of its buffer, with
+packed values, ranges of sizes or gaps, or with an op that declares nothing, more than `exact`, or is a `same`. Lives are taken as their hulls: what does
+not meet by them does not by segments. Warnings are not asked for.
 
 Complexity: O(columns), and two sorts; one to two microseconds for a program of five ops. What this module does not see: sessions.
 """
@@ -26,7 +27,7 @@ from allocsim.checks.s_in_place import addresses
 from allocsim.checks.s_promises import check_promises
 from allocsim.checks.s_slots import check_slots
 from allocsim.checks.trial import Findings, TrialDocument
-from allocsim.model import VIEW, Bools, Document, Plan
+from allocsim.model import EXACT, VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
 
 ROOM = 10_000
@@ -84,7 +85,11 @@ class _Many:
         """Point at what the passes and kernels are not made for."""
         accesses, extents, buffers, ops = self.accesses, self.extents, self.program.buffers, self.program.ops
         self.pointed[self.of_buffer[buffers.persistent]] = True
-        self.pointed[self.of_op[accesses.active & ~ops.in_place_known]] = True
+        self.pointed[self.of_op[accesses.active & (~ops.in_place_known | self.program.same_ops)]] = True
+        stronger = np.repeat(self.of_op, np.diff(ops.in_place_starts))[ops.in_place_strength != EXACT]
+        self.pointed[stronger] = True
+        self.pointed[self.of_buffer[extents.buffer[self.program.values.packed]]] = True
+        self.pointed[self.of_buffer[list(buffers.nbytes_range)]] = True
         strange = ~extents.dense | ~extents.whole
         for value in (accesses.read_value, accesses.write_value) if strange.any() else ():
             self.pointed[self.of_buffer[extents.buffer[value[strange[value]]]]] = True

@@ -17,9 +17,7 @@ Columns = tuple[Any, ...]
 
 
 @compiled
-def in_turn(  # noqa: PLR0917 - compiled
-    read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s, write: Any, value: Int64s
-) -> None:
+def in_turn(read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s, write: Any, value: Int64s) -> None:  # noqa: PLR0917 - columns
     """Fill `write` (bool) and `value` with the accesses in order, of each op its reads first."""
     reads, writes = len(read_op), len(write_op)
     at = done = 0
@@ -59,9 +57,7 @@ def declared(ops: Columns, op: int, operand: int, result: int) -> bool:
 
 
 @compiled
-def touching(  # noqa: PLR0917 - compiled
-    ops: Columns, active: Any, values: Columns, layouts: Columns, places: Columns, owner: Int64s, pointed: Any
-) -> None:
+def touching(ops: Columns, active: Any, values: Columns, layouts: Columns, places: Columns, owner: Int64s, pointed: Any) -> None:  # noqa: PLR0917 - columns
     """Mark programs in which, as laid, a result meets an operand other than exactly and declared, or another result of its op.
 
     `values`: buffer, first and last byte in it, offset of element 0. `places`: address space and base of each buffer.
@@ -103,7 +99,7 @@ def one_sided(ops: Columns, op: int, of_value: Int64s, donor: int, recipient: in
 
 
 @compiled
-def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last: Int64s, found: Int64s) -> int:  # noqa: PLR0917 - compiled
+def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last: Int64s, found: Int64s) -> int:  # noqa: PLR0917 - columns
     """Note the pairs of buffers that some op hands over and declares, (n, 2): donor, recipient; return how many. A pair may be there twice."""
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops
     count = 0
@@ -120,9 +116,7 @@ def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last
 
 
 @compiled
-def doubtful(  # noqa: PLR0917 - compiled
-    believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any
-) -> None:
+def doubtful(believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any) -> None:  # noqa: PLR0917 - columns
     """Mark in `doubt` (bool) which of the pairs (n, 2) that a problem believes in cannot be seen to be permissible."""
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops
     buffer, low, high, offset = values

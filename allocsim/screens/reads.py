@@ -1,7 +1,7 @@
 """Which reads of a memory need a look: the compiled screen before `dataflow`.
 
 The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that may be wrong; the others are right. It
-may point at reads that turn out to be right. What it asks is narrower than what `dataflow` tells, so each question is one lookup in an axis whose
+may point at reads that turn out to be right. Where it points at a read of a `same`, all reads are to be looked at. What it asks is narrower than what `dataflow` tells, so each question is one lookup in an axis whose
 neighbours of one owner are joined, and a read of a million pieces costs no more than a read of one:
 
     apart      a value made by an op: was it the last to write each of its bytes? Others: does each byte date from this run?
@@ -24,8 +24,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.checks.accesses import handed_on
 from allocsim.checks.intervals import TOP, distinct
 from allocsim.checks.s_script import Runs, Script
+from allocsim.checks.s_tags import Copies
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
@@ -77,6 +79,8 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     noted.append((found[0][:count], found[1][:count]))
     run, row = (np.concatenate(column) for column in zip(*noted, strict=True))
     row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
+    if np.any(facts.hands_on[row + facts.begins[np.array(runs.follows, dtype=np.int64)[run]]]):
+        return None  # what a `same` hands on may be wrong, and whoever reads it then
     order = np.argsort(run, kind="stable")
     ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
     return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
@@ -88,6 +92,8 @@ class _Facts:
 
     begins: Int64s
     """int64 (scripts,): the first row of each."""
+    hands_on: Bools
+    """Whether a `same` reads or writes here."""
     write: Bools
     number: Int64s
     """Of the value, over all programs."""
@@ -129,6 +135,7 @@ class _Facts:
         write = joined([script.write for script in runs.scripts])
         return cls(
             begins=np.cumsum([0, *map(len, runs.scripts[:-1])], dtype=np.int64),
+            hands_on=joined([script.same_ops[script.op] for script in runs.scripts]),
             write=write,
             number=joined([script.value + first_value[script.program] for script in runs.scripts]),
             values=values,
@@ -207,6 +214,29 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     return space, low, high, key
 
 
+def _aliases(runs: Runs, follows: int) -> Int64s:
+    """Return for each buffer of a script the one whose bytes it has by a `same` between values at one address, else itself.
+
+    Both are written once in the run, whole, and only read whole, so what lies there is right for the one as long as it is for the other.
+    """
+    script = runs.scripts[follows]
+    alias = np.arange(len(script.buffers))
+    if not script.same_ops.any():
+        return alias
+    accesses, extents = runs.identities.trials[runs.follows.index(follows)].accesses, script.extents
+    plain, (space, base) = Copies.of(accesses).plain, script.places
+    result_op = np.repeat(np.arange(len(script.same_ops)), np.diff(accesses.program.ops.result_starts))
+    _, source, target = handed_on(accesses.program, result_op)
+    one, other = extents.buffer[source], extents.buffer[target]
+    rest = plain[one] & plain[other] & (space[one] == space[other]) & (one != other)
+    rest &= extents.contiguous[source] & extents.contiguous[target]
+    rest &= base[one] + extents.start[source] == base[other] + extents.start[target]
+    alias[other[rest]] = one[rest]
+    while np.any(alias[alias] != alias):
+        alias = alias[alias]
+    return alias
+
+
 def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
     """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in which a buffer stays where it is.
 
@@ -230,7 +260,7 @@ def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
         space[mine], base[mine] = new_space, new_base
         if follows not in known:
             known[follows] = length
-            columns.append(key[mine])
+            columns.append(key[mine][_aliases(runs, follows)])
             length += len(mine)
         starts.append(known[follows])
     return np.array(starts, dtype=np.int64), joined(columns)

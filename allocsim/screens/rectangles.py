@@ -134,7 +134,7 @@ def take(tree: Int64s, levels: Int64s, leaf: int) -> None:
 
 
 @compiled
-def meetings(  # noqa: PLR0917 - compiled
+def meetings(  # noqa: PLR0917 - columns
     newcomers: tuple[Int64s, ...],
     stop: Int64s,
     tree: Int64s,

@@ -1,7 +1,8 @@
 """What a planner believed, against the segments of the program it believed it of, run once from fresh memory.
 
 Readings. `start` and `stop` are held against accesses, also for a persistent buffer. A gap over a step of a segment is
-`LifetimeTooShort`, whoever reads later. `LifetimeTooLong` is a believed step, gaps taken out, at which no segment is. A
+`LifetimeTooShort`, whoever reads later. `LifetimeTooLong` is a believed step, gaps taken out, at which no segment
+of a buffer is that has one. A
 pair is bad unless the two, both at one address, would be live together at some step and might share at each such step, by
 a hand-over or by tags. Of a program without ops nothing is known that a belief could miss: only sizes are held against it.
 """
@@ -30,7 +31,7 @@ def judge_problem(document, index, kinds):
         kind = _too_short(program, problem, buffer.index, life)
         if kind is not None:
             violations.append({"kind": kind, **base, "buffer": buffer.index})
-        if buffer.index not in pinned and believed_steps(problem, buffer.index) - life.steps:
+        if life.steps and buffer.index not in pinned and believed_steps(problem, buffer.index) - life.steps:
             warnings.append({"kind": "LifetimeTooLong", **base, "buffer": buffer.index})
     for donor, recipient in dict.fromkeys(map(tuple, problem.get("may_share") or ())):
         if not _good_pair(scene, donor, recipient):

@@ -85,9 +85,9 @@ def test_a_view_reads_the_bytes_of_its_buffer(tiny):
 @pytest.mark.parametrize(
     ("pair", "reason"),
     [
-        ((0, 1), "the last op to access the donor is op 2"),
-        ((1, 0), "the last op to access the donor is op 1 'y', the first to access the recipient op 0"),
-        ((2, 1), "a parameter or state"),
+        ((0, 1), "at no op does a segment of the donor, [0, 3), end and one of the recipient, [1, 2), begin"),
+        ((1, 0), "at no op does a segment of the donor, [1, 2), end and one of the recipient, [0, 3), begin"),
+        ((2, 1), "at no op does a segment of the donor, [0, 3), end"),
         ((3, 1), "never accessed"),
     ],
     ids=str,

@@ -101,16 +101,17 @@ def test_the_bytes_of_a_conflict_are_the_buffers_not_the_slots(chain):
 
 
 def test_an_upload_left_out_is_no_access(tiny):
-    """Without the second upload, x dies before y is born."""
+    """The second upload lies over y, which is still to be read; without it x is dead by then."""
     b = tiny()
     x = b.uploaded("x")
     b.download(x)
-    b.run((), "y")
+    y = b.run((), "y")
     again = b.value("again", 0, "f32", (2,))
     last = b.upload(again)
+    b.download(y)
     plan = plan_of(b.build(), [0, 0])
     report = check(Document.of(Run.of(plan), Run.of(plan, skip=(last,))))
-    assert overlaps(report) == [(0, 2, 0, 1, ((0, 8),))]
+    assert overlaps(report) == [(0, 3, 0, 1, ((0, 8),))]
 
 
 # permitted pairs -------------------------------------------------------------------------------------------------------------
