@@ -21,8 +21,6 @@ What cannot be guarded: a kernel that writes to live bytes further than `trace.B
 with its suspects; one that reads live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
 """
 
-from allocsim.p_sanitizer.arena import Sanitized, sanitized
-from allocsim.p_sanitizer.incidents import BY_KERNEL, KINDS, Incident
-from allocsim.p_sanitizer.telling import describe
+import lazy_loader
 
-__all__ = ["BY_KERNEL", "KINDS", "Incident", "Sanitized", "describe", "sanitized"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # a verdict needs the incidents alone
