@@ -10,8 +10,8 @@
 | `run_script`, `trace` | what to do to the bytes before and after each op |
 | `row_actions`, `compiled_executor` | doing it |
 | `monitor`, `following` | runs, one after the other |
-| `blame` | what it means when it comes out bad |
-| `incidents`, `telling` | the record, and its words |
+| `culprits` | what it means when it comes out bad |
+| `incidents`, `incident_words` | the record, and its words |
 | `pools`, `arena` | blocks with red zones, and views of them for kernels |
 
 It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and what S cannot see: kernels that write
