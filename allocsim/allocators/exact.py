@@ -19,7 +19,7 @@ import numpy as np
 from allocsim.allocators.constraints import Constraints
 from allocsim.model import Problem, Program
 from allocsim.model.layout import Int64s
-from allocsim.programs.accesses import NEVER, first_and_last
+from allocsim.programs.access_steps import NEVER, first_and_last
 
 
 def believe(

@@ -23,7 +23,7 @@ from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
-from allocsim.programs.accesses import last_writes
+from allocsim.programs.access_steps import last_writes
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
 

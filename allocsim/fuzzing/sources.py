@@ -18,7 +18,7 @@ from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
-from allocsim.programs.accesses import first_and_last
+from allocsim.programs.access_steps import first_and_last
 
 MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
 

@@ -28,7 +28,7 @@ import numpy as np
 from allocsim.errors import ModelError
 from allocsim.model import VIEW, Bools, Int32s, Program
 from allocsim.model.layout import LIMIT, Int64s
-from allocsim.programs.accesses import first_and_last
+from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.networkx_graph import as_program
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@
 | `run_script`, `trace` | what to do to the bytes before and after each op |
 | `row_actions`, `compiled_executor` | doing it |
 | `monitor`, `following` | runs, one after the other |
-| `blame` | what it means when it comes out bad |
-| `incidents`, `telling` | the record, and its words |
+| `culprits` | what it means when it comes out bad |
+| `incidents`, `incident_words` | the record, and its words |
 | `pools`, `arena` | blocks with red zones, and views of them for kernels |
 
 It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and what S cannot see: kernels that write
@@ -21,8 +21,6 @@ What cannot be guarded: a kernel that writes to live bytes further than `trace.B
 with its suspects; one that reads live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
 """
 
-from allocsim.p_sanitizer.arena import Sanitized, sanitized
-from allocsim.p_sanitizer.incidents import BY_KERNEL, KINDS, Incident
-from allocsim.p_sanitizer.telling import describe
+import lazy_loader
 
-__all__ = ["BY_KERNEL", "KINDS", "Incident", "Sanitized", "describe", "sanitized"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # a verdict needs the incidents alone

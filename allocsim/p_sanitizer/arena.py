@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from allocsim.errors import ModelError
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.layout import hull
+from allocsim.p_sanitizer.incident_words import describe
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.monitor import Monitor
 from allocsim.p_sanitizer.pools import Pool, TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, needs_pool
 from allocsim.p_sanitizer.row_actions import Bytes, Plain, RowExecutor
-from allocsim.p_sanitizer.telling import describe
 from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]

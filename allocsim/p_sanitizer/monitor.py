@@ -8,7 +8,7 @@
 Traces are kept: a run that begins as an earlier one began (same pieces, same uploads left out) is not traced again. From the second or third step
 on a training loop costs only its rows.
 
-What is told: reads that the trace finds wrong, when their op is reached; bad rows, when they come out (`blame`).
+What is told: reads that the trace finds wrong, when their op is reached; bad rows, when they come out (`culprits`).
 
 Invariants: rows touch dead bytes only (poison), so that a run of a sound plan with honest kernels leaves the same bits as without.
 
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.p_sanitizer.blame import Blame
+from allocsim.p_sanitizer.culprits import Blame
 from allocsim.p_sanitizer.following import Following, first_entry, following
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.pools import TrackedBlock

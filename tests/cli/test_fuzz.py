@@ -149,7 +149,7 @@ def test_coverage_says_what_the_campaign_was_worth(capsys, monkeypatch):
         (("reference", "--bulk", "--exhaustive", "2"), "two sources"),
         (("reference", "--bulk", "--training"), "two sources"),
         (("ggml", "--training"), "not for the target ggml"),
-        (("reference", "--exhaustive", "2", "--examples", "5"), "--examples has no say"),
+        (("reference", "--exhaustive", "2", "--examples", "5"), "--examples cannot limit it"),
         (("reference", "--exhaustive", "9"), "--exhaustive takes at most 8 ops"),
         (("reference", "--examples", "0"), "--examples"),
         (("reference", "--memory", "much"), "no number of bytes"),

@@ -14,7 +14,7 @@ import numpy as np
 from allocsim.allocators import Constraints, exact, pin_reads
 from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
-from allocsim.programs.accesses import first_and_last, last_writes
+from allocsim.programs.access_steps import first_and_last, last_writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

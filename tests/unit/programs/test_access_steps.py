@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from strategies import programs
 
 from allocsim.model import HOST_WRITE
-from allocsim.programs.accesses import NEVER, first_and_last, last_writes
+from allocsim.programs.access_steps import NEVER, first_and_last, last_writes
 
 
 @given(program=programs(), data=st.data())

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from allocsim.model.layout import Int64s
 from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.incident_words import tell
 from allocsim.p_sanitizer.incidents import KINDS, Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
 from allocsim.p_sanitizer.row_actions import EXPECT, HASH4, HASH8, SAME, VERIFY, Bytes, pattern
 from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, gone
-from allocsim.p_sanitizer.telling import tell
 from allocsim.p_sanitizer.trace import RunTracer
 
 LIMIT: Final = 10_000

@@ -1,0 +1,6 @@
+from .arena import Sanitized as Sanitized
+from .arena import sanitized as sanitized
+from .incident_words import describe as describe
+from .incidents import BY_KERNEL as BY_KERNEL
+from .incidents import KINDS as KINDS
+from .incidents import Incident as Incident
