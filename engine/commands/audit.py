@@ -99,7 +99,7 @@ def verdict(row: Mapping[str, Any]) -> str:
     """Return what declared, believed and measured say together.
 
     `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it.
-    `spare`: safe, and nobody declares it. `kept`: declared and safe. Else nothing, or how far the
+    `spare`: safe, and declared nowhere. `kept`: declared and safe. Else nothing, or how far the
     measurement came.
     """
     bad = row["measured"] in {"unsafe", "crashed", "hung"}

@@ -84,7 +84,7 @@ def train(
 
 @contextmanager
 def _batches(*, quiet: bool) -> Iterator[OnBatch | None]:
-    """Show epochs, batches and the loss; None where nobody looks."""
+    """Show epochs, batches and the loss; None where no terminal shows them."""
     with bar(quiet=quiet) as shown:
         if shown is None:
             yield None

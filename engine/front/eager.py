@@ -4,7 +4,7 @@ They come from the same templates as the planned backward pass.
 
 What a rule adds is the same in both; here each op is applied at once and keeps its history, so that
 the result can be differentiated again. That costs the front's time for each op and as much memory
-as there are gradients; `engine.front.reverse` plans where nobody asks for more.
+as there are gradients; `engine.front.reverse` plans where no more is asked for.
 """
 
 from collections.abc import Iterator

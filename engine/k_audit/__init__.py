@@ -5,7 +5,7 @@ runs twice on the same data: with all arrays *apart*, and as the layout says. Th
 both runs leave the same bits in the result. Three versions of a contract exist and are never mixed:
 *declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a
 planner would use: `reach.believers`), *measured* (this). A defect is a declared layout that is
-measured unsafe (`AuditRow.broken`). An undeclared one may be either: nobody may use it.
+measured unsafe (`AuditRow.broken`). An undeclared one may be either: no planner may use it.
 
 Same data, same seed, same rows: nothing depends on names, on time or on the order of the cases.
 

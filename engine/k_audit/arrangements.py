@@ -12,7 +12,7 @@
 element, one row broadcast | never |
 
 "Never" is what a contract can say here and in format.md: a pair shares bytes from one address and
-in one layout, or not at all. A kernel that is documented to bear any overlap
+in one layout, or not at all. A kernel that is documented to allow any overlap
 (`Kernel.overlap == "any"`, numpy's ufuncs) is held to all of them.
 
 An arrangement gives each array a *block* of memory and the position of its element 0 there, in

@@ -14,7 +14,7 @@ understood; for a function in C write a wrapper that passes `x.ctypes.data`.
 | key of a row | meaning [default] |
 |---|---|
 | `call` | the function |
-| `in_place` | declared pairs `[operand, result]`; null: nobody knows [none]; a ufunc bears any overlap, as numpy documents |
+| `in_place` | declared pairs `[operand, result]`; null: not known [none]; a ufunc allows any overlap, as numpy documents |
 | `overlap` | `"any"`: every overlap of results and operands is right |
 | `signature` | shapes as numpy writes them, `"(n,k),(k,m)->(n,m)"` [all `(n)`, or the ufunc's own] |
 | `shapes` | or the shapes themselves, a list of calls, each the shapes of operands, then of results |

@@ -41,7 +41,7 @@ PERMITTED: Final = frozenset({"apart", "over", "duplicate over"})
 
 ROUNDING: Final = 256
 """Machine epsilons by which a kernel may round otherwise: one that is given one operand twice
-(`x @ x.T` is another BLAS call than `x @ y`), and one that bears any overlap, since it copies what
+(`x @ x.T` is another BLAS call than `x @ y`), and one that allows any overlap, since it copies what
 it must not write over (numpy's loops of vectors then begin at another address)."""
 
 FEW: Final = 8

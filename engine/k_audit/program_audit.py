@@ -6,7 +6,7 @@
 Each distinct call of the program is measured with its result exactly over each operand, at the
 program's own shapes, dtypes and strides; a call that gives a buffer to two operands also with its
 operands so: there the reference gives it twice as well, so no differential run can show that the
-kernel does not bear it.
+kernel does not allow it.
 
 What this module does not see: which of these pairs a plan uses (`allocsim.verdict`).
 """

@@ -5,7 +5,7 @@ adds and drops axes of length 1. Axes are row-major (axis -1 varies fastest). `v
 and offset in elements, so that one graph serves f32 and f64; the layout it makes is in bytes.
 `view_back` is its adjoint: zeros of `shape`, and each element of its operand added where the view
 had found it. `cpy` writes over its destination, which it does not read; what it destroys there must
-be read by nobody, which no rule sees (a check of the program does).
+have no further reader, which no rule sees (a check of the program does).
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Ops are *alike* if they have the same kernel, the same parameters, and operands and results of the
 same dtypes, shapes and strides: then `bind` decides the same for each, and only addresses differ.
-So one of them is bound, over arrays that nobody reads or writes, and its call is read: which
+So one of them is bound, over arrays that are never read or written, and its call is read: which
 functions it calls, with which words, and where each of its arrays begins within which operand or
 result. No kernel is written a second time, and none has to know of the tape.
 

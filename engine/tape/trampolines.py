@@ -8,7 +8,7 @@ and the kernel is not compiled again, so that its bits are those of the list of 
 
 Words of an array are its size and item size, its lengths and its strides (shared) and its address
 (own); an integer is a word, a real number its bits in a word. Numba describes a C-contiguous array
-by (owner, parent, size, itemsize, address, shape, strides); nobody owns these.
+by (owner, parent, size, itemsize, address, shape, strides); these have no owner.
 
 What this module does not see: where anything lies, and which op a kernel belongs to.
 """

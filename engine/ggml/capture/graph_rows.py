@@ -11,7 +11,7 @@ Contract
 * The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
   where that is not enough. Several are laid end to end, in the order given, in one address space.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
-* `observe` gives the nodes of a scheduler's run where nobody hands out its graph; `walk_nodes`
+* `observe` gives the nodes of a scheduler's run where its graph cannot be had; `walk_nodes`
   makes rows of them.
 
 O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that

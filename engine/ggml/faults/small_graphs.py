@@ -110,7 +110,7 @@ def late_output(library: Library) -> FaultObservation:
 
 
 def none_view(library: Library) -> FaultObservation:
-    """The last reader of an op-NONE view gives back a count that nobody took.
+    """The last reader of an op-NONE view gives back a count that was never taken.
 
     The root is freed under another view.
     """

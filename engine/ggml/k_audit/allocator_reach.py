@@ -3,7 +3,7 @@
 The allocator itself is run, in every situation that can change its answer.
 
 Contract -------- gallocr takes the first source that it owns, that is no OUTPUT, no view, laid out
-as the result, and read by nobody after (and has no views). So whether it takes source *s* depends
+as the result, and has no later reader and no views. So whether it takes source *s* depends
 on the op's own sources alone: *s* must be such a source, and every source before it of the result's
 layout (a rival) must not. `reach` tries every combination of
 
