@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.allocators import find  # noqa: E402 - after the path above
 from engine.autodiff import backward  # noqa: E402
-from engine.autodiff.checkpoint import arena_nbytes  # noqa: E402
+from engine.autodiff.recomputation import arena_nbytes  # noqa: E402
 from engine.graph import Graph, Tensor  # noqa: E402
 from engine.graph.composites import attention_by_parts  # noqa: E402
 from engine.graph.lowering import lower  # noqa: E402

@@ -21,7 +21,7 @@ import numpy as np
 
 from allocsim.allocators import find
 from allocsim.files import write_atomic
-from engine.autodiff.checkpoint import arena_nbytes
+from engine.autodiff.recomputation import arena_nbytes
 from engine.graph.lowering import lower
 from engine.models.llama import SMOLLM2_135M, batch, init_parameters, training_graph
 from engine.runtime import Runtime

@@ -8,7 +8,7 @@ out a little above 1.
 
 | part | what is judged |
 |---|---|
-| overlap | a tiling of time x address by random cuts, no gap and no conflict: `check_placement` alone, in order of start and shuffled |
+| overlap | a tiling of time x address by random cuts, no gap and no conflict: `check_overlap` alone, in order of start and shuffled |
 | overlap-large | the same for 1e7, in order |
 | replay | values that are every other byte of their buffers, written and read: `check_dataflow` alone, by byte runs |
 | ops | a chain of ops that read two earlier results, in a ring of slots: all checks, and the most memory taken |
@@ -47,10 +47,10 @@ import hurtful  # noqa: E402 - after the path above
 import order as streams_benchmark  # noqa: E402
 
 from allocsim.checks import check  # noqa: E402
-from allocsim.checks.case import Case, Findings  # noqa: E402
-from allocsim.checks.dataflow import check_dataflow  # noqa: E402
-from allocsim.checks.order import check_order  # noqa: E402
-from allocsim.checks.placement import check_placement  # noqa: E402
+from allocsim.checks.h_races import check_order  # noqa: E402
+from allocsim.checks.s_dataflow import check_dataflow  # noqa: E402
+from allocsim.checks.s_overlap import check_overlap  # noqa: E402
+from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.model import Document, Plan, Problem  # noqa: E402
@@ -191,28 +191,28 @@ def chained(ops: int) -> Document:
 
 
 def overlap(options: Any) -> Iterator[Row]:
-    """Time `check_placement` on tilings."""
+    """Time `check_overlap` on tilings."""
     for shuffled in (False, True):
         name = "shuffled" if shuffled else "in order"
 
         def measure(size: int, *, shuffled: bool = shuffled) -> Row:
             document = tiled(tiling(size, shuffled=shuffled))
-            return {"seconds": timed(lambda: nothing_found(check_placement, document), options.repeat)}
+            return {"seconds": timed(lambda: nothing_found(check_overlap, document), options.repeat)}
 
         yield from growing(name, scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
 
 
 def overlap_large(options: Any) -> Iterator[Row]:
-    """Time `check_placement` on ten times as much; takes 4 GB."""
+    """Time `check_overlap` on ten times as much; takes 4 GB."""
     document = tiled(tiling(scaled(options, 10_000_000)[0], shuffled=False))
-    seconds = timed(lambda: nothing_found(check_placement, document), 1)
+    seconds = timed(lambda: nothing_found(check_overlap, document), 1)
     yield {"case": "in order", "size": scaled(options, 10_000_000)[0], "seconds": round(seconds, 4)}
 
 
-def nothing_found(judge: Callable[[Case, Findings], None], document: Document) -> None:
+def nothing_found(judge: Callable[[TrialDocument, Findings], None], document: Document) -> None:
     """Run one check on a document, which must be clean."""
     findings = Findings(0)
-    judge(Case(document), findings)
+    judge(TrialDocument(document), findings)
     assert not findings.count("violation"), dict(findings.counts)
 
 
@@ -261,7 +261,7 @@ def peers(options: Any) -> Iterator[Row]:
             assert validate(found)
             seconds = timed(lambda: validate(found), 1)
             document = tiled(found)
-            ours = timed(lambda: nothing_found(check_placement, document), options.repeat)
+            ours = timed(lambda: nothing_found(check_overlap, document), options.repeat)
             pairs = size * (size - 1) / 2
             return {
                 "seconds": seconds,

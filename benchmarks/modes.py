@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from repro import scenarios  # noqa: E402 - after the path above
-from repro.bench import Options  # noqa: E402 - as above
+from repro.options import EngineOptions  # noqa: E402 - as above
 from repro.run import run  # noqa: E402 - as above
 
 MODES = "default,pinned,reference,float64,deny,pin:backward,greedy_by_size,tape"
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--modes", default=MODES)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "modes.json")
     options = parser.parse_args()
-    chosen = Options(layers=options.layers, steps=options.steps, modes=tuple(options.modes.split(",")))
+    chosen = EngineOptions(layers=options.layers, steps=options.steps, modes=tuple(options.modes.split(",")))
     began = time.process_time()
     result = run(scenarios.find("ggml-1501"), chosen)
     rows = {course["mode"]: _row(course) for course in result.differential}

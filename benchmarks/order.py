@@ -29,8 +29,8 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.checks.case import Case, Findings  # noqa: E402 - after the path above
-from allocsim.checks.order import check_order  # noqa: E402
+from allocsim.checks.h_races import check_order  # noqa: E402
+from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402 - after the path above
 from allocsim.model import Buffers, Document, Ops, Plan, Program, Values  # noqa: E402
 
 NBYTES = 64
@@ -44,11 +44,11 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     rows: list[dict[str, Any]] = []
     base: dict[str, float] = {}
-    check_order(Case(clean(20_000, 8)), Findings(0))  # compiles
+    check_order(TrialDocument(clean(20_000, 8)), Findings(0))  # compiles
     for name, build, sizes in CASES:
         for ops, streams in sizes:
             document = build(ops, streams)
-            case = Case(document)
+            case = TrialDocument(document)
             findings = Findings(0)
             check_order(case, findings)
             seconds = median(timed(case) for _ in range(3))
@@ -63,7 +63,7 @@ def main() -> None:
     temporary.replace(options.out)
 
 
-def timed(case: Case) -> float:
+def timed(case: TrialDocument) -> float:
     """Return the CPU seconds of one judgement."""
     start = time.process_time()
     check_order(case, Findings(0))

@@ -77,10 +77,10 @@ def challenging(folder: Path, rounds: int) -> dict[str, Any]:
 def flagship(rounds: int) -> dict[str, Any]:
     """Forward, backward and SGD of 30 layers in one graph, as the scenario ggml-1501 trains them."""
     from engine.graph.lowering import lower  # noqa: PLC0415 - only here
-    from repro import training  # noqa: PLC0415 - as above
+    from repro import lora_setup  # noqa: PLC0415 - as above
     from repro.scenarios.ggml_1501 import SCENARIO  # noqa: PLC0415 - as above
 
-    setup = training.set_up(SCENARIO.training)
+    setup = lora_setup.set_up(SCENARIO.training)
     program = lower(setup.graph, (setup.loss,), kernels=SCENARIO.kernels).program
     problem = exact.believe(program, Constraints.of(program))
     names = [name for name in ALLOCATORS if name not in {"exact", "buddy", "tlsf", "caching"}]

@@ -20,8 +20,9 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.r_replay import GROUPS, failed  # noqa: E402 - after the path above
 from repro import scenarios  # noqa: E402 - as above
-from repro.bench import Options  # noqa: E402 - as above
-from repro.replay import bench_of, replay  # noqa: E402 - as above
+from repro.options import EngineOptions  # noqa: E402 - as above
+from repro.pipeline import prepare  # noqa: E402 - as above
+from repro.r_replay import replay  # noqa: E402 - as above
 
 
 def main() -> None:
@@ -33,17 +34,17 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=None, help="at most so many pin cases")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "replay.json")
     options = parser.parse_args()
-    bench = bench_of(scenarios.find("ggml-1501"), Options(layers=options.layers, seq=options.seq, steps=2, fixed=True))
+    experiment = prepare(scenarios.find("ggml-1501"), EngineOptions(layers=options.layers, seq=options.seq, steps=2, fixed=True))
     results: dict[str, Any] = {
         "layers": options.layers,
         "seq": options.seq,
         "every": options.every,
-        "ops": len(bench.program.ops),
-        "buffers": len(bench.program.buffers),
+        "ops": len(experiment.workload.program.ops),
+        "buffers": len(experiment.workload.program.buffers),
     }
     for group in GROUPS:
         began = time.process_time()
-        rows = list(replay(bench, groups=(group,), limit=options.limit, every=options.every))
+        rows = list(replay(experiment, groups=(group,), limit=options.limit, every=options.every))
         results[group] = {
             "cases": len(rows),
             "fail": sum(map(failed, rows)),

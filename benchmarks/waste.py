@@ -42,9 +42,9 @@ def main() -> None:
 def programs(layers: int, seq: int) -> Iterator[tuple[str, Program]]:
     """Yield the training graph of the scenarios, and every graph captured from ggml."""
     from engine.graph.lowering import lower  # noqa: PLC0415 - loads kernels
-    from repro import scenarios, training  # noqa: PLC0415 - as above
+    from repro import lora_setup, scenarios  # noqa: PLC0415 - as above
 
-    setup = training.set_up(scenarios.find("ggml-1501").training, layers=layers, seq=seq)
+    setup = lora_setup.set_up(scenarios.find("ggml-1501").training, layers=layers, seq=seq)
     yield f"training, {layers} layers", lower(setup.graph, (setup.loss,)).program
     for path in sorted((HERE.parent / "tests" / "data" / "ggml").glob("*.json")):
         yield path.stem, formats.load(path).programs[0]

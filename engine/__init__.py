@@ -3,15 +3,19 @@
     graph   = engine.Graph("step")                           # tensors and ops, shapes inferred
     loss    = graph.op(...)
     grads   = engine.backward(graph, loss)                   # ordinary nodes, appended
-    lowered = engine.graph.lowering.lower(graph, [loss])              # an allocsim.model.Program, and the way back
+    lowered = lower(graph, [loss])                           # engine.graph.lowering: an allocsim.model.Program, and the way back
     plan    = allocsim.allocators.find("ggml").plan(lowered.program)
     with engine.Runtime(lowered, plan, parameters=weights) as runtime:
         runtime.run(inputs)["loss"]
 
-or, typed by hand (`engine.front`, with `engine.front.functions` beside its methods): `y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2; y.backward()`.
+or, typed at a prompt (`engine.front`; what is no method is in `engine.front.functions`):
 
-Names are imported when they are first used, and so is the module `engine.graph.lowering`: importing the package loads neither numpy nor numba. A new op is a row of `engine.ops.OPS`
-and a kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
+    y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2
+    y.backward()
+
+Names are imported when they are first used: importing the package loads neither numpy nor numba. A
+new op is a row of `engine.ops.OPS` and a kernel of `engine.kernels.KERNELS`; models are in
+`engine.models`.
 """
 
 from importlib import import_module
@@ -59,8 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "lower":  # a module, not its function of that name: the import system binds submodules here
-        return import_module("engine.graph.lowering")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -6,13 +6,16 @@
         sanitizer.finish()
     sanitizer.incidents                                      # allocsim.p_sanitizer.Incident, in order of run and step
 
-A `Runtime` is made whose blocks come from a pool with red zones (`allocsim.p_sanitizer.pools`), and is observed after each op. A plain runtime is
-not touched: without a sanitizer nothing of this exists. Under a sound plan and honest kernels the results are bit for bit those of the
-plain runtime; reads that are wrong find poison or what took their place.
+A `Runtime` is made whose blocks come from a pool with red zones (`allocsim.p_sanitizer.pools`),
+and is observed after each op. A plain runtime is not touched: without a sanitizer nothing of this
+exists. Under a sound plan and honest kernels the results are bit for bit those of the plain
+runtime; reads that are wrong find poison or what took their place.
 
-Read-only parameters are used where they are (`Runtime`), outside the pool: they have a checksum but no red zone, and since reading half a
-gigabyte of weights takes as long as a good part of a step, each run verifies only the next `SHARE` bytes of them in turn, at most `COUNT` and at least one parameter; `finish`
-verifies all. A parameter that changed is watched from then on after each op that reads it.
+Read-only parameters are used where they are (`Runtime`), outside the pool: they have a checksum but
+no red zone, and since reading half a gigabyte of weights takes as long as a good part of a step,
+each run verifies only the next `SHARE` bytes of them in turn, at most `COUNT` and at least one
+parameter; `finish` verifies all. A parameter that changed is watched from then on after each op
+that reads it.
 
 What this module does not see: which scenario runs, and whether the plan is meant to be sound.
 """
@@ -32,17 +35,21 @@ from allocsim.p_sanitizer.pools import Pool, TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
 from engine.graph.lowering import Lowered
 from engine.runtime import Runtime
-from engine.runtime.memory import arena_sizes
+from engine.runtime.plan_memory import arena_sizes
 
 Array = NDArray[Any]
 
 SHARE: Final = 1 << 25
 COUNT: Final = 32
-"""Bytes, and number, of read-only parameters verified after each run: about as many, at least one."""
+"""Bytes, and number, of read-only parameters verified after each run: about as many, at least
+one."""
 
 
 class Sanitizer:
-    """A runtime in guarded memory and the monitor that observes it; also a context manager that closes the runtime."""
+    """A runtime in guarded memory and the monitor that observes it.
+
+    Also a context manager that closes the runtime.
+    """
 
     def __init__(
         self,
@@ -53,9 +60,12 @@ class Sanitizer:
         threads: int | None = 1,
         every_op: bool = False,
     ) -> None:
-        """Take guarded memory and bind the graph there; arguments and errors are those of `Runtime`.
+        """Take guarded memory and bind the graph there.
 
-        `every_op` verifies all memory after each op, so that every change is pinned on its op in the first run, at O(pool) for each op.
+        Arguments and errors are those of `Runtime`.
+
+        `every_op` verifies all memory after each op, so that every change is pinned on its op in
+        the first run, at O(pool) for each op.
         """
         program = lowered.program
         buffers = program.buffers
@@ -143,7 +153,10 @@ class Sanitizer:
         return list(dict.fromkeys([*chosen, *suspected]))
 
     def _verify(self, buffers: list[int], step: int) -> None:
-        """Verify buffers outside the pool after the op of `step`; one that changed is reported once and watched from then on."""
+        """Verify buffers outside the pool after the op of `step`.
+
+        One that changed is reported once and watched from then on.
+        """
         for buffer in buffers:
             now = self._monitor.digest(self._outside[buffer])
             run, since = self._verified[buffer]

@@ -1,15 +1,17 @@
-"""Run a planned program on drawn data, beside itself with every buffer apart: which op writes other bytes than it should.
+"""Run a plan on drawn data and find the first op that writes other bytes than without reuse.
 
-    first = diverging(plan, {2: Step(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5})})
+    first = diverging(plan, {2: KernelCall(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5})})
 
-For programs that no graph stands behind: pieces cut out of one, files, reproducers. What the host writes and what persists before the
-run is drawn (normal, small; zeros for integers), the same on both sides. After each op the planned side is given the results of
-the other, so that what is found is an origin and no consequence. Comparison is bitwise.
+For programs that no graph stands behind: pieces cut out of one, files, reproducers. What the host
+writes and what persists before the run is drawn (normal, small; zeros for integers), the same on
+both sides. After each op the planned side is given the results of the other, so that what is found
+is an origin and no consequence. Comparison is bitwise.
 
-Contract: every op but views and the host's has a `Step`. An op that reads other bytes than the one apart is the plan's doing; then, and
-where nothing differs, the answer is None.
+Contract: every op but views and the host's has a `KernelCall`. An op that reads other bytes than
+the one apart is the plan's doing; then, and where nothing differs, the answer is None.
 
-Complexity: one run of each side, every operand and result compared once. Memory: the arenas, and every buffer once more.
+Complexity: one run of each side, every operand and result compared once. Memory: the arenas, and
+every buffer once more.
 
 What this module does not see: graphs, and plans that are not sound (`allocsim.checks`).
 """
@@ -25,7 +27,7 @@ from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan
 from engine.d_differential import relative_error, same_bits
 from engine.kernels import kernel
-from engine.runtime.memory import NUMPY_DTYPES, block
+from engine.runtime.plan_memory import NUMPY_DTYPES, block
 
 Array = NDArray[Any]
 LIMIT = 1 << 32
@@ -33,7 +35,7 @@ LIMIT = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class KernelCall:
     """The kernel of one op."""
 
     kind: str
@@ -52,10 +54,11 @@ class Divergence:
     """Relative to the largest magnitude apart; None where either side is not finite."""
 
 
-def diverging(plan: Plan, steps: Mapping[int, Step], *, seed: int = 0) -> Divergence | None:
+def diverging(plan: Plan, steps: Mapping[int, KernelCall], *, seed: int = 0) -> Divergence | None:
     """Return the first op of the plan's program that diverges by itself, None where there is none.
 
-    Raises EngineError where a kernel cannot run on the shapes it is given, or a buffer has no place to be.
+    Raises EngineError where a kernel cannot run on the shapes it is given, or a buffer has no place
+    to be.
     """
     program, random = plan.program, np.random.default_rng(seed)
     sides = tuple(_bound(plan, apart=apart) for apart in (False, True))
@@ -81,7 +84,7 @@ def diverging(plan: Plan, steps: Mapping[int, Step], *, seed: int = 0) -> Diverg
     return None
 
 
-def _call(step: Step, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+def _call(step: KernelCall, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
     function, arguments = kernel(step.kind, step.variant).bind(step.params, operands, results)
     with np.errstate(all="ignore"):
         function(*arguments)
@@ -118,4 +121,4 @@ def _bound(plan: Plan, *, apart: bool) -> list[Array]:
     return found
 
 
-__all__ = ["Divergence", "Step", "diverging"]
+__all__ = ["Divergence", "KernelCall", "diverging"]

@@ -1,7 +1,9 @@
 """Figures, report folders and pages: the only place that draws.
 
-`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of kernels, `write_report` the folder of a scenario's run, `interactive.html` one page to look about in. All write whole files or none. Nothing
-here imports matplotlib before a picture is asked for, and nothing here knows scenarios, the engine or the command line.
+`plot` makes one picture of a document, `plot_comparison` one of planners, `plot_audit` one of
+kernels, `write_report` the folder of a scenario's run, `interactive.html` one page to look about
+in. All write whole files or none. Nothing here imports matplotlib before a picture is asked for,
+and nothing here knows scenarios, the engine or the command line.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +31,9 @@ def __getattr__(name: str) -> Any:
 
 
 def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
-    """Return the figure of a kind (a key of `reports.figures.FIGURES`); for `map`, the conflicts the checks find are in it.
+    """Return the figure of a kind (a key of `reports.figures.FIGURES`).
+
+    For `map`, the conflicts the checks find are in it.
 
     Raises UnknownNameError for another kind, ModelError for a run that does not exist.
     """
@@ -44,8 +48,8 @@ def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
 def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> None:
     """Draw one run of a document into a file; its suffix, `.png` or `.svg`, decides the format.
 
-    Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for another kind, ModelError
-    for a run that does not exist. The file appears whole or not at all.
+    Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for
+    another kind, ModelError for a run that does not exist. The file appears whole or not at all.
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
@@ -59,7 +63,7 @@ def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: s
 
 def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
     """Draw the rows of a kernel audit (those of `allocsim audit --json`) into a file, as `plot` does and with its errors."""
-    _write(path, lambda: import_module("reports.figures.audit").audit_matrix(rows, of))
+    _write(path, lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of))
 
 
 def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:

@@ -1,4 +1,4 @@
-"""The folder of a scenario's run: the record, a page to read, the pictures. It appears whole or not at all.
+"""The folder of a scenario's run: record, page and pictures, written whole or not at all.
 
     report.json           the run's record, as given (an entry of the command line's `--json` "runs")
     report.md             the verdict in words, losses, detectors, gradients, the cure, the pictures
@@ -6,10 +6,11 @@
     figures/NAME.svg      once for printing; NAME is loss, gradients, modes, map, lifetimes or live
     modes.csv             the comparison of modes by layer and step, if one was asked for
 
-Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming: a reader sees the old report
-or the new one, and a failure leaves the old one as it was. A folder that is there already is only replaced if it is empty or
-holds a report or saved evidence; what else lies in it (evidence, notes) is carried over. Numbers that are not finite become null, as JSON has no word
-for them.
+Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming:
+a reader sees the old report or the new one, and a failure leaves the old one as it was. A folder
+that is there already is only replaced if it is empty or holds a report or saved evidence; what else
+lies in it (evidence, notes) is carried over. Numbers that are not finite become null, as JSON has
+no word for them.
 """
 
 import shutil
@@ -27,19 +28,21 @@ import numpy as np
 from allocsim.checks import check
 from allocsim.errors import OutputError
 from allocsim.model import Document
-from reports.differential import as_csv
 from reports.figures import FIGURES, RECORD_FIGURES
+from reports.mode_rows import as_csv
 from reports.page import page
 
 OURS: Final = frozenset({"report.json", "report.md", "figures", "modes.csv"})
-"""What a report consists of; anything else in the folder is somebody else's."""
+"""What a report consists of; anything else in the folder is left alone."""
 
 _MARKS: Final = ("report.json", "evidence.json")
 """A folder with one of these in it is one a report may be put into."""
 
 
 def write_report(run: Mapping[str, Any], document: Document | None, folder: str | Path) -> None:
-    """Write the report of one run; `document` (what was planned and run) gives the pictures of memory, None leaves them out.
+    """Write the report of one run.
+
+    `document` (what was planned and run) gives the pictures of memory, None leaves them out.
 
     Raises OutputError where the folder cannot be written or holds something else than a report.
     """
@@ -59,7 +62,9 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
 
 
 def check_folder(folder: str | Path) -> None:
-    """Raise OutputError where `write_report` could not write: ask before long work, so that it does not end in vain.
+    """Raise OutputError where `write_report` could not write.
+
+    Ask before long work, so that it does not end in vain.
 
     Nothing is left behind. That the disk fills up in between is not foreseen.
     """
@@ -124,7 +129,10 @@ def _swapped(folder: Path) -> Iterator[Path]:
 
 
 def _put(fresh: Path, target: Path, old: Path) -> None:
-    """Rename `fresh` to `target`, carrying over what is not ours; on failure everything is where it was."""
+    """Rename `fresh` to `target`, carrying over what is not ours.
+
+    On failure everything is where it was.
+    """
     if not target.exists():
         fresh.rename(target)
         return
@@ -144,7 +152,10 @@ def _put(fresh: Path, target: Path, old: Path) -> None:
 
 
 def _free(folder: Path) -> Path:
-    """Return the folder without links; raise OutputError unless it is nothing yet, empty, or one a report may be put into."""
+    """Return the folder without links.
+
+    Raises OutputError unless it is nothing yet, empty, or one a report may be put into.
+    """
     try:
         target = folder.resolve()
         if not target.exists():

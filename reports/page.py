@@ -1,15 +1,15 @@
 """The page of a report: a run's record as Markdown that reads well as it is and rendered.
 
-What the record does not hold is left out: a run that was cut short still gives a page. Names come from files; in a table or in running text they
-are escaped, so that no name can break the page.
+What the record does not hold is left out: a run that was cut short still gives a page. Names come
+from files; in a table or in running text they are escaped, so that no name can break the page.
 """
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
-from reports.gradients import rows_at, telling_step
-from reports.words import figures, nbytes, short
+from reports.gradient_rows import rows_at, telling_step
+from reports.number_format import figures, nbytes, short
 
 DETECTORS: Final = {
     "S": "static check of the plan",

@@ -1,18 +1,18 @@
 """Real bugs as scenarios, each with the verdict it must get.
 
-    result = repro.run_scenario(repro.find("ggml-1501"), repro.Options(layers=4))
+    result = repro.run_scenario(repro.find("ggml-1501"), repro.EngineOptions(layers=4))
     result.matches, result.verdict.text, result.as_json()
 
-`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`; `run_scenario` is
-`repro.run.run`. Names are imported when first used.
+`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`;
+`run_scenario` is `repro.run.run`. Names are imported when first used.
 """
 
 from importlib import import_module
 from typing import Any, Final
 
 _HOMES: Final = {
-    "Options": ("repro.bench", "Options"),
-    "Result": ("repro.run", "Result"),
+    "EngineOptions": ("repro.options", "EngineOptions"),
+    "EngineResult": ("repro.run", "EngineResult"),
     "Scenario": ("repro.scenario", "Scenario"),
     "Training": ("repro.scenario", "Training"),
     "every": ("repro.scenarios", "every"),
@@ -22,7 +22,7 @@ _HOMES: Final = {
     "run_scenario": ("repro.run", "run"),
 }
 
-__all__ = ["Options", "Result", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]
+__all__ = ["EngineOptions", "EngineResult", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,11 +28,14 @@ from allocsim.reduction.smaller_shapes import SHRINKS
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential.execution import median_seconds
+from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import Lowered
-from engine.r_replay import Divergence, Step, diverging
-from repro.bench import Bench, Options, Progress
+from engine.r_replay import Divergence, KernelCall, diverging
 from repro.detectors import ask
-from repro.scenario import Scenario, repaired
+from repro.options import EngineOptions
+from repro.pipeline import prepare, train_three
+from repro.scenario import Scenario
+from repro.workload import Workload, bind, host_runs
 
 AT: Final = "step"
 """Key in the `meta` of an op: its step in the program it was cut out of."""
@@ -46,7 +49,7 @@ class Smallest:
 
     document: Document
     divergence: Divergence
-    steps: Mapping[int, Step]
+    steps: Mapping[int, KernelCall]
     """The kernel of each op of the document's program."""
     complete: bool
     trials: int
@@ -71,40 +74,39 @@ class Bisection:
 
 
 def bisect_scenario(
-    scenario: Scenario, options: Options, *, seconds: float | None = None, progress: Progress | None = None
+    scenario: Scenario, options: EngineOptions, *, seconds: float | None = None, progress: Progress = silent
 ) -> Bisection:
     """Run a scenario, find its cure, and reduce what it shows; `seconds` limits the reduction.
 
     Raises as `repro.run.run`.
     """
-    report = progress or (lambda _what, _done, _total: None)
-    bench = Bench(repaired(scenario) if options.fixed else scenario, options, report)
-    reference = bench.train("reference")
-    asked = ask(bench, bench.train("default", against=reference))
+    experiment = prepare(scenario, options)
+    workload, planned = experiment.workload, experiment.plans
+    asked = ask(experiment, train_three(experiment, progress)["default"], progress)
     evidence = asked.evidence
     verdict = judge(evidence)
-    report("reduce", 0, 1)
+    progress("reduce", 0, 1)
     reduced: Reduction | Smallest | None = None
     if not check(evidence.document, limit=1).clean:
         reduced = reduce(evidence.document, seconds=seconds)
     else:
-        reduced = _by_executing(bench.lowered, bench.plans["default"], evidence, seconds)
-    report("reduce", 1, 1)
-    plans = {"default": bench.plans["default"], "cured": asked.cured, "pinned": bench.plans["pinned"]}
-    timed = {name: _seconds(bench, plan) for name, plan in plans.items() if plan is not None and not verdict.sound}
-    return Bisection(scenario=bench.scenario, evidence=evidence, verdict=verdict, reduced=reduced, seconds=timed)
+        reduced = _by_executing(workload.lowered, planned["default"], evidence, seconds)
+    progress("reduce", 1, 1)
+    plans = {"default": planned["default"], "cured": asked.cured, "pinned": planned["pinned"]}
+    timed = {name: _seconds(workload, plan) for name, plan in plans.items() if plan is not None and not verdict.sound}
+    return Bisection(scenario=experiment.scenario, evidence=evidence, verdict=verdict, reduced=reduced, seconds=timed)
 
 
-def _seconds(bench: Bench, plan: Plan) -> float:
-    hosts = bench.host(TIMED_STEPS)
-    with bench.runtime(plan) as runtime:
+def _seconds(workload: Workload, plan: Plan) -> float:
+    hosts = host_runs(workload, TIMED_STEPS)
+    with bind(workload, plan) as runtime:
         return median_seconds(lambda number: runtime.run(hosts[number].inputs, skip=hosts[number].skip), TIMED_STEPS)
 
 
 def kernel_test(found: Smallest, *, title: str) -> str:
     """Return the source of a test file: the plan is legal, and the kernel diverges all the same."""
     steps = [
-        f"    {op}: Step(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
+        f"    {op}: KernelCall(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
         for op, step in sorted(found.steps.items())
     ]
     source = script(found.document, title=title, test="test_the_plan_is_legal")
@@ -122,7 +124,7 @@ def kernel_test(found: Smallest, *, title: str) -> str:
         "    assert found is not None",
         f"    assert (found.op, found.position) == ({found.divergence.op}, {found.divergence.position})",
     ]
-    return f"{head}import allocsim\nfrom engine.r_replay import Step, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+    return f"{head}import allocsim\nfrom engine.r_replay import KernelCall, diverging\n{body}\n\n{chr(10).join(lines)}\n"
 
 
 # reducing by executing -------------------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: flo
     if origin is None:
         return None
     kernels = {
-        step: Step(kind=op.kind, variant=lowered.variants[op.kind], params=lowered.tensors[step].params)
+        step: KernelCall(kind=op.kind, variant=lowered.variants[op.kind], params=lowered.tensors[step].params)
         for step, op in enumerate(lowered.program.ops)
         if lowered.kernels[step] is not None
     }
@@ -183,7 +185,7 @@ def _marked(program: Program, plan: Plan) -> Document:
     return Document(programs=(marked,), plans=(replace(plan, program=marked, problem=None),))
 
 
-def _steps(program: Program, kernels: Mapping[int, Step]) -> dict[int, Step]:
+def _steps(program: Program, kernels: Mapping[int, KernelCall]) -> dict[int, KernelCall]:
     at = {step: meta[AT] for step, meta in program.ops.meta.items()}
     return {op.step: kernels[at[op.step]] for op in program.ops if op.step in at and op.kind not in {HOST_WRITE, HOST_READ, VIEW}}
 
@@ -247,6 +249,7 @@ def frozen(document: Document, kept: Sequence[int]) -> Document | None:
         operands=ops.operands[bare_operands],
         in_place_starts=starts(np.bincount(owners(ops.in_place_starts)[pairs], minlength=len(ops))),
         in_place=ops.in_place[pairs],
+        in_place_strength=ops.in_place_strength[pairs],
         in_place_known=ops.in_place_known | upload,
     )
     uploads = rebuilt(document, programs=[replace(program, ops=changed)])

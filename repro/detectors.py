@@ -1,6 +1,6 @@
 """Every detector asked about the default plan of a scenario, and the search for its cure.
 
-    asked = ask(bench, bench.train("default", against=bench.train("reference")))
+    asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
 S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure from the
@@ -10,7 +10,6 @@ What this module does not see: what the evidence means (`allocsim.verdict`).
 """
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +17,7 @@ import msgspec
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure.elements import Upload
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
 from allocsim.programs.streams import preferring
@@ -25,11 +25,13 @@ from allocsim.verdict import judge
 from allocsim.verdict.causes import demand_of
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
-from engine.k_audit import Case, default_cases
-from engine.k_audit.programs import measured
+from engine.d_differential.side_comparison import Progress, silent
+from engine.k_audit import AuditCase, default_cases
+from engine.k_audit.program_audit import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
-from repro.bench import Bench, Trained
+from repro.pipeline import Experiment
+from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
 """Runs P watches: the first, and one more that names the op where the first left several suspects."""
@@ -40,7 +42,7 @@ LOCKSTEP_RUNS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DetectorAnswers:
     """What the detectors said."""
 
     evidence: Evidence
@@ -48,61 +50,66 @@ class Asked:
     """The plan that the smallest cure of the belief gives; None where there is no such cure."""
 
 
-def ask(bench: Bench, default: Trained) -> Asked:
-    """Ask every detector about the default plan, which has been trained by."""
-    bench.progress("kernels", 0, 1)
-    audit = measured(bench.lowered, more=_standing_cases(bench))
-    bench.progress("kernels", 1, 1)
-    horizon = min(bench.steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
-    with bench.runtime(default.plan) as planned, bench.runtime(bench.plans["reference"]) as reference:
-        found = origins(planned, reference, bench.host(horizon), order=bench.order)
-    bench.progress("lockstep", 1, 1)
+def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -> DetectorAnswers:
+    """Ask every detector about the default plan, by which `default` was trained."""
+    workload, steps, reference = experiment.workload, experiment.steps, experiment.plans["reference"]
+    progress("kernels", 0, 1)
+    audit = measured(workload.lowered, more=_standing_cases(workload))
+    progress("kernels", 1, 1)
+    horizon = min(steps, max(LOCKSTEP_RUNS, default.first_difference or 0))
+    with bind(workload, default.plan) as planned, bind(workload, reference) as apart:
+        found = origins(planned, apart, host_runs(workload, horizon), order=workload.order)
+    progress("lockstep", 1, 1)
     evidence = Evidence(
-        document=bench.session(default.plan, bench.steps),
+        document=session(workload, default.plan, steps),
         audit=audit,
         origins=found,
-        sanitizer=_sanitized(bench, default.plan),
+        sanitizer=_sanitized(workload, default.plan, min(steps, SANITIZED_RUNS), progress),
         diverges=default.first_difference is not None,
     )
     if judge(evidence, cures=False).sound:
-        return Asked(evidence=evidence)
-    record, cured = _cure(bench, evidence, horizon)
-    return Asked(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
+        return DetectorAnswers(evidence=evidence)
+    record, cured = _cure(experiment, evidence, horizon, progress)
+    return DetectorAnswers(evidence=msgspec.structs.replace(evidence, cure=record), cured=cured)
 
 
-def _sanitized(bench: Bench, plan: Plan) -> tuple[Incident, ...]:
+def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) -> tuple[Incident, ...]:
     """Run the first steps in guarded memory, as the default run did them."""
-    hosts = bench.host(min(bench.steps, SANITIZED_RUNS))
-    with Sanitizer(bench.lowered, plan, parameters=bench.setup.parameters, threads=bench.options.threads) as sanitizer:
-        for number, host in enumerate(hosts):
+    with Sanitizer(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads) as sanitizer:
+        for number, host in enumerate(host_runs(workload, runs)):
             sanitizer.run(host.inputs, skip=host.skip)
-            bench.progress("sanitized", number + 1, len(hosts))
+            progress("sanitized", number + 1, runs)
         sanitizer.finish()
         return sanitizer.incidents
 
 
-def _standing_cases(bench: Bench) -> Iterator[Case]:
-    """The audit's own sizes and dtypes for the kernels of the program: what is unsafe at one size may not show at another."""
-    used = {kind: KERNELS[kind] for kind in bench.lowered.variants}
-    return (replace(case, variant=bench.lowered.variants[case.kind]) for case in default_cases(used))
+def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
+    """Yield the audit's own sizes and dtypes for the kernels of the program.
+
+    What is unsafe at one size may not show at another.
+    """
+    variants = workload.lowered.variants
+    used = {kind: KERNELS[kind] for kind in variants}
+    return (replace(case, variant=variants[case.kind]) for case in default_cases(used))
 
 
-def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | None, Plan | None]:
+def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress) -> tuple[CureRecord | None, Plan | None]:
     """Return the cure of all causes, if a run with it gives the reference's numbers: its record, and the plan where only the belief changes.
 
     The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a few changes each is left out once in numbers too.
     """
+    workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)
     chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
-    planner = bench.planner if isinstance(bench.planner, Allocator) else None
+    planner = experiment.planner if isinstance(experiment.planner, Allocator) else None
     found = cure_of(evidence.document, [demand_of(cause) for cause in chosen], verdict.report, planner=planner)
     if found is None:
         return None, None
-    target = bench.train_plan(bench.plans["reference"], horizon, "cure: reference")
+    target = train(workload, plans["reference"], horizon, name="cure: reference", progress=progress)
 
     def right(made: Cure) -> bool:
-        mended = _mended(bench, made)
-        return mended.train_plan(made.document.runs[0].plan, horizon, "cure", against=target).first_difference is None
+        mended, plan = _mended(workload, made), made.document.runs[0].plan
+        return train(mended, plan, horizon, name="cure", against=target, progress=progress).first_difference is None
 
     if not right(found):
         return None, None
@@ -116,7 +123,7 @@ def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | 
     record = CureRecord(
         elements=found.words,
         nbytes=found.nbytes,
-        pin_all_bytes=bench.plans["pinned"].peak_bytes - bench.plans["default"].peak_bytes,
+        pin_all_bytes=plans["pinned"].peak_bytes - plans["default"].peak_bytes,
         minimal=minimal,
         trials=trials,
     )
@@ -124,19 +131,16 @@ def _cure(bench: Bench, evidence: Evidence, horizon: int) -> tuple[CureRecord | 
     return record, found.document.runs[0].plan if only_belief else None
 
 
-def _mended(bench: Bench, made: Cure) -> Bench:
-    """Return the bench with the waits and the uploads of a cure, run in an order that its waits allow."""
-    mended = copy(bench)
+def _mended(workload: Workload, made: Cure) -> Workload:
+    """Return the workload with the waits and the uploads of a cure, run in an order that its waits allow."""
+    lowered, order = workload.lowered, workload.order
     run = made.document.runs[0]
-    if run.program is not bench.program:
-        mended.lowered, mended.program = replace(bench.lowered, program=run.program), run.program
-        mended.order = preferring(run.program, len(run.program.streams) - 1) if bench.order is not None else None
-    uploaded = {element.op for element in made.elements if element.kind == "upload"}
-    names = {bench.lowered.tensors[step].name for step in uploaded}
-    if names:
-        once = tuple(name for name in bench.scenario.write_once if name not in names)
-        mended.scenario = replace(bench.scenario, write_once=once)
-    return mended
+    if run.program is not workload.program:
+        lowered = replace(lowered, program=run.program)
+        order = preferring(run.program, len(run.program.streams) - 1) if order is not None else None
+    uploaded = {workload.lowered.tensors[element.op].name for element in made.elements if isinstance(element, Upload)}
+    once = tuple(name for name in workload.write_once if name not in uploaded)
+    return replace(workload, lowered=lowered, order=order, write_once=once)
 
 
-__all__ = ["LOCKSTEP_RUNS", "Asked", "ask"]
+__all__ = ["LOCKSTEP_RUNS", "DetectorAnswers", "ask"]

@@ -1,27 +1,28 @@
 """Run a fault of real ggml on the library itself and judge what ran.
 
-`run(scenario, which)` asks a child process for the fault's `Finding`, makes the evidence of it (S and L from the session that ran, D by the
-number the host read against the number it should have read) and reaches the verdict. With `fixed` the same is done right, and must come
-out clean.
+`run(scenario, which)` asks a child process for the fault's `Finding`, makes the evidence of it (S
+and L from the session that ran, D by the number the host read against the number it should have
+read) and reaches the verdict. With `fixed` the same is done right, and must come out clean.
 
-What this module does not see: how a fault is brought about (`engine.ggml.faults`), the terminal, files and figures.
+What this module does not see: how a fault is brought about (`engine.ggml.faults`), the terminal,
+files and figures.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
+from engine.ggml.access.library import Library
+from engine.ggml.access.probe import open_library
 from engine.ggml.faults import FAULTS, evidence, repaired
-from engine.ggml.library import Library
-from engine.ggml.probe import open_library
+from repro.run_records import agree, library_entry
 from repro.scenario import GgmlFault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class FaultResult:
     """What a fault looked like on one library."""
 
     scenario: GgmlFault
@@ -52,30 +53,29 @@ class Result:
     @property
     def matches(self) -> bool:
         """Whether the verdict is the expected one and the numbers show the fault, or its absence."""
-        return self.verdict.classes == frozenset(self.expected) and bool(self.evidence.diverges) is not self.fixed
+        return agree(self.verdict, self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`."""
-        class_, fault = self.expected[0] if self.expected else (None, None)
-        return {
-            "scenario": f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
-            "runtime": "ggml",
-            "library": {"name": self.which, "version": self.version},
-            "matches": self.matches,
-            "expected": {"class": class_, "fault": fault},
-            **verdict_entry(self.verdict, self.evidence),
-            "numbers": {"found": self.found, "wanted": self.wanted, **self.detail},
-            "modes": {},
-        }
+        return library_entry(
+            f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
+            (self.which, self.version),
+            self.verdict,
+            self.evidence,
+            self.expected,
+            matches=self.matches,
+            numbers={"found": self.found, "wanted": self.wanted, **self.detail},
+            modes={},
+        )
 
 
-def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> Result:
+def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
     """Run a fault on the library `which`; raises EngineError where that is missing or refused."""
     with open_library(which) as child:
         version: str = child.call(_version)
         finding = child.call(FAULTS[scenario.fault].task)
     seen = Evidence(document=repaired(finding) if fixed else evidence(finding), diverges=finding.wrong and not fixed)
-    return Result(
+    return FaultResult(
         scenario=scenario,
         which=which,
         version=version,
@@ -92,4 +92,4 @@ def _version(library: Library) -> str:
     return library.version
 
 
-__all__ = ["Result", "run"]
+__all__ = ["FaultResult", "run"]

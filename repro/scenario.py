@@ -1,16 +1,18 @@
 """What a scenario is: a training run, the defects put into it, and the verdict they must get.
 
-A scenario is data. It names a training set-up and the *defects*, each in one of the places where memory planning fails:
+A scenario is data. It names a training set-up and the *defects*, each in one of the places where
+memory planning fails:
 
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
 * `write_once`: inputs the host writes before the first run only (fault: caller);
 * `reuse_waits`: several streams run what was planned for one (fault: plan).
 
-Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be joined (`join`); their defects
-and expected verdicts add up. No detector is ever shown a scenario.
+Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be
+joined (`join`); their defects and expected verdicts add up. No detector is ever shown a scenario.
 
-`GgmlFault` is the other kind of scenario: a small graph on real ggml, which has the fault by itself.
+`GgmlFault` is the other kind of scenario: a small graph on real ggml, which has the fault by
+itself.
 
 What this module does not see: how anything is run or judged.
 """
@@ -41,7 +43,8 @@ class Training:
     attention_gain: float
     """Of the q and k projections: how sharply attention looks."""
     output_gain: float
-    """Of the projections that write into the residual stream from attention, and of all not named here."""
+    """Of the projections that write into the residual stream from attention, and of all not named
+    here."""
     down_gain: float
     """Of the feed-forward projection back into the residual stream."""
     lora_a_std: float
@@ -49,8 +52,8 @@ class Training:
     lora_alpha: float
     """LoRA's contribution is scaled by alpha / rank."""
     seed_before_labels: bool = False
-    """Whether the caller declares the loss gradient's seed before the labels; it then lies in front of them, where space that
-    the labels leave is taken first."""
+    """Whether the caller declares the loss gradient's seed before the labels; it then lies in front
+    of them, where space that the labels leave is taken first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +99,11 @@ class Scenario:
     belief: Callable[[Belief], Belief] | None = None
     write_once: tuple[str, ...] = ()
     streams: int = 1
-    """Streams the branches of the program run on; every op waits for what it reads and for whom it writes over."""
+    """Streams the branches of the program run on; every op waits for what it reads and for whom it
+    writes over."""
     reuse_waits: bool = True
-    """Whether ops also wait for those whose slots they take; False: the plan was made as if there were one stream."""
+    """Whether ops also wait for those whose slots they take; False: the plan was made as if there
+    were one stream."""
     least_steps: int = 1
     """Training steps it takes for the fault to show."""
     on_ggml: OnGgml | None = None
@@ -122,7 +127,10 @@ def repaired(scenario: Scenario) -> Scenario:
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
-    """Return both scenarios' defects in one run; they must share their training set-up and not meet in one place."""
+    """Return both scenarios' defects in one run.
+
+    They must share their training set-up and not meet in one place.
+    """
     if first.training != second.training:
         raise ModelError("", f"{first.name} and {second.name} train differently and cannot be joined")
     if first.name == second.name:

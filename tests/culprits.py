@@ -337,7 +337,9 @@ def no_wait(g: Ground) -> Planted | None:
     problem = replace(g.problem, program=program)
     plan = replace(g.plan, program=program, problem=problem)
     own = replace(plan, problem=None, arena=np.full(len(plan.arena), OWN, dtype=np.int32))
-    apart = check(Document.of(own)).counts.get("Race", 0)
+    apart = check(Document.of(own)).of_kind("Race")
+    if apart and all(v.op != op for v in apart):
+        return None  # it was reuse's at this op, and the program's at a later one: two promises in one wait
     changed = replace(g, program=program, problem=problem, plan=plan)
     return changed.document(), "schedule" if apart else "plan", frozenset({"C09"})
 

@@ -7,7 +7,7 @@ buffers may overlap is found by looking at every byte both have. Quadratic or wo
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from allocsim.model import VIEW, Document, Op, Plan, Program, Role, Run
@@ -63,14 +63,72 @@ def accesses(program: Program, skip: Iterable[int] = ()) -> dict[int, list[Acces
     return done
 
 
-def live_steps(program: Program, skip: Iterable[int] = ()) -> dict[int, set[int]]:
-    """Return the steps in which each buffer is live: the derived lifetimes, spelled out."""
-    done = accesses(program, skip)
-    steps = {b: set(range(done[b][0].step, done[b][-1].step + 1)) if done[b] else set() for b in done}
-    for buffer in steps:
-        if persistent(program, buffer):
-            steps[buffer] = set(range(len(program.ops)))
-    return steps
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """When a buffer is live: the steps, and the boundaries it survives (t lies between op t and op t + 1, -1 before the first op)."""
+
+    steps: frozenset[int]
+    across: frozenset[int]
+    full: frozenset[int]
+    """Ops that overwrite every byte that a value of the program in it covers."""
+
+    def ends(self, step: int) -> bool:
+        return step in self.steps and step not in self.across
+
+    def begins(self, step: int) -> bool:
+        return step in self.steps and step - 1 not in self.across
+
+
+def lives(program: Program, skip: Iterable[int] = ()) -> dict[int, Life]:
+    """Return when each buffer is live: from the write of each byte to its last read, byte by byte."""
+    return {buffer: life(program, buffer, list(ops_of(program, skip))) for buffer in range(len(program.buffers))}
+
+
+def life(program: Program, buffer: int, ops: list[Op]) -> Life:
+    """Return when one buffer is live in the ops given."""
+    mine = [
+        (
+            op.step,
+            [v for v in op.operands if program.values[v].buffer == buffer],
+            [v for v in op.results if program.values[v].buffer == buffer],
+        )
+        for op in ops
+    ]
+    whole = {byte for v in range(len(program.values)) if program.values[v].buffer == buffer for byte in touched(program, v)}
+    full = frozenset(
+        step for step, _, results in mine if results and whole <= {byte for v in results for byte in touched(program, v)}
+    )
+    spans: list[tuple[int, int]] = []
+    if persistent(program, buffer):
+        ends = [-1, *sorted(full), len(program.ops)]
+        for begin, end in pairwise(ends):
+            reads = [step for step, operands, _ in mine if operands and begin < step <= end]
+            last = end if end == len(program.ops) else max(reads, default=-1)
+            births = [step for step, _, results in mine if results and begin < step < end]
+            births += [begin] if begin >= 0 or last >= 0 else []
+            spans += [(birth, max(birth, last)) for birth in births]
+    else:
+        held: dict[Any, tuple[int, int]] = {}
+        for step, operands, results in mine:
+            for value in operands:
+                for key in sorted(touched(program, value)) or [("empty", value)]:
+                    held[key] = (held.get(key, (step, step))[0], step)
+            for value in results:
+                for key in sorted(touched(program, value)) or [("empty", value)]:
+                    spans += [held[key]] if key in held else []
+                    held[key] = (step, step)
+        spans += held.values()
+    last_op = len(program.ops) - 1
+    return Life(
+        steps=frozenset(t for low, high in spans for t in range(max(low, 0), min(high, last_op) + 1)),
+        across=frozenset(t for low, high in spans for t in range(low, high)),
+        full=full,
+    )
+
+
+def live_steps(program: Program, skip: Iterable[int] = ()) -> dict[int, frozenset[int]]:
+    """Return the steps in which each buffer is live."""
+    return {buffer: life.steps for buffer, life in lives(program, skip).items()}
 
 
 def persistent(program: Program, buffer: int) -> bool:
@@ -183,15 +241,24 @@ def unsafe(op: Op, alias: Alias) -> bool:
     return not (alias.exact and (alias.declared or op.in_place is None))
 
 
-def permitted(program: Program, donor: int, recipient: int, where: Where, skip: Iterable[int] = ()) -> bool:
-    """Return whether donor and recipient may overlap, with all buffers lying as `where` says."""
-    done = accesses(program, skip)
-    if persistent(program, donor) or persistent(program, recipient) or not done[donor] or not done[recipient]:
+def permitted(program: Program, donor: int, recipient: int, where: Where, skip: Iterable[int] = ()) -> set[int]:
+    """Return the steps at which an op may hand a donor's bytes to a recipient, with all buffers lying as `where` says."""
+    ops = list(ops_of(program, skip))
+    gives, takes = life(program, donor, ops), life(program, recipient, ops)
+    return {
+        op.step
+        for op in ops
+        if gives.ends(op.step) and takes.begins(op.step) and hands_over(program, op, donor, recipient, where, takes.full)
+    }
+
+
+def hands_over(program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]) -> bool:
+    """Return whether an op only reads the one, only writes the other, joins the two, and breaks the in-place rule nowhere."""
+    reads, writes = {program.values[v].buffer for v in op.operands}, {program.values[v].buffer for v in op.results}
+    if donor not in reads or donor in writes or recipient in reads or recipient not in writes:
         return False
-    last, first = done[donor][-1], done[recipient][0]
-    if last.step != first.step or last.writes or first.reads:
+    if persistent(program, recipient) and op.step not in full:
         return False
-    op = program.ops[last.step]
     found = aliases(program, op, where)
     if any(unsafe(op, alias) for alias in found):
         return False
@@ -201,8 +268,8 @@ def permitted(program: Program, donor: int, recipient: int, where: Where, skip: 
     )
 
 
-def permissible(program: Program, donor: int, recipient: int, skip: Iterable[int] = ()) -> bool:
-    """Return whether the pair would be permitted if both lay at one address."""
+def permissible(program: Program, donor: int, recipient: int, skip: Iterable[int] = ()) -> set[int]:
+    """Return the steps at which the pair would be permitted if both lay at one address."""
 
     def where(buffer: int, byte: int) -> Address:
         return ("pair" if buffer in (donor, recipient) else buffer), byte

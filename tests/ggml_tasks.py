@@ -5,20 +5,20 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.ggml import layout, probe
-from engine.ggml.graph import Workspace
-from engine.ggml.recipes import build as build_recipe
-from engine.ggml.recipes import fill, place
-from engine.ggml.rows import observe, walk, walk_nodes
-from engine.ggml.transformer import TINY, build, differentiate
+from engine.ggml.access import probe, structs
+from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
+from engine.ggml.lora_training.transformer import TINY, build, differentiate
+from engine.ggml.random_graphs.graph_recipes import build as build_recipe
+from engine.ggml.random_graphs.graph_recipes import fill, place
 
 
 def probe_with_field_moved(library, field, by):
     """Probe with one field of ggml_tensor believed `by` bytes further on."""
-    fields = layout.TENSOR.fields
+    fields = structs.TENSOR.fields
     names = list(fields)
     offsets = [fields[name][1] + (by if name == field else 0) for name in names]
-    layout.TENSOR = np.dtype(
+    structs.TENSOR = np.dtype(
         {"names": names, "formats": [fields[name][0] for name in names], "offsets": offsets, "itemsize": 336 + by}
     )
     return probe.probe(library)
@@ -26,10 +26,10 @@ def probe_with_field_moved(library, field, by):
 
 def probe_with_graph_field_moved(library, field, by):
     """Probe with one field of ggml_cgraph believed `by` bytes further on."""
-    fields = layout.GRAPH.fields
+    fields = structs.GRAPH.fields
     names = list(fields)
     offsets = [fields[name][1] + (by if name == field else 0) for name in names]
-    layout.GRAPH = np.dtype(
+    structs.GRAPH = np.dtype(
         {"names": names, "formats": [fields[name][0] for name in names], "offsets": offsets, "itemsize": 48 + by}
     )
     return probe.probe(library)
@@ -43,7 +43,7 @@ def walk_what_is_no_graph(library):
 
 def walk_two_plans(library):
     """Plan a forward graph, then its backward graph with another allocator, and walk it without naming the buffers."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         model = build(ws, TINY, kind="forward")
         ws.allocate(ws.planner(), model.graph)
         differentiate(model)
@@ -58,7 +58,7 @@ def mapped_files(library):
 
 def observed_and_walked(library, recipe):
     """Run a recipe through a scheduler; return its rows as seen while it ran, and as walked from its graph."""
-    with Workspace(library) as ws:
+    with LibraryWorkspace(library) as ws:
         built = build_recipe(ws, recipe)
         scheduler = place(ws, built, planner="sched")
         fill(ws, built)

@@ -52,12 +52,12 @@ class Mutant:
         from cosmic_ray.mutating import mutate_code  # noqa: PLC0415 - an extra
         from cosmic_ray.plugins import get_operator  # noqa: PLC0415 - as above
 
-        text = (ROOT / self.path).read_text()
+        text = (ROOT / self.path).read_text(encoding="utf-8")
         return str(mutate_code(text, get_operator(self.operator)(), self.occurrence) or text)
 
     def change(self) -> tuple[str, str]:
         """Return the lines it changes, before and after."""
-        before, after = (ROOT / self.path).read_text().splitlines(), self.source.splitlines()
+        before, after = (ROOT / self.path).read_text(encoding="utf-8").splitlines(), self.source.splitlines()
         rows = [number for number, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]]
         first = rows[0] if rows else min(len(before), len(after)) - 1
         if len(before) == len(after):
@@ -78,7 +78,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
             self.found += [start for start, _ in self.operator.mutation_positions(node)]
             return node
 
-    text = (ROOT / path).read_text()
+    text = (ROOT / path).read_text(encoding="utf-8")
     tree, skipped = get_ast(text), annotations(text)
     alike: dict[str, list[str]] = {}  # operators that replace the same thing by various others
     for name in sorted(operator_names()):
@@ -127,7 +127,7 @@ def sample(count: int, seed: int, *, without: Iterable[str] = ()) -> list[Mutant
 def _drawn(rng: random.Random, variants: tuple[Mutant, ...]) -> Mutant:
     """Draw one mutant of a site; some operators leave out a place that their kin have, and then count otherwise."""
     for mutant in rng.sample(variants, len(variants)):
-        before, after = (text.splitlines() for text in ((ROOT / mutant.path).read_text(), mutant.source))
+        before, after = (text.splitlines() for text in ((ROOT / mutant.path).read_text(encoding="utf-8"), mutant.source))
         changed = next((number for number, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
         if changed is not None and abs(changed - mutant.line) <= 2:  # what is removed leaves its line to the next
             return mutant

@@ -379,7 +379,7 @@ def _imports() -> dict[str, set[str]]:
         if path.name == "__init__.py":
             continue
         used: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 used |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
         table[f"allocsim.allocators.{path.stem}"] = used

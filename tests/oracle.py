@@ -323,9 +323,9 @@ def judge_overlaps(document: Document, number: int, run: Run) -> list[Violation]
         )
         if not together or not shared:
             continue
-        if permitted(program, one, other, where, run.skip) or permitted(program, other, one, where, run.skip):
-            continue
-        found.append(overlap(document, number, (one, other), min(together), shared))
+        together -= permitted(program, one, other, where, run.skip) | permitted(program, other, one, where, run.skip)
+        if together:
+            found.append(overlap(document, number, (one, other), min(together), shared))
     return found
 
 
@@ -433,21 +433,25 @@ def slot_faults(document: Document, run: Run, buffer: int) -> Iterator[tuple[str
 def judge_belief(document: Document, problem: Problem) -> list[Violation]:
     """Judge what a planner believed against what the program does."""
     program = problem.program
-    done = accesses(program)
+    done, live = accesses(program), live_steps(program)
     fields = {"program": position(document.programs, program), "problem": position(document.problems, problem)}
     found = []
     for buffer in range(len(program.buffers)):
         steps = range(int(problem.start[buffer]), int(problem.stop[buffer]))
         missed = [access for access in done[buffer] if access.step not in steps]
         readers = [access for access in missed if access.reads]
+        gaps = {step for low, high in problem.gaps.get(buffer, ()) for step in range(low, high)}
+        over = sorted(gaps & live[buffer])
         if missed:
-            kind = "MissingPin" if readers and all(access.kind == HOST_READ for access in readers) else "LifetimeTooShort"
+            only_host = readers and all(access.kind == HOST_READ for access in readers)
+            kind = "MissingPin" if only_host and not over else "LifetimeTooShort"
             step = (readers or missed)[0].step
             found.append(Violation(kind=kind, buffer=buffer, step=step, op=step, **fields))
-        if done[buffer] and not persistent(program, buffer) and not problem.pinned[buffer]:
-            needed = range(done[buffer][0].step, done[buffer][-1].step + 1)
-            if steps.start < needed.start or steps.stop > needed.stop:
-                found.append(Violation(kind="LifetimeTooLong", buffer=buffer, **fields))
+        elif over:
+            step = next((access.step for access in done[buffer] if access.step >= over[0]), None)
+            found.append(Violation(kind="LifetimeTooShort", buffer=buffer, step=step, op=step, **fields))
+        if done[buffer] and not problem.pinned[buffer] and set(steps) - gaps - live[buffer]:
+            found.append(Violation(kind="LifetimeTooLong", buffer=buffer, **fields))
         if problem.nbytes[buffer] < program.buffers.nbytes[buffer]:
             found.append(Violation(kind="BadSize", buffer=buffer, **fields))
     if len(program.ops):
@@ -623,11 +627,9 @@ def lower_bound(run: Run) -> int:
         pairs = [
             (donor, recipient)
             for donor, recipient in product(now, now)
-            if donor != recipient
-            and max(live[donor]) == min(live[recipient]) == step
-            and permissible(program, donor, recipient, run.skip)
+            if donor != recipient and step in permissible(program, donor, recipient, run.skip)
         ]
-        best = max(best, sum(size[b] for b in now) - largest_saving(pairs, size))
+        best = max(best, sum(classes(now, pairs, size)))
     return best
 
 
@@ -646,14 +648,14 @@ def lower_bound_believed(run: Run, slotted: list[int]) -> int:
             for d, r in problem.may_share.tolist()
             if d in now and r in now and problem.stop[d] - 1 == problem.start[r] == step
         ]
-        best = max(best, sum(size[b] for b in now) - largest_saving(pairs, size))
+        best = max(best, sum(classes(now, pairs, size)))
     return best
 
 
-def largest_saving(pairs: list[tuple[int, int]], size: dict[int, int]) -> int:
-    """Return the most bytes saved by letting pairs count as their larger, each buffer in one pair: all choices are tried."""
-    if not pairs:
-        return 0
-    (donor, recipient), rest = pairs[0], pairs[1:]
-    disjoint = [pair for pair in rest if donor not in pair and recipient not in pair]
-    return max(largest_saving(rest, size), min(size[donor], size[recipient]) + largest_saving(disjoint, size))
+def classes(buffers: list[int], pairs: list[tuple[int, int]], size: dict[int, int]) -> list[int]:
+    """Return the largest size of each class of buffers that pairs make."""
+    sets = [{buffer} for buffer in buffers]
+    for pair in pairs:
+        meeting = [group for group in sets if group & set(pair)]
+        sets = [group for group in sets if not group & set(pair)] + [set().union(*meeting)]
+    return [max(size[buffer] for buffer in group) for group in sets]

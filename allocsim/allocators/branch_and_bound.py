@@ -1,4 +1,4 @@
-"""Exact: the least peak there is, by branch and bound, with a proof; or the best found until the search is stopped.
+"""Exact placement by branch and bound: the least peak with a proof, or the best plan so far.
 
     plan = place(problem)                                  # plan.meta["exact"]["proved"] says whether it is optimal
     plan = place(problem, enough=1 << 20, seconds=60)      # stop at the first plan that fits into a MiB

@@ -1,4 +1,4 @@
-"""What a planner is told besides the program: pins, memory of its own, offsets that are already decided.
+"""Constraints of a planner besides the program: pins, memory of its own, fixed offsets.
 
 A pin says that the host reads a value after the run. It is a policy and not part of any planner, so every policy works with
 every planner, and it follows the *storage*: a pinned view pins the buffer it lies in. Policies are functions from a program to

@@ -1,4 +1,4 @@
-"""The belief that believes what the program says: exact lifetimes, and exactly the in-place pairs that are declared and permitted.
+"""The exact belief: the lifetimes and in-place pairs that follow from the program itself.
 
 Lifetimes are half-open steps `[first access, last access + 1)`; an op of kind `view` is no access. Pinned buffers live to the end
 of the program, persistent buffers (parameters and state) through all of it, buffers that nothing touches never (`[0, 0)`).
@@ -17,31 +17,13 @@ from collections.abc import Callable
 import numpy as np
 
 from allocsim.allocators.constraints import Constraints
-from allocsim.model import VIEW, Problem, Program
+from allocsim.model import Problem, Program
 from allocsim.model.layout import Int64s
-
-NEVER = -1
-
-
-def accesses(program: Program) -> tuple[Int64s, Int64s]:
-    """Return for each buffer the first and the last step at which an op other than `view` reads or writes it, `NEVER` for none."""
-    ops = program.ops
-    acts = ~ops.is_kind(VIEW)
-    steps = np.arange(len(ops), dtype=np.int64)
-    first = np.full(len(program.buffers), len(ops), dtype=np.int64)
-    last = np.full(len(program.buffers), NEVER, dtype=np.int64)
-    for values, starts in ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts)):
-        counts = np.diff(starts)
-        buffers = program.values.buffer[values[np.repeat(acts, counts)]]
-        when = np.repeat(steps[acts], counts[acts])
-        np.minimum.at(first, buffers, when)
-        np.maximum.at(last, buffers, when)
-    first[last == NEVER] = NEVER
-    return first, last
+from allocsim.programs.accesses import NEVER, first_and_last
 
 
 def believe(
-    program: Program, constraints: Constraints, *, seen: Callable[[Program], tuple[Int64s, Int64s]] = accesses
+    program: Program, constraints: Constraints, *, seen: Callable[[Program], tuple[Int64s, Int64s]] = first_and_last
 ) -> Problem:
     """Return the problem in which every lifetime is exact and every permissible declared pair is offered.
 

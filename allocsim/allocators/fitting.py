@@ -1,4 +1,4 @@
-"""Placing footprints one after another: what the planners that differ only in their order have in common.
+"""Placing footprints one after another, for the planners that differ only in their order.
 
 An order is a function of the footprints and of the rows of one arena to those rows in the order in which they are to be placed. Each row
 then takes a gap between the rows already placed that meet it: the lowest (`first fit`) or the smallest, the lowest of equal ones

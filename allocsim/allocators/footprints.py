@@ -1,4 +1,4 @@
-"""What a placement has to place: footprints, rectangles of bytes by steps that take one offset each.
+"""Footprints: the rectangles of bytes by steps that a placement gives one offset each.
 
 A footprint is one buffer, or a chain of buffers that take each other's place in place and so share an address. The planners of the
 shelf place footprints and know nothing of pairs, pins and arenas' names; this module turns a problem into footprints and offsets of

@@ -1,4 +1,4 @@
-"""Free bytes of one address space, as sorted ranges that never touch: the book that online allocators keep.
+"""The free bytes of one address space, as sorted ranges that never touch.
 
 Ranges are half-open; the space ends at `stop`. O(ranges) for each call.
 """

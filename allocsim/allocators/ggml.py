@@ -1,4 +1,4 @@
-"""ggml's placement: walk the buffers in order, take a dying operand's place where that is offered, else the best fitting free block.
+"""ggml's placement: in place where the problem permits it, else the best fitting free block.
 
 For each buffer of `problem.order` that is not `own`:
 

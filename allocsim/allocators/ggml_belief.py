@@ -1,4 +1,4 @@
-"""What ggml's graph allocator (`ggml_gallocr`) thinks of a program: its counting rules, kept as they are, errors included.
+"""The belief of ggml's graph allocator (`ggml_gallocr`): its counting rules, errors included.
 
 How a program is read (format.md, ggml.md 3)
 --------------------------------------------

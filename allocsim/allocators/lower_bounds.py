@@ -1,4 +1,4 @@
-"""Bytes that no plan goes below, whatever its planner does: what peaks are measured against.
+"""Lower bounds: bytes below which no plan can be, whatever its planner does.
 
 For each arena, the highest of three bounds; the bound of a problem is their sum, since each arena has a peak of its own.
 

@@ -1,4 +1,4 @@
-"""What a planner is here: a belief and a placement under one name, and what may come out of either.
+"""What a planner is: a belief and a placement under one name, and what each may return.
 
 A *belief* is a function `(Program, Constraints) -> Problem`, a *placement* a function `(Problem) -> Plan`. All a placement needs,
 alignments, arenas and capacities, is reachable as `problem.program`. `Allocator` joins one of each.

@@ -1,4 +1,4 @@
-"""First plans: the fast heuristics that have been seen to win, and the lowest peak of all.
+"""First plans: several fast heuristics, and the plan with the lowest peak.
 
 Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by breadth; by contention, then by area; by
 birth. Each arena for itself; the first that equals the bound given ends it, and with more than `MANY` footprints the first that is within a

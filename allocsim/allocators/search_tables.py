@@ -1,4 +1,4 @@
-"""What the search of `exact` works on: the footprints of one arena as the tables of its kernel.
+"""The tables that the search of `exact` works on, from the footprints of one arena.
 
 Free footprints are *items*, in order of the first section of their lives; fixed ones are *walls*. A section is a stretch of steps in which no life begins
 or ends. Orders of preference are made here too, from keys of the items: area (A), steps (W), size (Z), contention (T: most bytes that live in its life).

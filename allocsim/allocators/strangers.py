@@ -1,4 +1,4 @@
-"""Planners from outside the table, named `package.module:function` or installed as entry points of the group `allocsim.allocators`.
+"""Planners of other packages: `package.module:function`, or an installed entry point.
 
 A stranger's function is recognised by its signature:
 

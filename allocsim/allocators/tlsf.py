@@ -10,7 +10,7 @@ capacity is a hard limit here. A larger alignment than the arena's is met inside
 
 Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and O(free blocks) for the book. Source: Masmano,
 Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
-(tinygrad/runtime/support/memory.py and engine/runtime/memory.py).
+(tinygrad/runtime/support/memory.py and engine/runtime/plan_memory.py).
 """
 
 from typing import Final

@@ -2,9 +2,22 @@
 
     report = check(document)
 
-Every check is one row of `CHECKS`, one file with its specification in the header. Each looks at the whole document and reports all
-defects of its kinds (`violations.KINDS`), with witnesses. Checks share what they know of the program (`accesses`, `in_place`), and
-nothing with whatever made the plan: this package imports numpy, `allocsim.model`, `allocsim.model.layout` and `allocsim.errors`, no more.
+Every check is one row of `CHECKS`. Its file begins with the letter of its detector and has its specification in the header:
+
+    S  s_slots      each slot against its buffer and its arena
+       s_events     what a planner did, against itself and its slots
+       s_dataflow   the pair of replays: what every read finds (`s_script` lists the accesses, `owners` is the memory)
+       s_writes     what an op writes where it must not (`s_in_place` has the in-place rule and the pairs that may share an address)
+       s_overlap    buffers laid over each other while both live
+    L  l_beliefs    what a planner believed, against what the program does
+    H  h_races      accesses that nothing orders (`h_clocks` has the order, `h_pairs` the pairs)
+
+Beside them: `trial` numbers the runs and keeps the records, `accesses`, `holes` and `intervals` are the facts and joins that checks share,
+`bound` measures sizes, `violations` is the vocabulary of a report, `facts` is what the rest of the program may ask besides `check`.
+
+Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`), with witnesses. Checks share nothing with
+whatever made the plan: this package imports numpy, `allocsim.model` and `allocsim.errors`, no more. What speeds it up stands in
+`allocsim.screens`, and is asked in one place where to look (`selector`).
 
 Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what stands at one place is in order of
 operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is
@@ -16,28 +29,31 @@ What the judge does not see: kernels and numbers. All checks follow the order of
 from collections.abc import Callable
 from typing import Final
 
-from allocsim.checks.beliefs import check_beliefs
-from allocsim.checks.bounds import stats
-from allocsim.checks.case import COUNT_LIMIT, Case, Findings
-from allocsim.checks.dataflow import check_dataflow
-from allocsim.checks.events import check_events
-from allocsim.checks.order import check_order
-from allocsim.checks.placement import check_placement
+from allocsim.checks.bound import stats
+from allocsim.checks.contract import KindsTable, rows_of
+from allocsim.checks.ends import HIGH, LOW, at_end, both, has_ranges
+from allocsim.checks.h_races import check_order
+from allocsim.checks.l_beliefs import check_beliefs
+from allocsim.checks.s_dataflow import check_dataflow
+from allocsim.checks.s_events import check_events
+from allocsim.checks.s_overlap import check_overlap
 from allocsim.checks.s_promises import check_promises
-from allocsim.checks.slots import check_slots
+from allocsim.checks.s_slots import check_slots
+from allocsim.checks.s_writes import check_writes
+from allocsim.checks.selector import PLAIN, SCREENED
+from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.checks.violations import KINDS, Report, Stats, Violation
-from allocsim.checks.writes import check_writes
 from allocsim.errors import ModelError
 from allocsim.model import Document
 
-CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
+CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
     "slots": check_slots,
     "promises": check_promises,
     "beliefs": check_beliefs,
     "events": check_events,
     "dataflow": check_dataflow,
     "writes": check_writes,
-    "placement": check_placement,
+    "overlap": check_overlap,
     "order": check_order,
 }
 """Every check by name."""
@@ -45,27 +61,45 @@ CHECKS: Final[dict[str, Callable[[Case, Findings], None]]] = {
 __all__ = ["CHECKS", "KINDS", "Report", "Stats", "Violation", "check"]
 
 
-def check(document: Document, *, limit: int = 10_000, of_each_kind: bool = False) -> Report:
+def check(
+    document: Document,
+    *,
+    limit: int = 10_000,
+    of_each_kind: bool = False,
+    plain: bool = False,
+    kinds: KindsTable | None = None,
+    strict: bool = False,
+) -> Report:
     """Judge every run and every belief of a document.
 
     Args:
         document: programs, problems, plans, and the runs to judge: its session, or each plan once on fresh memory.
         limit: how many violations, and how many warnings, are listed; the count is not affected.
         of_each_kind: the limit is one of each kind, so that none hides another.
+        plain: nothing but this package decides; nothing is compiled, and large documents take longer. The report is the same.
+        kinds: parsed JSON of a table that says what kernels promise where the document says `null` (`contract`).
+        strict: an alias of which nobody knows whether the kernel allows it is a violation.
 
     Returns:
         All that was found. `clean` if there are no violations; then every read of every run finds the bytes it would find with
-        each buffer in memory of its own.
+        each buffer in memory of its own. Where buffers have ranges of sizes, at both ends of them (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, a value falls into more byte runs than are supported, or a bound on time or memory leaves
-            open whether there is a violation.
+        ModelError: `limit` is negative, the table is none, a value falls into more byte runs than are supported, or a bound on time or
+            memory leaves open whether there is a violation.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """
     if limit < 0:
         raise ModelError("limit", f"{limit} is negative")
-    case, findings = Case(document), Findings(limit)
+    if has_ranges(document):
+        low, high = (
+            check(at_end(document, end), limit=limit, of_each_kind=of_each_kind, plain=plain, kinds=kinds, strict=strict)
+            for end in (LOW, HIGH)
+        )
+        return both(low, high, limit=limit, of_each_kind=of_each_kind)
+    rows_of(kinds)
+    case, findings = TrialDocument(document, PLAIN if plain else SCREENED, kinds), Findings(limit, strict=strict)
     for run in CHECKS.values():
         run(case, findings)
     count = findings.count("violation")

@@ -9,6 +9,7 @@ memory (about 1 GiB while they are made), and `allocsim.model.layout.MAX_RUNS` f
 What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to them).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -76,6 +77,18 @@ def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes
     row[chosen] = np.arange(len(chosen))
     starts = np.searchsorted(owner[kept], np.arange(len(chosen) + 1)).astype(np.int64)
     return Holes(row=row, starts=starts, low=begin[kept], high=ends[kept])
+
+
+def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
+    """Return the same from the runs of each value, for values that are laid otherwise than in whole items."""
+    row = np.full(len(low), -1, dtype=np.int64)
+    row[chosen] = np.arange(len(chosen))
+    cut = [np.clip(mine, low[value], high[value]) for mine, value in zip(runs, chosen.tolist(), strict=True)]
+    cut = [mine[mine[:, 0] < mine[:, 1]] for mine in cut]
+    if sum(map(len, cut)) > MAX_PIECES:
+        raise ModelError("values", f"the values with holes fall into more than {MAX_PIECES} runs in all, which are not supported")
+    flat = np.concatenate([*cut, np.empty((0, 2), dtype=np.int64)])
+    return Holes(row=row, starts=np.cumsum([0, *map(len, cut)], dtype=np.int64), low=flat[:, 0].copy(), high=flat[:, 1].copy())
 
 
 def _nested(values: Values, chosen: Int64s) -> tuple[Int64s, Int64s, Int64s]:

@@ -7,27 +7,24 @@ Both return every pair exactly once, and whether there are more: both stop listi
 rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles must not be empty: an empty
 range intersects nothing, and the caller leaves it out.
 
-Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log n + listed), in machine code (`rectangles`), for
-many rectangles. For few, where loading machine code takes longer, it is O(n log^2 n + listed): a join on each level of a
-segment tree over time. There a rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical
-decomposition, and that is where the pair is met; so no pair is met twice and none is missed.
+Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on each level of a segment tree over
+time: a rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical decomposition, and that is where
+the pair is met; so no pair is met twice and none is missed. For many rectangles a screen says which pairs to compare (`selector`).
 
 What this module does not see: buffers, ops, plans.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from allocsim.checks.selector import SCREENED, Selector
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
 """Where sums of two numbers of the model saturate; above every start of a range, so no comparison changes."""
-
-COMPILE_FROM: Final = 50_000
-"""Rectangles from which it pays to load machine code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +48,7 @@ class Pairs:
     left: Int64s
     right: Int64s
     total: int
-    """How many there are, those left out as well; of many rectangles, at least so many."""
+    """How many there are, those left out as well; of rectangles, no more than one beyond the cap."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -94,34 +91,60 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
     return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
 
 
-def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> Pairs:
+def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED) -> Pairs:
     """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point; `left` is the one that starts first.
 
-    Of two that start together `left` is the lower row. At most `cap` pairs are listed.
+    Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that come first in order of (start of `right`,
+    `right`, start of `left`, `left`).
     """
-    if len(start) >= COMPILE_FROM:
-        from allocsim.checks.rectangles import met  # noqa: PLC0415 - imports numba
-
-        left, right, more = met(start, stop, low, high, cap=cap)
-        return Pairs(left=left, right=right, total=len(left) + more)
-    count = len(start)
+    columns = start, stop, low, high
     order = np.argsort(start, kind="stable")
-    begins = start[order]
+    pairs = _meeting(columns, order, cap, selector)
+    if pairs.total <= cap:
+        return pairs
+    # more than are listed: the rows that fit whole, and of the next row those that start first
+    fits, over = 0, len(order)
+    while over - fits > 1:
+        middle = (fits + over) // 2
+        fits, over = (middle, over) if _meeting(columns, order[:middle], cap, selector).total <= cap else (fits, middle)
+    pairs, last = _meeting(columns, order[:fits], cap, selector), order[fits]
+    others = order[:fits]
+    others = others[(stop[others] > start[last]) & (low[others] < high[last]) & (low[last] < high[others])]
+    others = others[: cap - len(pairs.left)]
+    right = np.concatenate([pairs.right, np.full(len(others), last)])
+    return Pairs(left=np.concatenate([pairs.left, others]), right=right, total=cap + 1)
+
+
+def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
+    """Return the pairs among some rows, which are in order of start; what it lists of more than `cap` is of no order."""
+    columns = [column[rows] for column in columns]
+    selected = selector.rectangles(*columns, cap)
+    if selected is None:
+        found = _by_levels(*columns, cap)
+    else:
+        start, stop, low, high = columns
+        left, right, more = selected
+        met = (start[left] < stop[right]) & (start[right] < stop[left]) & (low[left] < high[right]) & (low[right] < high[left])
+        found = Pairs(left=left[met], right=right[met], total=int(met.sum()) + more)
+    return Pairs(left=rows[found.left], right=rows[found.right], total=found.total)
+
+
+def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int) -> Pairs:
+    """Return the pairs of rectangles in order of start that share a point: a join on each level of a segment tree over time."""
+    count = len(start)
     points = distinct(np.concatenate([low, high]))
     width = len(points) + 1
-    lows, highs = np.searchsorted(points, low[order]), np.searchsorted(points, high[order])
-    # row i (in order of start) is alive at the starts of the later rows i + 1 .. until[i]
+    lows, highs = np.searchsorted(points, low), np.searchsorted(points, high)
+    # row i is alive at the starts of the later rows i + 1 .. until[i]
     node_low = np.arange(1, count + 1, dtype=np.int64)
-    node_high = np.maximum(np.searchsorted(begins, stop[order], side="left"), node_low)
+    node_high = np.maximum(np.searchsorted(start, stop, side="left"), node_low)
     query = np.arange(count, dtype=np.int64)
     node_low += count
     node_high += count
     query += count
-    listed_left, listed_right, total, room = [], [], 0, cap
-    while True:
-        open_ = node_low < node_high
-        if not open_.any():
-            break
+    empty = np.empty(0, dtype=np.int64)
+    listed_left, listed_right, total, room = [empty], [empty], 0, cap
+    while np.any(open_ := node_low < node_high):
         at_low, at_high = open_ & ((node_low & 1) == 1), open_ & ((node_high & 1) == 1)
         owners = np.concatenate([np.flatnonzero(at_low), np.flatnonzero(at_high)])
         nodes = np.concatenate([node_low[at_low], node_high[at_high] - 1])
@@ -132,15 +155,14 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
             holders = Ranges(key=nodes, low=lows[owners], high=highs[owners])
             comers = Ranges(key=query[asked], low=lows[asked], high=highs[asked])
             found = _join_ranked(holders, comers, width=width, cap=room)
-            listed_left.append(order[owners[found.left]])
-            listed_right.append(order[asked[found.right]])
+            listed_left.append(owners[found.left])
+            listed_right.append(asked[found.right])
             room -= len(found.left)
             total += found.total
         node_low = (node_low + at_low) >> 1
         node_high = (node_high - at_high) >> 1
         query >>= 1
-    empty = [np.empty(0, dtype=np.int64)]
-    return Pairs(left=np.concatenate(listed_left or empty), right=np.concatenate(listed_right or empty), total=total)
+    return Pairs(left=np.concatenate(listed_left), right=np.concatenate(listed_right), total=total)
 
 
 def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:

@@ -47,9 +47,9 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.checks.accesses import believed_lifetimes
-from allocsim.checks.case import COUNT_LIMIT, Case, Findings, buffer_words, bytes_words, named, slot_words
 from allocsim.checks.intervals import TOP, among, conflicts, end_of
-from allocsim.checks.segments import Range
+from allocsim.checks.owners import Range
+from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument, buffer_words, bytes_words, named, slot_words
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, UNPLACED, Bools, Event, Plan, Problem
 from allocsim.model.layout import Int64s
@@ -66,7 +66,7 @@ PROMISE_KINDS: Final = (
 """What is said of a plan against its own problem."""
 
 
-def check_promises(case: Case, findings: Findings) -> None:
+def check_promises(case: TrialDocument, findings: Findings) -> None:
     """Report every slot and event of every plan in use that its own problem contradicts."""
     standing_in = {trial.plan_index for trial in case.trials if trial.problem is not None and trial.problem is trial.plan.problem}
     numbers = {id(problem): index for index, problem in reversed(list(enumerate(case.document.problems)))}

@@ -5,7 +5,7 @@ act on it, with the names beside them for people. `step` is the place of the op 
 `bytes` are half-open ranges within the buffer named by `buffer`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
     "OverwrittenRead": ("violation", "the program reads a value after another value was written over it in its own buffer"),
     "StaleRead": ("violation", "the plan let another value take bytes before their last read"),
-    "UnsafeInPlace": ("violation", "a result lies on an operand's bytes without a declared, exact alias"),
+    "UnsafeInPlace": ("violation", "a result lies on an operand's bytes beyond what the kernel promises"),
     "ResultsOverlap": ("violation", "two results of one op share a byte"),
     "WriteToReadOnly": ("violation", "an op writes into a read-only buffer"),
     "Overlap": ("violation", "two buffers that live at the same time share bytes"),
@@ -40,7 +40,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "Race": ("violation", "two accesses to a byte, one a write, have no order"),
     "LifetimeTooLong": ("warning", "a believed lifetime is longer than the accesses need"),
     "HistoryRead": ("warning", "a byte read was written in an earlier run, outside persistent buffers"),
-    "AssumedInPlace": ("warning", "an exact alias whose kernel declares nothing was let pass"),
+    "AssumedInPlace": ("warning", "an exact alias of which nobody knows whether the kernel allows it was let pass"),
 }
 """Every kind, in the order in which kinds of one step are listed."""
 
@@ -79,10 +79,27 @@ class Violation:
     schedule: tuple[int, ...] | None = None
     """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op` on; earlier ones before, the others after."""
 
+    ends: tuple[str, ...] | None = None
+    """Where buffers have ranges of sizes: at which ends of them it was found, `low`, `high` or both."""
+
     @property
     def severity(self) -> str:
         """`violation` or `warning`."""
         return KINDS[self.kind][0]
+
+
+KIND_ORDER: Final = {kind: position for position, kind in enumerate(KINDS)}
+
+
+def in_order(records: Iterable[Violation]) -> tuple[Violation, ...]:
+    """Return records in order of (run, step, kind), nulls first."""
+    return tuple(sorted(records, key=_place))
+
+
+def _place(record: Violation) -> tuple[int, int, int]:
+    run = -1 if record.run is None else record.run
+    step = -1 if record.step is None else record.step
+    return run, step, KIND_ORDER[record.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

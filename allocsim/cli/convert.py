@@ -1,4 +1,4 @@
-"""`allocsim convert IN OUT`: any file format that can be read, to one that can be written, told by the suffix of OUT.
+"""`allocsim convert IN OUT`: convert between file formats; the suffix of OUT decides.
 
 What this module does not see: formats (`allocsim.formats` tells them by their content).
 """

@@ -1,4 +1,4 @@
-"""`allocsim diff A B`: what two plans do differently, buffer by buffer.
+"""`allocsim diff A B`: compare two plans, buffer by buffer.
 
 Plan i of the one is compared with plan i of the other. Buffers are matched by index where the lists of names are equal, else by
 name (the k-th of a name with the k-th). A buffer has *moved* if its slot has another arena, offset or size.

@@ -1,4 +1,4 @@
-"""`allocsim explain FILE BUFFER`: why a buffer lives when and where it does; without a buffer, which believed lifetimes are too long, and their cost.
+"""`allocsim explain FILE [BUFFER]`: why a buffer lives when it does, and what long lifetimes cost.
 
 The belief is the problem that the plan was made from, else the file's problem for the program; `--belief NAME` takes that planner's belief instead.
 

@@ -1,4 +1,4 @@
-"""`allocsim fuzz TARGET`: programs by the thousand through a planner; what breaks a property is a finding, made small.
+"""`allocsim fuzz TARGET`: judge the plans that a planner makes for generated programs.
 
 A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own (`allocsim.fuzzing`); or `ggml`, a real libggml
 (the service `fuzz_library`). The project's own planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.

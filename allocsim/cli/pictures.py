@@ -1,4 +1,4 @@
-"""Pictures beside what a command writes: drawn where the package that draws is there, else one line says that there is none.
+"""Pictures beside what a command writes, or one line that says why there is none.
 
 What this module does not see: how pictures are drawn (the service `plot`).
 """

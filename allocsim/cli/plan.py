@@ -22,7 +22,7 @@ from allocsim.errors import CapacityError, DocumentError, UnknownNameError
 from allocsim.files.sizes import bytes_of
 from allocsim.formats import load
 from allocsim.liveness import lower_bound
-from allocsim.model import Bools, Document, Plan, Problem, Program, Run
+from allocsim.model import Bools, Document, Plan, Problem, Program
 from allocsim.programs.fingerprints import fingerprint_of, stamped
 
 
@@ -89,7 +89,7 @@ def _replanned(document: Document, plans: list[Plan]) -> Document:
     if document.session is None:
         return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), meta=document.meta)
     new = {id(made.program): made for made in plans}
-    runs = tuple(Run.of(new[id(run.plan.program)], program=run.program, skip=run.skip, meta=run.meta) for run in document.session)
+    runs = tuple(replace(run, plan=new[id(run.plan.program)]) for run in document.session)
     return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), session=runs, meta=document.meta)
 
 

@@ -1,4 +1,4 @@
-"""`allocsim replay NAME-or-FILE`: what a plan allows beyond one run as it was made, each case judged by S and D.
+"""`allocsim replay NAME-or-FILE`: judge and execute what a plan allows beyond one run.
 
 A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
 that can tell more (the service `replay_scenario`). So is a file with a plan, where the engine has a kernel for each of its ops (the service `replay_executor`); where it has not, S

@@ -1,4 +1,4 @@
-"""`allocsim schema`: the JSON Schema of the native document, as the package holds it in `allocsim/schema.json`."""
+"""`allocsim schema`: print the JSON Schema of the native document."""
 
 from allocsim.cli.output import print_json
 from allocsim.document import schema as document_schema

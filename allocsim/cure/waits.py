@@ -104,15 +104,18 @@ def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
             after = max(taken)
             waits.append((op, after))
             left = [row for row in left if row[1] >= op]
-    wanted = [row for rows in between.values() for row in rows]
-    waits.sort()
-    if 1 < len(waits) <= PRUNED:
-        for wait in list(waits):
-            fewer = [one for one in waits if one != wait]
-            mended = ordered.waiting(fewer)
-            if all(mended.before(earlier, later) for later, earlier in wanted):
-                waits = fewer
-    return tuple(waits)
+    return pruned(ordered, sorted(waits), [row for rows in between.values() for row in rows])
 
 
-__all__ = ["Ordered", "Pair", "covering"]
+def pruned(ordered: Ordered, waits: Sequence[Pair], pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Return the waits without those that the others imply for these pairs."""
+    left = list(waits)
+    for wait in waits if 1 < len(waits) <= PRUNED else ():
+        fewer = [one for one in left if one != wait]
+        mended = ordered.waiting(fewer)
+        if all(mended.before(earlier, later) for later, earlier in pairs):
+            left = fewer
+    return tuple(left)
+
+
+__all__ = ["Ordered", "Pair", "covering", "pruned"]

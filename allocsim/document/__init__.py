@@ -5,12 +5,13 @@
 
 Reading never runs code and never trusts a number; what is wrong is told in one line that names file, place and rule:
 `plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`. Writing leaves out defaults, puts one row on
-each line and gives the same bytes for the same document.
+each line and gives the same bytes for the same document. A document says version 2 only where it holds something that version 1 has not.
 
     rows      what stands in the file, as types; the schema is generated from them
     decoding  bytes -> rows: JSON, types, bounds, repeated keys, depth
     reader    rows -> model: columns and defaults
     writer    model -> bytes
+    versions  what version 2 has and version 1 has not
 
 What this package does not see: other formats (`allocsim.formats`) and whether a plan is any good (`allocsim.checks`).
 """
@@ -83,12 +84,14 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a document; `allocsim/schema.json` holds the same."""
     import msgspec  # noqa: PLC0415  # only the schema needs all of it
 
-    from allocsim.document.rows import PUBLIC_NAMES, DocumentRow  # noqa: PLC0415  # as above
+    from allocsim.document.rows import PUBLIC_NAMES, DocumentRow, PairRow  # noqa: PLC0415  # as above
 
     _, defs = msgspec.json.schema_components([DocumentRow], ref_template="#/$defs/{name}")
     text = msgspec.json.encode(defs).decode()
     for row, name in PUBLIC_NAMES.items():
         text = re.sub(rf'(?<=["/]){row.__name__}(?=")', name, text)
     definitions = msgspec.json.decode(text)
+    pair = definitions.pop(PairRow.__name__)
+    definitions["Op"]["properties"]["in_place"]["anyOf"][0]["items"] = {key: pair[key] for key in pair if key != "title"}
     root = definitions.pop("Document")
-    return {"$schema": SCHEMA_DIALECT, **root, "title": "allocsim document, version 1", "$defs": definitions}
+    return {"$schema": SCHEMA_DIALECT, **root, "title": "allocsim document, versions 1 and 2", "$defs": definitions}

@@ -29,6 +29,8 @@ MAX_BYTES: Final = 1 << 29
 MAX_DEPTH: Final = 64
 """Deepest nesting inside `meta`; the rest of a document has a fixed, small depth."""
 
+PAIR_ENTRIES: Final = len(rows.PairRow.__struct_fields__)
+
 PIECE: Final = 1 << 22
 """Bytes of JSON that are made objects at a time to look for repeated keys."""
 
@@ -45,9 +47,10 @@ _CHOICES: Final = {
     "dtype": f"is none of {' '.join(rows.Dtype.__args__)}",  # type: ignore[attr-defined]  # a Literal has __args__
     "role": f"is none of {' '.join(sorted(rows.ROLE_NAMES))}",
     "format": 'is not "allocsim"',
-    "version": "is not a version this reader knows; it knows 1",
+    "version": "is not a version this reader knows; it knows 1 and 2",
     "slots": 'is no slot; a slot is an object, "own" or null',
     "events": "is neither alloc nor free",
+    "in_place": f"is none of {' '.join(rows.Strength.__args__)}",  # type: ignore[attr-defined]  # as above
 }
 """What to say of a word that is none of those allowed, by the key it stands under."""
 
@@ -111,7 +114,7 @@ def _syntax(complaint: str, text: str) -> str:
 
 def _complaint(message: str, text: str) -> tuple[str, str]:
     """Return place and rule for a message of msgspec's (`Expected ... - at `$.path``)."""
-    said, _, path = message.rpartition(" - at `$")
+    said, where, path = message.rpartition(" - at `$")
     tokens: list[str | int] = [
         int(number) if number else name or "..."
         for name, number in re.findall(r"\.(\w+)|\[(?:(\d+)|\.\.\.)\]", path.removesuffix("`"))
@@ -121,6 +124,8 @@ def _complaint(message: str, text: str) -> tuple[str, str]:
     try:
         value = json.loads(text, parse_int=_short_int)
         tokens, value = _walk(tokens, value)
+        if not where:
+            tokens, value = _long_pair(tokens, value)
     except (ValueError, LookupError, TypeError, RecursionError):
         known = False
     last = next((token for token in reversed(tokens) if isinstance(token, str)), "")
@@ -140,6 +145,16 @@ def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
         value = value[step]
         followed.append(step)
     return followed, value
+
+
+def _long_pair(tokens: list[str | int], tree: Any) -> tuple[list[str | int], Any]:
+    """Return the place of the first `in_place` pair with too many entries: of these alone msgspec does not say where they are."""
+    for i, program in enumerate(tree.get("programs", ())):
+        for j, op in enumerate(program["ops"]):
+            for k, pair in enumerate(op.get("in_place") or ()):
+                if isinstance(pair, list) and len(pair) > PAIR_ENTRIES:
+                    return ["programs", i, "ops", j, "in_place", k], pair
+    return tokens, tree
 
 
 def _converts(value: Any, kind: Any) -> bool:
@@ -176,6 +191,10 @@ def _wrong_length(found: re.Match[str], _key: str, _shown: str, value: Any) -> s
     return f"has {count} entries; {_BOUNDS[found[1] or ''].format(found[2])}"
 
 
+def _long_or_short(pair: list[Any]) -> str:
+    return f"has {len(pair)} entries; 2 are needed, or 3 where a strength is said"
+
+
 def _unknown_key(found: re.Match[str], key: str, _text: str, _value: Any) -> str:
     names = _KEYS[_ROWS_BY_KEY.get(key, rows.DocumentRow)]
     near = get_close_matches(found[1], names, n=1)
@@ -197,6 +216,7 @@ _PHRASES: Final[tuple[tuple[str, _Phrase], ...]] = (
     (r"Expected `int` >= (-?\d+)", lambda found, _k, shown, _v: f"{shown} is below {_power(found[1])}"),
     (r"Expected `int` <= (-?\d+)", lambda found, _k, shown, _v: f"{shown} exceeds {_power(found[1])}"),
     (r"Expected `array` of length ([<>]= )?(\d+).*", _wrong_length),
+    (r"Expected `array` of at (?:least|most) length \d+.*", lambda _f, _k, _s, value: _long_or_short(value)),
     (r"Expected `([^`]+)`, got .*", _wrong_type),
     (r"Invalid enum value .*", lambda _f, key, shown, _v: f"{shown} {_CHOICES.get(key, 'is not allowed here')}"),
     (r"Object contains unknown field `(.*)`", _unknown_key),

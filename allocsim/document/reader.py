@@ -15,13 +15,16 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from allocsim.document import rows
+from allocsim.document.versions import meaning_of, refuse_newer
 from allocsim.errors import ModelError
 from allocsim.model import (
     DEFAULT_ARENAS,
     DTYPE_CODES,
-    DTYPES,
+    EXACT,
     OWN,
+    STRENGTHS,
     UNPLACED,
+    WIDTHS,
     Arena,
     Buffers,
     Document,
@@ -35,10 +38,11 @@ from allocsim.model import (
     Run,
     Values,
 )
-from allocsim.model.layout import LIMIT, Int64s, contiguous_strides
+from allocsim.model.layout import LIMIT, Int64s, dense_strides
 
 _ROLE_CODES = {name: code for code, name in enumerate(rows.ROLE_NAMES)}
 _EVENT_CODES = {"alloc": int(Event.ALLOC), "free": int(Event.FREE)}
+_STRENGTH_CODES: dict[Any, int] = {UNSET: EXACT, **{name: code for code, name in enumerate(STRENGTHS)}}
 _INT32 = np.iinfo(np.int32)
 
 Place = Callable[[int], str]
@@ -46,8 +50,10 @@ Place = Callable[[int], str]
 
 def document_from(row: rows.DocumentRow) -> Document:
     """Return the document the rows describe; raise ModelError at the first that contradicts another."""
+    refuse_newer(row)
     arenas = _arenas(row)
-    programs = tuple(_within(f"programs[{i}]", _program, program, arenas) for i, program in enumerate(row.programs))
+    version = meaning_of(row)
+    programs = tuple(_within(f"programs[{i}]", _program, program, arenas, version) for i, program in enumerate(row.programs))
     problems = tuple(_within(f"problems[{i}]", _problem, problem, programs) for i, problem in enumerate(row.problems))
     plans = tuple(_within(f"plans[{i}]", _plan, plan, programs, problems) for i, plan in enumerate(row.plans))
     session = None
@@ -73,8 +79,10 @@ def _arenas(row: rows.DocumentRow) -> tuple[Arena, ...]:
     )
 
 
-def _program(row: rows.ProgramRow, arenas: tuple[Arena, ...]) -> Program:
+def _program(row: rows.ProgramRow, arenas: tuple[Arena, ...], version: int) -> Program:
     return Program(
+        version=version,
+        path="" if row.path is UNSET else row.path,
         name=row.name,
         arenas=arenas,
         buffers=_buffers(row.buffers, arenas),
@@ -98,12 +106,14 @@ def _buffers(table: list[rows.BufferRow], arenas: tuple[Arena, ...]) -> Buffers:
         arena=in_arena,
         role=np.array([_ROLE_CODES[row.role] for row in table], dtype=np.int8),
         read_only=np.array([row.read_only for row in table], dtype=np.bool_),
+        nbytes_range={index: row.nbytes_range for index, row in enumerate(table) if row.nbytes_range is not UNSET},
         meta=_metas(table),
     )
 
 
 def _values(table: list[rows.ValueRow]) -> Values:
     strides: list[Sequence[int]] = []
+    widths = WIDTHS.tolist()
     dense: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
     for index, row in enumerate(table):
         if row.strides is not UNSET:
@@ -112,9 +122,9 @@ def _values(table: list[rows.ValueRow]) -> Values:
                 raise ModelError(f"values[{index}].strides", rule)
             strides.append(row.strides)
             continue
-        key = DTYPES[DTYPE_CODES[row.dtype]][1], tuple(row.shape)
+        key = DTYPE_CODES[row.dtype], tuple(row.shape)
         if key not in dense:
-            dense[key] = contiguous_strides(key[1], key[0])
+            dense[key] = dense_strides(key[1], widths[key[0]])
             if any(stride > LIMIT for stride in dense[key]):
                 raise ModelError(f"values[{index}].shape", "has more than 2^62 bytes")
         strides.append(dense[key])
@@ -126,6 +136,7 @@ def _values(table: list[rows.ValueRow]) -> Values:
         dim_starts=_starts(row.shape for row in table),
         shape=_flat(row.shape for row in table),
         strides=_flat(strides),
+        bit_offset=np.array([0 if row.bit_offset is UNSET else row.bit_offset for row in table], dtype=np.uint8),
         meta=_metas(table),
     )
 
@@ -138,7 +149,7 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
     pairs = [row.in_place or () for row in table]
     after = [row.after for row in table]
     operand_starts, result_starts, pair_starts, after_starts = (_starts(lists) for lists in (operands, results, pairs, after))
-    flat_pairs = _flat(chain.from_iterable(pairs)).reshape(-1, 2)
+    flat_pairs = _flat((pair.operand, pair.result) for row in pairs for pair in row).reshape(-1, 2)
     if flat_pairs.size and flat_pairs.max() > _INT32.max:
         at = _at(pair_starts, "in_place")
         pair = int(np.argmax(flat_pairs.max(axis=1) > _INT32.max))
@@ -153,6 +164,7 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
         results=_narrow(_flat(results), values, "value", _at(result_starts, "results")),
         in_place_starts=pair_starts,
         in_place=flat_pairs.astype(np.int32),
+        in_place_strength=np.array([_STRENGTH_CODES[pair.strength] for row in pairs for pair in row], dtype=np.uint8),
         in_place_known=np.array([row.in_place is not None for row in table], dtype=np.bool_),
         stream=_narrow(_int64s(row.stream for row in table), None, "stream", "ops[{}].stream".format),
         after_starts=after_starts,
@@ -207,7 +219,14 @@ def _plan(row: rows.PlanRow, programs: tuple[Program, ...], problems: tuple[Prob
 
 def _run(row: rows.RunRow, programs: tuple[Program, ...], plans: tuple[Plan, ...]) -> Run:
     program = None if row.program is UNSET else _pick(programs, row.program, "program")
-    return Run.of(_pick(plans, row.plan, "plan"), program=program, skip=tuple(row.skip), meta=row.meta)
+    return Run.of(
+        _pick(plans, row.plan, "plan"),
+        program=program,
+        skip=tuple(row.skip),
+        after=None if row.after is UNSET else tuple(row.after),
+        read_after=None if row.read_after is UNSET else row.read_after,
+        meta=row.meta,
+    )
 
 
 def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:

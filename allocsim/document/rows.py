@@ -1,8 +1,9 @@
-"""The rows of a native document, version 1, as they stand in the file: one struct for each kind of object.
+"""The rows of a native document, versions 1 and 2, as they stand in the file: one struct for each kind of object.
 
 These types are the format: they decode it, encode it, and generate its JSON Schema (`allocsim.document.schema`). Unknown keys
 are refused, `meta` is allowed everywhere and holds whatever its owner likes. A field without a default is required; an absent
-optional one is UNSET where its default depends on other rows, and has its default here where it does not.
+optional one is UNSET where its default depends on other rows, and has its default here where it does not. What only version 2 has is
+UNSET where it is absent (`allocsim.document.versions`).
 
 What this module does not see: whether indices exist and columns fit together (`allocsim.model.wellformed` decides that).
 """
@@ -20,7 +21,11 @@ Alignment = Annotated[int, Meta(ge=1, le=LIMIT, description="Bytes; offsets of s
 Nbytes = Annotated[int, Meta(ge=0, le=LIMIT, description="Size in bytes.")]
 Step = Annotated[int, Meta(ge=0, le=LIMIT, description="Position of an op in its program's list.")]
 MetaMap = Annotated[dict[str, Any], Meta(description="Anything; no check looks into it.")]
-Dtype = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool"]
+Dtype = Literal[
+    "f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool",
+    "c64", "c128", "f8_e4m3", "f8_e5m2", "i4", "u4", "i2", "u2", "f4",
+]  # fmt: skip
+Strength = Literal["exact", "bytes", "whole"]
 RoleName = Literal["temporary", "input", "parameter", "state"]
 
 ROLE_NAMES: Final[tuple[RoleName, ...]] = ("temporary", "input", "parameter", "state")
@@ -51,6 +56,10 @@ class BufferRow(Row, kw_only=True):
     arena: Index = 0
     role: RoleName = "temporary"
     read_only: bool = False
+    nbytes_range: (
+        Annotated[tuple[Nbytes, Nbytes], Meta(description="Version 2: least and greatest size; default both `nbytes`.")]
+        | UnsetType
+    ) = UNSET
     meta: MetaMap = {}
 
 
@@ -63,7 +72,19 @@ class ValueRow(Row, kw_only=True):
     shape: Annotated[list[Count], Meta(max_length=MAX_RANK)]
     strides: Annotated[list[Number], Meta(max_length=MAX_RANK, description="Bytes; default contiguous.")] | UnsetType = UNSET
     offset: Annotated[int, Meta(ge=-LIMIT, le=LIMIT, description="Bytes from the buffer's start to element 0.")] = 0
+    bit_offset: (
+        Annotated[int, Meta(ge=0, le=7, description="Version 2: bits from there to element 0 of a packed value; default 0.")]
+        | UnsetType
+    ) = UNSET
     meta: MetaMap = {}
+
+
+class PairRow(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Operand position, result position, and from version 2 what the kernel promises of the two; default exact."""
+
+    operand: Index
+    result: Index
+    strength: Strength | UnsetType = UNSET
 
 
 class OpRow(Row, kw_only=True):
@@ -76,8 +97,8 @@ class OpRow(Row, kw_only=True):
     results: list[Index] | UnsetType = UNSET
     in_place: (
         Annotated[
-            list[tuple[Index, Index]],
-            Meta(description="Pairs (operand position, result position) the kernel permits; null: nobody knows."),
+            list[PairRow],
+            Meta(description="Pairs that the kernel permits to share bytes; null: nobody knows."),
         ]
         | None
     ) = []
@@ -94,6 +115,7 @@ class ProgramRow(Row, kw_only=True):
     values: list[ValueRow]
     streams: Annotated[list[str], Meta(min_length=1, description="Default one: main.")] | UnsetType = UNSET
     ops: list[OpRow]
+    path: Annotated[str, Meta(description="Version 2: which way through its branches and loops it is.")] | UnsetType = UNSET
     meta: MetaMap = {}
 
 
@@ -142,6 +164,11 @@ class RunRow(Row, kw_only=True):
     plan: Index
     program: Annotated[int, Meta(ge=0, le=LIMIT, description="Default the plan's own.")] | UnsetType = UNSET
     skip: Annotated[list[Step], Meta(description="host.write ops left out of this run.")] = []
+    after: Annotated[list[Index], Meta(description="Version 2: earlier runs it waits for; default all.")] | UnsetType = UNSET
+    read_after: (
+        Annotated[int, Meta(ge=0, le=LIMIT, description="Version 2: a later run after which its host.read ops happen.")]
+        | UnsetType
+    ) = UNSET
     meta: MetaMap = {}
 
 
@@ -149,7 +176,7 @@ class DocumentRow(Row, kw_only=True):
     """Programs, beliefs, plans and what was run: the native document of allocsim."""
 
     format: Literal["allocsim"]
-    version: Literal[1]
+    version: Literal[1, 2]
     arenas: list[ArenaRow] | UnsetType = UNSET
     """Default: one, "cpu", of alignment 32."""
     programs: list[ProgramRow] = []

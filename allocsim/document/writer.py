@@ -16,9 +16,24 @@ import numpy as np
 from msgspec import UNSET
 
 from allocsim.document import rows
+from allocsim.document.versions import version_of
 from allocsim.errors import OutputError
-from allocsim.model import DEFAULT_ARENAS, DTYPES, OWN, Arena, Document, Event, Plan, Problem, Program
-from allocsim.model.layout import contiguous_strides
+from allocsim.model import (
+    DEFAULT_ARENAS,
+    DTYPES,
+    EXACT,
+    OWN,
+    STRENGTHS,
+    WIDTHS,
+    Arena,
+    Document,
+    Event,
+    Ops,
+    Plan,
+    Problem,
+    Program,
+)
+from allocsim.model.layout import dense_strides
 
 _ENCODER = msgspec.json.Encoder()
 _EVENT_NAMES = {int(Event.ALLOC): "alloc", int(Event.FREE): "free"}
@@ -33,7 +48,7 @@ def encode(document: Document) -> bytes:
 
 
 def _document(document: Document) -> Iterator[str]:
-    yield '{"format": "allocsim", "version": 1'
+    yield f'{{"format": "allocsim", "version": {version_of(document)}'
     if document.arenas != DEFAULT_ARENAS or any(arena.meta for arena in document.arenas):
         yield _table("arenas", [_arena(arena) for arena in document.arenas], 1)
     yield ',\n "programs": ' + _objects(_program(program) for program in document.programs)
@@ -48,6 +63,8 @@ def _document(document: Document) -> Iterator[str]:
                 plan=index[id(run.plan)],
                 program=UNSET if run.program is run.plan.program else index[id(run.program)],
                 skip=list(run.skip),
+                after=UNSET if run.after is None else list(run.after),
+                read_after=UNSET if run.read_after is None else run.read_after,
                 meta=_raw(run.meta),
             )
             for run in document.session
@@ -68,6 +85,8 @@ def _program(program: Program) -> Iterator[str]:
     if program.streams != ("main",):
         yield f',\n   "streams": {_json(list(program.streams))}'
     yield _table("ops", _ops(program), 3)
+    if program.path:
+        yield f',\n   "path": {_json(program.path)}'
     yield _meta(program.meta, 3)
 
 
@@ -83,6 +102,7 @@ def _buffers(program: Program) -> list[rows.BufferRow]:
             arena=arena,
             role=rows.ROLE_NAMES[role],
             read_only=read_only,
+            nbytes_range=table.nbytes_range.get(index, UNSET),
             meta=_raw(table.meta.get(index)),
         )
         for index, (name, nbytes, alignment, arena, role, read_only) in enumerate(
@@ -95,15 +115,17 @@ def _values(program: Program) -> list[rows.ValueRow]:
     table = program.values
     starts, shapes, strides = table.dim_starts.tolist(), table.shape.tolist(), table.strides.tolist()
     found = []
+    widths = WIDTHS.tolist()
     dense: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-    columns = (table.buffer, table.dtype, table.offset)
-    for index, (name, buffer, code, offset) in enumerate(zip(table.names, *(column.tolist() for column in columns), strict=True)):
+    columns = (table.buffer, table.dtype, table.offset, table.bit_offset)
+    rows_of_values = zip(table.names, *(column.tolist() for column in columns), strict=True)
+    for index, (name, buffer, code, offset, bit_offset) in enumerate(rows_of_values):
         dims = slice(starts[index], starts[index + 1])
-        dtype, itemsize = DTYPES[code]
+        dtype, width = DTYPES[code][0], widths[code]
         shape = shapes[dims]
-        key = itemsize, tuple(shape)
+        key = width, tuple(shape)
         if key not in dense:
-            dense[key] = list(contiguous_strides(key[1], itemsize))
+            dense[key] = list(dense_strides(key[1], width))
         found.append(
             rows.ValueRow(
                 name=name,
@@ -112,6 +134,7 @@ def _values(program: Program) -> list[rows.ValueRow]:
                 shape=shape,
                 strides=UNSET if strides[dims] == dense[key] else strides[dims],
                 offset=offset,
+                bit_offset=bit_offset or UNSET,
                 meta=_raw(table.meta.get(index)),
             )
         )
@@ -122,7 +145,7 @@ def _ops(program: Program) -> list[rows.OpRow]:
     table = program.ops
     operands = _lists(table.operands, table.operand_starts)
     results = _lists(table.results, table.result_starts)
-    pairs = _lists(table.in_place, table.in_place_starts)
+    pairs = _pairs(table)
     after = _lists(table.after, table.after_starts)
     kinds, known, streams = table.kind.tolist(), table.in_place_known.tolist(), table.stream.tolist()
     return [
@@ -138,6 +161,14 @@ def _ops(program: Program) -> list[rows.OpRow]:
         )
         for step, name in enumerate(table.names)
     ]
+
+
+def _pairs(table: Ops) -> list[Any]:
+    """Return the pairs of each op as they are written: only those that promise more than `exact` say what."""
+    pairs = table.in_place.tolist()
+    for row in np.flatnonzero(table.in_place_strength != EXACT).tolist():
+        pairs[row].append(STRENGTHS[table.in_place_strength[row]])
+    return [pairs[low:high] for low, high in pairwise(table.in_place_starts.tolist())]
 
 
 def _problem(problem: Problem, index: Mapping[int, int]) -> Iterator[str]:

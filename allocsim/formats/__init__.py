@@ -1,4 +1,4 @@
-"""Files of every supported format, read into documents, and documents written.
+"""File formats: files of every supported format are read into documents, and some are written.
 
     document = formats.load("plan.json")           # the format is told by the content, never by the name
     document = formats.load("dump", "ggml")        # or said

@@ -1,4 +1,4 @@
-"""Programs by the thousand through a planner, judged: what breaks a property comes back as the smallest case that shows it.
+"""Fuzzing: generated programs go through a planner, and the plans are judged.
 
     from pathlib import Path
     from allocsim.fuzzing import CampaignSpec, Target, campaign

@@ -1,4 +1,4 @@
-"""Many small programs as one, so that one call of the planner or of the judge serves them all.
+"""A batch: many small programs as one, so that one call of the planner or the judge serves all.
 
 A batch is a program in which the programs stand one after another: disjoint in time, in buffers and in values, and each with arenas of
 its own, so disjoint in space as well. No byte, step or name is shared, so the judge finds in the batch exactly the violations it finds in
@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from allocsim.checks import Report, check
-from allocsim.checks.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
+from allocsim.screens.many import to_look_at
 
 T = TypeVar("T")
 
@@ -70,6 +70,8 @@ class Batch:
             name=f"{whole.name}[{index}]",
             arenas=whole.arenas[index * self.arenas : (index + 1) * self.arenas],
             streams=whole.streams,
+            version=whole.version,
+            path="",
             meta={},
             buffers=trusted(
                 Buffers,
@@ -79,6 +81,11 @@ class Batch:
                 arena=whole.buffers.arena[buffers] - np.int32(index * self.arenas),
                 role=whole.buffers.role[buffers],
                 read_only=whole.buffers.read_only[buffers],
+                nbytes_range={
+                    buffer - buffers.start: ends
+                    for buffer, ends in whole.buffers.nbytes_range.items()
+                    if buffers.start <= buffer < buffers.stop
+                },
                 meta={},
             ),
             values=trusted(
@@ -90,6 +97,7 @@ class Batch:
                 dim_starts=whole.values.dim_starts[values.start : values.stop + 1] - dims.start,
                 shape=whole.values.shape[dims],
                 strides=whole.values.strides[dims],
+                bit_offset=whole.values.bit_offset[values],
                 meta={},
             ),
             ops=trusted(
@@ -103,6 +111,7 @@ class Batch:
                 results=whole.ops.results[rows["results"]] - np.int32(values.start),
                 in_place_starts=whole.ops.in_place_starts[ops.start : ops.stop + 1] - rows["in_place"].start,
                 in_place=whole.ops.in_place[rows["in_place"]],
+                in_place_strength=whole.ops.in_place_strength[rows["in_place"]],
                 in_place_known=whole.ops.in_place_known[ops],
                 stream=whole.ops.stream[ops],
                 after_starts=whole.ops.after_starts[ops.start : ops.stop + 1] - rows["after"].start,
@@ -170,6 +179,7 @@ def join(programs: Sequence[Program]) -> Batch:
         name=SEVERAL,
         arenas=tuple(chain.from_iterable(p.arenas for p in programs)),
         streams=first.streams,
+        version=first.version,
         buffers=Buffers(
             names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
             nbytes=_flat([p.buffers.nbytes for p in programs]),
@@ -177,6 +187,9 @@ def join(programs: Sequence[Program]) -> Batch:
             arena=_flat([p.buffers.arena + np.int32(k * arenas) for k, p in enumerate(programs)]),
             role=_flat([p.buffers.role for p in programs]),
             read_only=_flat([p.buffers.read_only for p in programs]),
+            nbytes_range={
+                int(buffer[k]) + row: ends for k, p in enumerate(programs) for row, ends in p.buffers.nbytes_range.items()
+            },
         ),
         values=Values(
             names=tuple(chain.from_iterable(p.values.names for p in programs)),
@@ -186,6 +199,7 @@ def join(programs: Sequence[Program]) -> Batch:
             dim_starts=_joined_starts([p.values.dim_starts for p in programs]),
             shape=_flat([p.values.shape for p in programs]),
             strides=_flat([p.values.strides for p in programs]),
+            bit_offset=_flat([p.values.bit_offset for p in programs]),
         ),
         ops=Ops(
             names=tuple(chain.from_iterable(p.ops.names for p in programs)),
@@ -194,6 +208,7 @@ def join(programs: Sequence[Program]) -> Batch:
             operands=_flat([p.ops.operands + np.int32(value[k]) for k, p in enumerate(programs)]),
             results=_flat([p.ops.results + np.int32(value[k]) for k, p in enumerate(programs)]),
             in_place=_flat([p.ops.in_place.reshape(-1, 2) for p in programs]),
+            in_place_strength=_flat([p.ops.in_place_strength for p in programs]),
             in_place_known=_flat([p.ops.in_place_known for p in programs]),
             stream=_flat([p.ops.stream for p in programs]),
             after=_flat([p.ops.after + np.int32(op[k]) for k, p in enumerate(programs)]),

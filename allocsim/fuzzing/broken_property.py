@@ -1,4 +1,4 @@
-"""One thing that is wrong with a planner: the property it breaks, why, and the case that shows it.
+"""A broken property of a planner: which one, why, and the program that shows it.
 
 Two findings of one target are the same if they break one property for one cause; of those the one with the fewest ops is kept. A cause is
 the kind, class and party of the violation that a verdict names first (`allocsim.verdict.attribution`), the place in the target's

@@ -1,4 +1,4 @@
-"""Bulk mode: programs by the thousand from a seed, straight into columns, much faster than Hypothesis draws them.
+"""Bulk mode: programs from a seed straight into columns, much faster than Hypothesis draws them.
 
 A batch has arenas, alignments and streams of its own, drawn with its programs from (seed, chunk, batch). A planner of this project plans a
 batch as the one program it is; every other planner is asked for each program by itself, which is cut out of the batch in its process.

@@ -1,4 +1,4 @@
-"""The compiled half of bulk mode: codes in, programs out.
+"""The compiled part of bulk mode: it turns codes into programs.
 
 As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
 every list of codes is a program. Kept in mind of each buffer: which elements were written; of each value: which elements it covers, and

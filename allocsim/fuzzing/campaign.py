@@ -1,4 +1,4 @@
-"""A campaign: chunks of a source through a target, until there are none left or the time is up.
+"""A campaign: the chunks of a source go through a target, until none is left or the time is up.
 
     asked = CampaignSpec(target=Target(name="my_package.planner:plan"), source="hypothesis", seed=0, examples=10_000)
     result = campaign(asked, corpus=Path("corpus"), jobs=2)

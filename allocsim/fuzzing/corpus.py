@@ -1,4 +1,4 @@
-"""A folder that outlives its campaign: what was found, and how far it came.
+"""The corpus: a folder with the findings and the progress of a campaign, to resume it from.
 
     DIR/findings/<key>.json     a finding for each cause, the smallest so far: a native document
     DIR/journal.jsonl           a line for the campaign, then one for each chunk that is done, with the `count` of cases it was asked for;

@@ -1,4 +1,4 @@
-"""Cases in, findings out: ask the target, judge its answers by every property, and make sure of what looks wrong.
+"""The examiner: it asks the target, judges the answers by every property, and confirms suspects.
 
     examiner = Examiner(asker, properties=asked_of(asker.guarantees))
     findings = examiner.examine(cases)                      # or one by one: hold(case), and judge_held() in the end

@@ -1,4 +1,4 @@
-"""Coverage to believe: what a campaign exercised, so that "nothing found" means something.
+"""What a campaign exercised: features, branches and mutants, so that a clean result has a meaning.
 
     result = campaign(asked)
     shown = exercised(asked, result.tally)

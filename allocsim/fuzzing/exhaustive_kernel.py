@@ -1,4 +1,4 @@
-"""The compiled half of exhaustive mode: every program of a scope, one after another (`exhaustive` says which).
+"""The compiled part of exhaustive mode: it enumerates the programs of a scope.
 
 A program is the list of choices that make it, each a digit below the number of ways there were. After a program the last digit that can be
 raised is, and those behind it are dropped: an odometer whose wheels have as many digits as there are choices. So any program can be

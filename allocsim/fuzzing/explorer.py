@@ -1,4 +1,4 @@
-"""One chunk of a campaign, gone through with a running target: what is asked of each case, and what is kept of what is found.
+"""Exploring one chunk of a campaign with a running target.
 
     tally, findings = explore(asked, chunk)
 

@@ -1,4 +1,4 @@
-"""What a program has in it: one bit for each feature, so that a campaign can say what it exercised, alone and in pairs.
+"""Features of programs: one bit for each, so that a campaign can count them alone and in pairs.
 
     mask = marks(batch)              # one int64 for each program of a batch
     names(mask[0])                   # ("view", "mutation", ...)

@@ -1,4 +1,4 @@
-"""What a planner is asked, and what it says: cases and answers.
+"""Cases and answers: what a planner is asked, and what it returns.
 
 A case is a program and the buffers that are pinned, by default those a `host.read` of the program reads. It travels as a native
 document with one program and one problem, whose `pinned` and `own` are what the planner is told (format.md), so a kept case is a file

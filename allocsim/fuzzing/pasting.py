@@ -1,4 +1,4 @@
-"""A finding as a test file to paste: one test builds the document and asserts what is wrong with it, one asks the planner again.
+"""A finding as a test file: one test asserts the violations, one asks the planner again.
 
 The planner is asked with the limits it had when it was found, and judged by the property it broke alone; for `bits` the engine runs its plan.
 

@@ -1,4 +1,4 @@
-"""Faults to plant: in a plan, what a planner could do to a slot; in a belief, what it could get wrong.
+"""Faults to plant into plans and beliefs, for strategies and for tests of a judge.
 
 A fault is (name, buffer, choice) with small numbers, which choose by remainder; so any list of faults can be planted anywhere. Some plant
 nothing in some places. What comes out is well-formed, always: a fault is for the judge to find.

@@ -1,4 +1,4 @@
-"""Programs from recipes: what the strategies draw is small numbers, what comes out is always a program.
+"""Programs from recipes: every list of small numbers makes a program.
 
 A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after the other on a `Sketch`, which keeps values by
 register: `into` is the register of what a recipe makes (a second value goes into the next one), and i and j are the registers it reads, or the

@@ -1,4 +1,4 @@
-"""Tables that compiled loops fill with many small programs, and the batch that comes of them.
+"""Tables that compiled generators fill with many small programs, and the batch they make.
 
 A row of each table is a row of the model, in order, programs one after another; indices in them count within their program. `ProgramTables.batch`
 makes the columns of one program of them all. All values are f32, all layouts have at most two dimensions.
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
-from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, VIEW, Arena, Bools, Buffers, Ops, Program, Values
+from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, NEWEST, VIEW, Arena, Bools, Buffers, Ops, Program, Values
 from allocsim.model.layout import Int64s
 
 KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
@@ -94,6 +94,8 @@ class ProgramTables(NamedTuple):
         program = trusted(
             Program,
             meta={},
+            version=NEWEST,
+            path="",
             name=SEVERAL,
             arenas=tuple(arenas) * programs,
             streams=tuple(f"stream{n}" for n in range(streams)),
@@ -106,6 +108,7 @@ class ProgramTables(NamedTuple):
                 arena=(buffers[:, 1] + owner_b * len(arenas)).astype(np.int32),
                 role=buffers[:, 3].astype(np.int8),
                 read_only=np.zeros(b, dtype=np.bool_),
+                nbytes_range={},
             ),
             values=trusted(
                 Values,
@@ -117,6 +120,7 @@ class ProgramTables(NamedTuple):
                 dim_starts=_starts(values[:, 2]),
                 shape=self.dims[:d, 0].copy(),
                 strides=self.dims[:d, 1] * ITEM,
+                bit_offset=np.zeros(v, dtype=np.uint8),
             ),
             ops=trusted(
                 Ops,
@@ -130,6 +134,7 @@ class ProgramTables(NamedTuple):
                 results=(self.results[:r] + per_op[1]).astype(np.int32),
                 in_place_starts=_starts(counts[:, 2]),
                 in_place=self.pairs[:p].astype(np.int32),
+                in_place_strength=np.zeros(p, dtype=np.uint8),
                 in_place_known=ops[:, 1] > 0,
                 stream=stream,
                 after_starts=_starts(waiting),

@@ -1,4 +1,4 @@
-"""What is asked of a planner: one row for each property.
+"""The properties of planners: one row for each.
 
 A row answers two questions. `suspects` looks at many plans at once, those of a batch, and names the ones to look at closer: all
 that break the property, and perhaps some that do not. `broken` looks at one case with its answer and says why it breaks the property, or
@@ -23,6 +23,7 @@ from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
+from allocsim.programs.accesses import last_writes
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
 
@@ -153,9 +154,7 @@ def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
     step = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
     acts = ~ops.is_kind(VIEW)[step] & pinned[program.values.buffer[ops.results]]
     step, values = step[acts], ops.results[acts]
-    last = np.full(len(program.buffers), -1, dtype=np.int64)
-    np.maximum.at(last, program.values.buffer[values], step)
-    read = values[step == last[program.values.buffer[values]]]
+    read = values[step == last_writes(program)[program.values.buffer[values]]]
     return replace(plan, program=read_at_end(program, read), problem=None, events=plan.events[:0])
 
 

@@ -1,4 +1,4 @@
-"""The smallest case that still breaks the same property for the same cause.
+"""Reducing a finding: the smallest program that breaks the same property for the same cause.
 
 The reducer is that of documents (`allocsim.reduction`); what it is asked here is the target itself: each candidate is planned anew, in the
 worker, and judged. A candidate must be honest: clean without reuse, so that what is wrong with its plan is the planner's doing.

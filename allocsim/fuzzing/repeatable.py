@@ -1,4 +1,4 @@
-"""Hypothesis draws the same from the same seed, whatever else is loaded.
+"""Repeatable drawing: Hypothesis draws the same from a seed, whatever else is loaded.
 
     with repeatable():
         one()                     # a function under `given` and `seed`

@@ -1,4 +1,4 @@
-"""A program under construction that knows who wrote each byte of it last, and keeps values by register.
+"""A program under construction that tracks the last writer of each byte, with values by register.
 
 Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
 initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.

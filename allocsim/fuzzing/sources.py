@@ -1,4 +1,4 @@
-"""Where cases come from. A source goes through its cases in chunks, each of which gives the same cases whenever it is gone through.
+"""Sources of programs: each produces its cases in chunks that are the same every time.
 
 A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and has them examined, in lists or batches as
 suits it, and may steer by what comes back. So a campaign is a set of chunks, done in any order, anywhere, by however many.
@@ -13,12 +13,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from allocsim.allocators.exact import accesses
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
+from allocsim.programs.accesses import first_and_last
 
 MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
 
@@ -157,7 +157,7 @@ def alias_depth(program: Program) -> int:
 def waste(plan: Plan) -> float:
     """Return the peak of a plan over the most bytes that live at one step; 1 where nothing is wasted or nothing lives."""
     program = plan.program
-    first, last = accesses(program)
+    first, last = first_and_last(program)
     rows = np.flatnonzero((last >= 0) & plan.placed)
     live = np.zeros(len(program.ops) + 1, dtype=np.int64)
     np.add.at(live, first[rows], program.buffers.nbytes[rows])

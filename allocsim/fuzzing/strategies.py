@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything a planner and a judge are shown. The only module here that imports Hypothesis.
+"""Hypothesis strategies for programs, problems, plans and sessions.
 
     from allocsim.fuzzing.strategies import programs
 
@@ -12,7 +12,7 @@
 | `problems()` | what a planner believes of such a program: exactly right, or with `mistakes` planted |
 | `plans()` | a sound plan of such a program, or one with `faults` planted |
 | `sessions()` | several runs over the same memory as a document, with uploads left out, and with stale plans if asked to |
-| `engine.graph.strategies.training_graphs()` | real graphs of the engine, with backward and optimizer |
+| `engine.autodiff.training_graphs.training_graphs()` | real graphs of the engine, with backward and optimizer |
 
 Small parts are drawn and nothing is filtered: a program is a list of small recipes (`program_recipes`), so a failing one shrinks to the few ops
 that matter. A recipe, with the fault it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list takes one

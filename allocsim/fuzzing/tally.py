@@ -1,4 +1,4 @@
-"""What a campaign exercised, in numbers that add up: of chunks, of processes, of machines.
+"""The tally: counts of what a campaign exercised, which add up over chunks and machines.
 
 What this module does not see: what the numbers are good for.
 """

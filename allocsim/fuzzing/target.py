@@ -1,4 +1,4 @@
-"""The planner that is fuzzed, at arm's length: it runs in a process of its own and every way in which it can end is an answer.
+"""The target: the planner under test, in a process of its own; every way it can end is an answer.
 
     with Target(name="my_package.planner:plan").open() as asker:
         answers = asker.ask(cases)              # one for each, in order, always

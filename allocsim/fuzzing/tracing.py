@@ -1,4 +1,4 @@
-"""Which branches of a target's own Python files a campaign takes, by the package `coverage`.
+"""Branches of a target's own Python files that a campaign takes, by the package `coverage`.
 
     Target(name="my_package.planner:plan", trace=True)     # in the worker: what is seen travels with the answers, into the tally
     branches(tally.arcs)                                   # in the campaign: how many there are, and which were never taken

@@ -1,4 +1,6 @@
-"""The process a target runs in: `python -m allocsim.fuzzing.worker NAME MEMORY REPLIES CONTROL`, started by `allocsim.fuzzing.target`.
+"""The process that runs a target; `allocsim.fuzzing.target` starts it.
+
+    python -m allocsim.fuzzing.worker NAME MEMORY REPLIES CONTROL
 
 Contract
 --------

@@ -26,6 +26,7 @@ import numpy as np
 from allocsim.errors import ModelError
 from allocsim.model import VIEW, Bools, Int32s, Program
 from allocsim.model.layout import LIMIT, Int64s
+from allocsim.programs.accesses import first_and_last
 from allocsim.programs.networkx_graph import as_program
 
 if TYPE_CHECKING:
@@ -35,31 +36,10 @@ MAX_EDGES = 5_000_000
 """Edges an interference graph may have: a bound on memory (about 1.5 GB in networkx)."""
 
 
-def accesses(program: Program, *, skip: Iterable[int] = ()) -> tuple[Int64s, Int32s, Bools]:
-    """Return (steps, buffers, writes) of every access, in order of step, reads before writes. O(operands + results)."""
-    ops, owner = program.ops, program.values.buffer
-    counts = ~ops.is_kind(VIEW)
-    counts[list(skip)] = False
-    steps = np.arange(len(ops), dtype=np.int64)
-    readers = np.repeat(steps, np.diff(ops.operand_starts))
-    writers = np.repeat(steps, np.diff(ops.result_starts))
-    step = np.concatenate([readers, writers])
-    buffer = np.concatenate([owner[ops.operands], owner[ops.results]])
-    write = np.arange(len(step)) >= len(readers)
-    kept = np.flatnonzero(counts[step])
-    kept = kept[np.lexsort((kept, step[kept]))]
-    return step[kept], buffer[kept].astype(np.int32), write[kept]
-
-
 def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
     """Return the derived lifetimes, int64 (buffers, 2), half-open; `[0, 0)` for what nothing touches. O(size)."""
-    count = len(program.buffers)
-    step, buffer, _ = accesses(program, skip=skip)
-    start = np.full(count, len(program.ops), dtype=np.int64)
-    stop = np.zeros(count, dtype=np.int64)
-    np.minimum.at(start, buffer, step)
-    np.maximum.at(stop, buffer, step + 1)
-    start[stop == 0] = 0
+    first, last = first_and_last(program, skip=skip)
+    start, stop = np.maximum(first, 0), last + 1
     whole = program.buffers.persistent
     start[whole], stop[whole] = 0, len(program.ops)
     return np.stack([start, stop], axis=1)

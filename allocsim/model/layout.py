@@ -1,12 +1,16 @@
-"""Where the bytes of a strided value lie: the arithmetic of layouts.
+"""Where the bytes, or bits, of a strided value lie: the arithmetic of layouts.
 
 Convention: a layout is (shape, strides, offset, itemsize); strides and offset are bytes, possibly negative or zero; the bytes
 of the element at `index` are `[p, p + itemsize)` with `p = offset + sum(index * stride)`. All ranges are half-open. A shape
 with a zero in it touches no bytes; a scalar (shape `()`) touches one element.
 
+Elements narrower than a byte are packed along the last dimension, whose stride is written 0: the bits of the element at `index` are
+`[p, p + width)` with `p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, and bit 0 is the lowest of byte 0. What is one
+after the other along the last dimension is one *row*; its bits are `row_bits`. Rows start at whole bytes and `bit_offset`.
+
 The *runs* of a layout are its bytes as the smallest list of disjoint, sorted, non-adjacent ranges. The *hull* is the single
 range from its lowest to its highest byte. A layout is *dense* if it is one run, that is if runs and hull agree. A layout
-*overlaps itself* if two of its elements share a byte.
+*overlaps itself* if two of its elements share a byte (packed: a bit).
 
 What this module does not see: buffers, slots and addresses. It knows one value at a time.
 """
@@ -27,7 +31,10 @@ MAX_RUNS = 1 << 22
 """Byte runs one value may fall into before it is refused: a bound on memory (64 MiB), not on any real program."""
 
 LIMIT = 1 << 62
-"""Largest magnitude of any number in the model (format.md): sums of two of them still fit 64 bits."""
+"""Largest magnitude of any number in the model (docs/format.md): sums of two of them still fit 64 bits."""
+
+PACKED_LIMIT = LIMIT // 8
+"""Highest byte a packed value may reach: its place in bits is then within `LIMIT`."""
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -36,6 +43,26 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
     return tuple(strides)
+
+
+def dense_strides(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
+    """Return the byte strides of a row-major layout of elements of `width` bits: contiguous, packed rows padded to whole bytes."""
+    if width >= 8 or not shape:
+        return contiguous_strides(shape, width // 8)
+    row = -(-max(shape[-1], 1) * width // 8)
+    return (*contiguous_strides(shape[:-1], row), 0)
+
+
+def dense_nbytes(shape: tuple[int, ...], width: int) -> int:
+    """Return the bytes that a value of `shape` with `dense_strides` takes."""
+    if width >= 8 or not shape:
+        return prod(shape) * max(width // 8, 1)
+    return prod(shape[:-1]) * -(-shape[-1] * width // 8)
+
+
+def row_bits(shape: tuple[int, ...], width: int) -> int:
+    """Return the bits of what stands one after the other: a row of packed elements, or one element that is not packed."""
+    return shape[-1] * width if width < 8 and shape else width
 
 
 def hull(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> tuple[int, int]:
@@ -73,6 +100,17 @@ def byte_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, ite
     return merge_runs(np.stack([starts, starts + length], axis=1))
 
 
+def bit_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, width: int, bit_offset: int = 0) -> Int64s:
+    """Return the runs in bits, int64 (k, 2), sorted, disjoint and not adjacent; eight times the byte runs where nothing is packed.
+
+    `offset` and `strides` are bytes; no byte may lie beyond `PACKED_LIMIT`. Complexity and errors are those of `byte_runs`.
+    """
+    if 0 in shape:
+        return np.empty((0, 2), dtype=np.int64)
+    rows, steps = (shape[:-1], strides[:-1]) if width < 8 else (shape, strides)
+    return byte_runs(rows, tuple(8 * stride for stride in steps), 8 * offset + bit_offset, row_bits(shape, width))
+
+
 def merge_runs(runs: Int64s) -> Int64s:
     """Return ranges sorted by start with overlapping and adjacent ones merged and empty ones dropped. O(k log k)."""
     runs = runs[runs[:, 1] > runs[:, 0]]
@@ -86,27 +124,31 @@ def merge_runs(runs: Int64s) -> Int64s:
     return np.stack([runs[first, 0], reach[last]], axis=1)
 
 
-def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Return whether two elements of the layout share a byte. Exact; O(rank log rank) for nested layouts."""
+def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> bool:
+    """Return whether two elements of `width` bits share a byte, or packed ones a bit. Exact; O(rank log rank) for nested layouts."""
     if 0 in shape:
         return False
+    if width < 8:  # the elements of a row never do, so rows of bits take the place of elements of bytes
+        shape, strides, unit = shape[:-1], tuple(8 * stride for stride in strides[:-1]), row_bits(shape, width)
+    else:
+        unit = width // 8
     dims = sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1)
-    extent = itemsize
+    extent = unit
     for stride, count in dims:
         if stride < extent:
             break
         extent += stride * (count - 1)
     else:
         return False  # every stride steps over all that lies inside it
-    if any(stride < itemsize for stride, _ in dims):
+    if any(stride < unit for stride, _ in dims):
         return True
-    runs = byte_runs(shape, strides, 0, itemsize)
-    return int((runs[:, 1] - runs[:, 0]).sum()) != prod(shape) * itemsize
+    runs = byte_runs(shape, strides, 0, unit)
+    return int((runs[:, 1] - runs[:, 0]).sum()) != prod(shape) * unit
 
 
 def same_layout(a: tuple[tuple[int, ...], tuple[int, ...], int], b: tuple[tuple[int, ...], tuple[int, ...], int]) -> bool:
-    """Return whether two (shape, strides, itemsize) agree in all but the strides of dimensions of length <= 1."""
-    (shape, strides, itemsize), (other_shape, other_strides, other_itemsize) = a, b
-    if shape != other_shape or itemsize != other_itemsize:
+    """Return whether two (shape, strides, width) agree in all but the strides of dimensions of length <= 1."""
+    (shape, strides, width), (other_shape, other_strides, other_width) = a, b
+    if shape != other_shape or width != other_width:
         return False
     return all(n <= 1 or s == t for n, s, t in zip(shape, strides, other_strides, strict=True))

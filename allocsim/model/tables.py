@@ -1,4 +1,4 @@
-"""What a program consists of: arenas, and the tables of its buffers, values and ops. `allocsim.model` makes programs of them.
+"""What a program consists of: arenas, and the tables of its buffers, values and ops. `allocsim.model.computation` makes programs of them.
 
 Columns, not objects: each table is a frozen bundle of read-only numpy arrays; lists of lists are in CSR form (`starts`, flat). The little objects
 (`Op`, `Value`) are views for reading a few rows; hot code takes the columns. Steps, bytes and indices are what the header of `allocsim.model` says.
@@ -14,24 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.model import layout
+from allocsim.model.dtypes import DTYPES, ITEMSIZES, WIDTHS
 from allocsim.model.layout import Int64s
 
 Int32s = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
 Meta = Mapping[str, Any]
 
 HOST_WRITE: Final = "host.write"
 HOST_READ: Final = "host.read"
 VIEW: Final = "view"
+SAME: Final = "same"
+"""Kind of an op whose results equal its operands, byte by byte; a kind like any other in version 1 (`Program.same_ops`)."""
 
-DTYPES: Final[tuple[tuple[str, int], ...]] = (
-    ("f64", 8), ("f32", 4), ("f16", 2), ("bf16", 2), ("i64", 8), ("i32", 4), ("i16", 2), ("i8", 1),
-    ("u64", 8), ("u32", 4), ("u16", 2), ("u8", 1), ("bool", 1),
-)  # fmt: skip
-"""Name and item size of each dtype; a value's `dtype` column is an index into this table."""
+EXACT: Final = 0
+BYTES: Final = 1
+WHOLE: Final = 2
+STRENGTHS: Final = ("exact", "bytes", "whole")
+"""What an `in_place` pair promises, by code (docs/format.md): one address and layout; one address, any shapes; any overlap."""
 
-DTYPE_CODES: Final = {name: code for code, (name, _) in enumerate(DTYPES)}
-ITEMSIZES: Final = np.array([size for _, size in DTYPES], dtype=np.int64)
+
+def _no_bytes() -> Bytes:
+    return np.empty(0, dtype=np.uint8)
 
 
 class Role(IntEnum):
@@ -81,6 +86,8 @@ class Buffers:
     role: NDArray[np.int8]
     """`Role` codes."""
     read_only: Bools
+    nbytes_range: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Buffer -> least and greatest size, both included, where only the run decides; a plan must hold at both."""
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -91,6 +98,22 @@ class Buffers:
         """Which buffers are parameters or state."""
         mask: Bools = self.role >= Role.PARAMETER
         return mask
+
+    @cached_property
+    def nbytes_low(self) -> Int64s:
+        """Least size of each buffer; its `nbytes` where no range is given."""
+        return self._end(0)
+
+    @cached_property
+    def nbytes_high(self) -> Int64s:
+        """Greatest size of each buffer; its `nbytes` where no range is given."""
+        return self._end(1)
+
+    def _end(self, which: int) -> Int64s:
+        sizes = self.nbytes.copy()
+        for buffer, ends in self.nbytes_range.items():
+            sizes[buffer] = ends[which]
+        return sizes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -107,8 +130,13 @@ class Values:
     """CSR: the dimensions of value j are rows `dim_starts[j]:dim_starts[j + 1]` of `shape` and `strides`."""
     shape: Int64s
     strides: Int64s
-    """Bytes; negative flips, zero broadcasts."""
+    """Bytes; negative flips, zero broadcasts; 0 in the last dimension of a packed value."""
+    bit_offset: Bytes = field(default_factory=_no_bytes)
+    """Bits from the start of its byte to element 0 of a packed value, low bits first; 0 for all others, and if left out."""
     meta: Mapping[int, Meta] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _fill(self, "bit_offset", len(self.buffer))
 
     def __len__(self) -> int:
         return len(self.buffer)
@@ -125,6 +153,8 @@ class Values:
             shape=tuple(self.shape[dims].tolist()),
             strides=tuple(self.strides[dims].tolist()),
             offset=int(self.offset[index]),
+            width=int(WIDTHS[self.dtype[index]]),
+            bit_offset=int(self.bit_offset[index]),
         )
 
     def __iter__(self) -> Iterator["Value"]:
@@ -136,18 +166,57 @@ class Values:
         return ITEMSIZES[self.dtype]
 
     @cached_property
+    def width(self) -> Int64s:
+        """Bits of one element, for each value."""
+        return WIDTHS[self.dtype]
+
+    @cached_property
+    def packed(self) -> Bools:
+        """Which values have elements narrower than a byte."""
+        mask: Bools = self.width < 8
+        return mask
+
+    @cached_property
+    def counts(self) -> Int64s:
+        """Number of elements of each value; 1 for a scalar."""
+        counts = np.ones(len(self), dtype=np.int64)
+        np.multiply.at(counts, self._owner, self.shape)
+        return counts
+
+    @cached_property
+    def row_bits(self) -> Int64s:
+        """Bits of what stands one after the other (`allocsim.model.layout.row_bits`), for each value."""
+        rows = self.width.copy()
+        last = np.flatnonzero(self.packed & (np.diff(self.dim_starts) > 0))
+        rows[last] *= self.shape[self.dim_starts[last + 1] - 1]
+        return rows
+
+    @cached_property
+    def ragged(self) -> Bools:
+        """Which values hold some byte only in part; for the others `bit_runs(j)` is `8 * runs(j)`. Sufficient and necessary."""
+        # The first bit of the lowest row and the last of the highest are covered by no other row, and all rows begin alike.
+        partly: Bools = (((self.bit_offset | self.row_bits) & 7) != 0) & (self.counts > 0)
+        return partly
+
+    @cached_property
     def hulls(self) -> Int64s:
         """(n, 2): lowest and highest byte touched by each value, half-open, within its buffer; empty shapes give (x, x)."""
-        extent = (self.shape - 1) * self.strides
-        owner = np.repeat(np.arange(len(self)), np.diff(self.dim_starts))
-        low, high = self.offset.copy(), self.offset + self.itemsize
-        np.add.at(low, owner, np.minimum(extent, 0))
-        np.add.at(high, owner, np.maximum(extent, 0))
-        empty = np.zeros(len(self), dtype=np.bool_)
-        empty[owner[self.shape == 0]] = True
+        low, high = self._reach
+        empty = self.counts == 0
+        low, high = low.copy(), high + self._row_bytes
         low[empty] = self.offset[empty]
         high[empty] = self.offset[empty]
         return np.stack([low, high], axis=1)
+
+    @cached_property
+    def bit_hulls(self) -> Int64s:
+        """(n, 2): as `hulls`, in bits; only for values within `allocsim.model.layout.PACKED_LIMIT`."""
+        bits = 8 * self.hulls
+        bits[:, 0] += self.bit_offset
+        some = self.packed & (self.counts > 0)
+        bits[some, 1] = (8 * self._reach[1] + self.bit_offset + self.row_bits)[some]
+        bits[self.packed & ~some, 1] += self.bit_offset[self.packed & ~some]
+        return bits
 
     @cached_property
     def dense(self) -> Bools:
@@ -165,7 +234,7 @@ class Values:
         by_stride = np.argsort(stride, axis=1, kind="stable")
         stride = np.take_along_axis(stride, by_stride, axis=1)
         count = np.take_along_axis(count, by_stride, axis=1)
-        length = self.itemsize.copy()
+        length = self._row_bytes.copy()
         dense = np.ones(len(self), dtype=np.bool_)
         for axis in range(rank):
             dense &= stride[:, axis] <= length
@@ -174,12 +243,43 @@ class Values:
         return one_run
 
     def runs(self, index: int) -> Int64s:
-        """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted, disjoint (`allocsim.model.layout`)."""
+        """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted, disjoint (`allocsim.model.layout`).
+
+        A byte that a packed value holds in part is in them.
+        """
         if self.dense[index]:
             low, high = self.hulls[index]
             return np.array([[low, high]] if high > low else [], dtype=np.int64).reshape(-1, 2)
         value = self[index]
-        return layout.byte_runs(value.shape, value.strides, value.offset, value.itemsize)
+        inner = slice(0, -1 if value.width < 8 else None)  # the last dimension of a packed value is in its rows
+        return layout.byte_runs(value.shape[inner], value.strides[inner], value.offset, int(self._row_bytes[index]))
+
+    def bit_runs(self, index: int) -> Int64s:
+        """Return the runs of a value in bits, as `runs` in bytes; only for one within `allocsim.model.layout.PACKED_LIMIT`."""
+        if not self.packed[index]:
+            return 8 * self.runs(index)
+        value = self[index]
+        return layout.bit_runs(value.shape, value.strides, value.offset, value.width, value.bit_offset)
+
+    @cached_property
+    def _owner(self) -> Int64s:
+        """Value of each row of `shape`."""
+        return np.repeat(np.arange(len(self)), np.diff(self.dim_starts))
+
+    @cached_property
+    def _row_bytes(self) -> Int64s:
+        """Bytes that the bits of a row touch; the item size where nothing is packed."""
+        touched: Int64s = np.where(self.packed, (self.bit_offset + self.row_bits + 7) >> 3, self.itemsize)
+        return touched
+
+    @cached_property
+    def _reach(self) -> tuple[Int64s, Int64s]:
+        """Lowest and highest byte at which a row of each value starts."""
+        extent = (self.shape - 1) * self.strides
+        low, high = self.offset.copy(), self.offset.copy()
+        np.add.at(low, self._owner, np.minimum(extent, 0))
+        np.add.at(high, self._owner, np.maximum(extent, 0))
+        return low, high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +294,14 @@ class Value:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+    width: int
+    """Bits of an element."""
+    bit_offset: int
 
     def same_layout(self, other: "Value") -> bool:
-        """Return whether shape, item size and every stride that matters agree; offsets and buffers may differ."""
-        return layout.same_layout((self.shape, self.strides, self.itemsize), (other.shape, other.strides, other.itemsize))
+        """Return whether shape, width, place in the byte and every stride that matters agree; offsets and buffers may differ."""
+        alike = layout.same_layout((self.shape, self.strides, self.width), (other.shape, other.strides, other.width))
+        return alike and self.bit_offset == other.bit_offset
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -223,23 +327,26 @@ class Ops:
     after_starts: Int64s
     after: Int32s
     """CSR: earlier ops of other streams it waits for."""
+    in_place_strength: Bytes = field(default_factory=_no_bytes)
+    """What each row of `in_place` promises: `EXACT`, `BYTES` or `WHOLE`; `EXACT` if left out."""
     meta: Mapping[int, Meta] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _fill(self, "in_place_strength", len(self.in_place))
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def __getitem__(self, step: int) -> "Op":
+        pairs = slice(int(self.in_place_starts[step]), int(self.in_place_starts[step + 1]))
         return Op(
             step=step,
             name=self.names[step],
             kind=self.kinds[self.kind[step]],
             operands=tuple(self.operands[self.operand_starts[step] : self.operand_starts[step + 1]].tolist()),
             results=tuple(self.results[self.result_starts[step] : self.result_starts[step + 1]].tolist()),
-            in_place=(
-                tuple((o, r) for o, r in self.in_place[self.in_place_starts[step] : self.in_place_starts[step + 1]].tolist())
-                if self.in_place_known[step]
-                else None
-            ),
+            in_place=(tuple((o, r) for o, r in self.in_place[pairs].tolist()) if self.in_place_known[step] else None),
+            strengths=tuple(self.in_place_strength[pairs].tolist()),
             stream=int(self.stream[step]),
             after=tuple(self.after[self.after_starts[step] : self.after_starts[step + 1]].tolist()),
         )
@@ -264,6 +371,8 @@ class Op:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     in_place: tuple[tuple[int, int], ...] | None
+    strengths: tuple[int, ...]
+    """What each pair of `in_place` promises."""
     stream: int
     after: tuple[int, ...]
 
@@ -275,3 +384,10 @@ def freeze(table: object) -> None:
             frozen = column.view() if column.base is None else column.copy()
             frozen.flags.writeable = False
             object.__setattr__(table, name, frozen)
+
+
+def _fill(table: object, name: str, count: int) -> None:
+    """Fit a column that says nothing, because it was left out or holds zeros only, to the rows that others have."""
+    column = getattr(table, name)
+    if len(column) != count and not np.any(column):
+        object.__setattr__(table, name, np.zeros(count, dtype=np.uint8))

@@ -1,182 +1,146 @@
-"""The rules a program, problem, plan and document must obey to be judged at all (format.md, version 1).
+"""The rules the tables of a program must obey to be judged at all (docs/format.md).
 
-Each rule raises `ModelError` with the place as a document spells it and the value that breaks it. The functions are called by
-the constructors of `allocsim.model`, so that readers, builders and importers share one set of rules. All are vectorised:
-O(size of the columns), plus O(runs) for results with unusual strides.
+Each rule raises `ModelError` with the place as a document spells it and the value that breaks it. The constructor of `Program` calls
+them, so that readers, builders and importers share one set of rules. All are vectorised: O(size of the columns), plus O(runs) for
+results with unusual strides.
 
-What this module does not see: whether a plan is any good. That is `allocsim.checks`.
+What this module does not see: beliefs, plans and sessions, whose rules stand beside them, and whether a program is any good.
 """
 
+from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
-from allocsim.model.layout import LIMIT, MAX_RANK, overlaps_itself
-
-if TYPE_CHECKING:
-    from allocsim.model import Document, Plan, Problem, Program
-
-Column = NDArray[Any]
+from allocsim.model.dtypes import DTYPES, FIRST_OF_VERSION_2
+from allocsim.model.guards import Column, first_bad, in_range, row_starts, same_length, sizes
+from allocsim.model.layout import LIMIT, MAX_RANK, PACKED_LIMIT, overlaps_itself
+from allocsim.model.tables import EXACT, HOST_READ, HOST_WRITE, STRENGTHS, VIEW, Arena, Buffers, Ops, Role, Values
 
 MAX_PIECES: Final = 1 << 24
 """Elements of results with crossing strides that are looked at, in all results of a program: a bound on time."""
 
-
-def check_program(program: "Program") -> None:
-    """Raise ModelError unless the program is well-formed."""
-    _check_buffers(program)
-    _check_values(program)
-    _check_ops(program)
+NEEDS_VERSION_2: Final = 'needs "version": 2'
+"""What is said of anything that version 1 of the document has not."""
 
 
-def check_problem(problem: "Problem") -> None:
-    """Raise ModelError unless every column of the problem fits its program."""
-    count = len(problem.program.buffers)
-    for name in ("start", "stop", "nbytes", "pinned", "own", "order"):
-        if len(getattr(problem, name)) != count:
-            raise ModelError(name, f"has {len(getattr(problem, name))} entries; the program has {count} buffers")
-    _first(problem.start < 0, "start[{}]", lambda i: f"{problem.start[i]} is negative")
-    _first(problem.stop > LIMIT, "stop[{}]", lambda i: f"{problem.stop[i]} exceeds 2^62")
-    _first(
-        problem.stop < problem.start,
-        "stop[{}]",
-        lambda i: f"the lifetime [{problem.start[i]}, {problem.stop[i]}) ends before it starts",
+def check_tables(arenas: tuple[Arena, ...], buffers: Buffers, values: Values, ops: Ops, streams: tuple[str, ...]) -> None:
+    """Raise ModelError unless the tables of a program are well-formed, each by itself and all together."""
+    _check_arenas(arenas)
+    _check_buffers(buffers, len(arenas))
+    _check_values(values, len(buffers))
+    _check_ops(ops, len(values), len(streams))
+    _check_kinds(values, ops)
+    _check_results(values, ops)
+
+
+def check_same(values: Values, ops: Ops, chosen: Column) -> None:
+    """Raise ModelError unless each of the ops in the mask `chosen` has as many operands as results, and those of one place equal sizes."""
+    steps = np.flatnonzero(chosen)
+    if not steps.size:
+        return
+    operand_counts, result_counts = np.diff(ops.operand_starts)[steps], np.diff(ops.result_starts)[steps]
+    first_bad(
+        operand_counts != result_counts,
+        lambda i: f"ops[{steps[i]}]",
+        lambda i: f"a same has as many operands as results, not {operand_counts[i]} and {result_counts[i]}",
     )
-    _sizes(problem.nbytes, "nbytes[{}]")
-    _range(problem.order, count, "order[{}]", "buffer")
-    repeats = np.flatnonzero(np.bincount(problem.order, minlength=count) > 1)
-    if repeats.size:
-        raise ModelError("order", f"buffer {repeats[0]} stands in it twice")
-    _range(problem.may_share[:, 0], count, "may_share[{}][0]", "buffer")
-    _range(problem.may_share[:, 1], count, "may_share[{}][1]", "buffer")
-    _first(
-        problem.may_share[:, 0] == problem.may_share[:, 1],
-        "may_share[{}]",
-        lambda i: f"buffer {problem.may_share[i, 0]} is its own donor",
+    owner = np.repeat(steps, operand_counts)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(operand_counts) - operand_counts, operand_counts)
+    one, other = ops.operands[ops.operand_starts[owner] + place], ops.results[ops.result_starts[owner] + place]
+    # widths are powers of two; the counts are compared in units of the wider, so that no product leaves 64 bits
+    units = [np.log2(values.width[side]).astype(np.int64) for side in (one, other)]
+    ups = [np.maximum(units[1] - units[0], 0), np.maximum(units[0] - units[1], 0)]
+    counts = [values.counts[one], values.counts[other]]
+    unequal = (counts[0] >> ups[0] != counts[1] >> ups[1]) | (counts[0] & ((1 << ups[0]) - 1) != 0)
+    unequal |= counts[1] & ((1 << ups[1]) - 1) != 0
+    first_bad(
+        unequal,
+        lambda k: f"ops[{owner[k]}].results[{place[k]}]",
+        lambda k: (
+            f"value {other[k]} has {_size(values, other[k])}; value {one[k]}, which it is to equal, has {_size(values, one[k])}"
+        ),
     )
-    for buffer, offset in problem.fixed.items():
-        _buffer_key(buffer, count, "fixed")
-        if abs(offset) > LIMIT:
-            raise ModelError(f"fixed.{buffer}", f"offset {offset} exceeds 2^62")
-    for buffer, gaps in problem.gaps.items():
-        _buffer_key(buffer, count, "gaps")
-        for position, (low, high) in enumerate(gaps):
-            if not 0 <= low <= high <= LIMIT:
-                raise ModelError(f"gaps.{buffer}[{position}]", f"[{low}, {high}) is not a range of steps")
 
 
-def check_plan(plan: "Plan") -> None:
-    """Raise ModelError unless every buffer has one slot entry and indices exist."""
-    count = len(plan.program.buffers)
-    for name in ("arena", "offset", "nbytes"):
-        if len(getattr(plan, name)) != count:
-            raise ModelError("slots", f"has {len(getattr(plan, name))} entries; the program has {count} buffers")
-    arenas = len(plan.program.arenas)
-    _first(
-        (plan.arena < -2) | (plan.arena >= arenas),
-        "slots[{}].arena",
-        lambda i: f"arena {plan.arena[i]} does not exist; there are {arenas}",
-    )
-    _first(np.abs(plan.offset) > LIMIT, "slots[{}].offset", lambda i: f"{plan.offset[i]} exceeds 2^62")
-    _sizes(plan.nbytes, "slots[{}].nbytes")
-    if plan.events.ndim != 2 or plan.events.shape[1] != 3:
-        raise ModelError("events", f"has shape {plan.events.shape}; rows of (step, event, buffer) are needed")
-    _first(
-        (plan.events[:, 0] < 0) | (plan.events[:, 0] > LIMIT),
-        "events[{}][0]",
-        lambda i: f"step {plan.events[i, 0]} is out of range",
-    )
-    _range(plan.events[:, 1], 2, "events[{}][1]", "event")
-    _range(plan.events[:, 2], count, "events[{}][2]", "buffer")
-    if plan.problem is not None and plan.problem.program is not plan.program:
-        raise ModelError("problem", "was made for another program than the plan")
+def check_version(version: int, path: str, buffers: Buffers, values: Values, ops: Ops) -> None:
+    """Raise ModelError for a version that does not exist, and for what version 1 has not."""
+    if version not in (1, 2):
+        raise ModelError("version", f"{version} is none of 1 and 2")
+    found = newer(path, buffers, values, ops) if version == 1 else None
+    if found is not None:
+        raise ModelError(found, NEEDS_VERSION_2)
 
 
-def check_document(document: "Document") -> None:
-    """Raise ModelError unless all parts refer to parts of the document and agree on arenas and persistent sizes."""
-    for index, program in enumerate(document.programs):
-        if program.arenas != document.programs[0].arenas:
-            raise ModelError(f"programs[{index}]", "has other arenas than the first program")
-    programs = {id(program) for program in document.programs}
-    problems = {id(problem) for problem in document.problems}
-    plans = {id(plan) for plan in document.plans}
-    for index, problem in enumerate(document.problems):
-        if id(problem.program) not in programs:
-            raise ModelError(f"problems[{index}].program", "is not part of the document")
-    for index, plan in enumerate(document.plans):
-        if id(plan.program) not in programs:
-            raise ModelError(f"plans[{index}].program", "is not part of the document")
-        if plan.problem is not None and id(plan.problem) not in problems:
-            raise ModelError(f"plans[{index}].problem", "is not part of the document")
-    for index, run in enumerate(document.session or ()):
-        if id(run.plan) not in plans:
-            raise ModelError(f"session[{index}].plan", "is not part of the document")
-        if id(run.program) not in programs:
-            raise ModelError(f"session[{index}].program", "is not part of the document")
-        made_for, found = len(run.plan.program.buffers), len(run.program.buffers)
-        if made_for != found:
-            rule = f"has {found} buffers; the plan was made for a program with {made_for}"
-            raise ModelError(f"session[{index}].program", rule)
-        uploads = run.program.ops.is_kind("host.write")
-        for position, step in enumerate(run.skip):
-            if not 0 <= step < len(uploads):
-                rule = f"op {step} does not exist; there are {len(uploads)}"
-                raise ModelError(f"session[{index}].skip[{position}]", rule)
-            if not uploads[step]:
-                raise ModelError(f"session[{index}].skip[{position}]", f"op {step} is no host.write")
-    _check_persistent_sizes(document)
+def newer(path: str, buffers: Buffers, values: Values, ops: Ops) -> str | None:
+    """Return the first place in a program, kinds aside, that holds what version 1 of the document has not; None if there is none."""
+    if path:
+        return "path"
+    if buffers.nbytes_range:
+        return f"buffers[{min(buffers.nbytes_range)}].nbytes_range"
+    dtypes = np.flatnonzero(values.dtype >= FIRST_OF_VERSION_2)
+    if dtypes.size:
+        return f"values[{dtypes[0]}].dtype"
+    strengths = np.flatnonzero(ops.in_place_strength != EXACT)
+    if not strengths.size:
+        return None
+    op = int(np.searchsorted(ops.in_place_starts, strengths[0], side="right")) - 1
+    return f"ops[{op}].in_place[{strengths[0] - ops.in_place_starts[op]}]"
 
 
-def _check_persistent_sizes(document: "Document") -> None:
-    sizes: dict[str, tuple[int, int]] = {}
-    for index, program in enumerate(document.programs):
-        for buffer in np.flatnonzero(program.buffers.persistent).tolist():
-            name, nbytes = program.buffers.names[buffer], int(program.buffers.nbytes[buffer])
-            first, known = sizes.setdefault(name, (index, nbytes))
-            if known != nbytes:
-                place = f"programs[{index}].buffers[{buffer}].nbytes"
-                raise ModelError(place, f"{nbytes}; the persistent buffer {name!r} has {known} in programs[{first}]")
-
-
-def _check_buffers(program: "Program") -> None:
-    buffers, count = program.buffers, len(program.buffers)
-    if not program.arenas:
+def _check_arenas(arenas: tuple[Arena, ...]) -> None:
+    if not arenas:
         raise ModelError("arenas", "there is none; at least one is needed")
-    for index, arena in enumerate(program.arenas):
+    for index, arena in enumerate(arenas):
         if not 1 <= arena.alignment <= LIMIT:
             raise ModelError(f"arenas[{index}].alignment", f"{arena.alignment} is not between 1 and 2^62")
         if arena.capacity is not None and not 0 <= arena.capacity <= LIMIT:
             raise ModelError(f"arenas[{index}].capacity", f"{arena.capacity} is not between 0 and 2^62")
-    _same_length(count, "buffers", buffers.names, buffers.alignment, buffers.arena, buffers.role, buffers.read_only)
-    _sizes(buffers.nbytes, "buffers[{}].nbytes")
-    _first(
+
+
+def _check_buffers(buffers: Buffers, arenas: int) -> None:
+    count = len(buffers)
+    same_length(count, "buffers", buffers.names, buffers.alignment, buffers.arena, buffers.role, buffers.read_only)
+    sizes(buffers.nbytes, "buffers[{}].nbytes")
+    first_bad(
         (buffers.alignment < 1) | (buffers.alignment > LIMIT),
         "buffers[{}].alignment",
         lambda i: f"{buffers.alignment[i]} is not between 1 and 2^62",
     )
-    _range(buffers.arena, len(program.arenas), "buffers[{}].arena", "arena")
-    _range(buffers.role, 4, "buffers[{}].role", "role")
+    in_range(buffers.arena, arenas, "buffers[{}].arena", "arena")
+    in_range(buffers.role, len(Role), "buffers[{}].role", "role")
     seen: dict[str, int] = {}
     for index in np.flatnonzero(buffers.persistent).tolist():
         name = buffers.names[index]
         if name in seen:
             raise ModelError(f"buffers[{index}].name", f"{name!r} names the persistent buffer {seen[name]} already")
         seen[name] = index
+    _check_size_ranges(buffers.nbytes_range, buffers.nbytes)
 
 
-def _check_values(program: "Program") -> None:
-    values, count = program.values, len(program.values)
-    _same_length(count, "values", values.names, values.dtype, values.offset)
-    _range(values.buffer, len(program.buffers), "values[{}].buffer", "buffer")
-    _range(values.dtype, 13, "values[{}].dtype", "dtype")
-    _csr(values.dim_starts, count, len(values.shape), "values")
+def _check_size_ranges(ranges: Mapping[int, tuple[int, int]], nbytes: Column) -> None:
+    for buffer, (low, high) in ranges.items():
+        place = f"buffers[{buffer}].nbytes_range"
+        if not 0 <= buffer < len(nbytes):
+            raise ModelError(place, f"buffer {buffer} does not exist; there are {len(nbytes)}")
+        if not 0 <= low <= high <= LIMIT:
+            raise ModelError(place, f"[{low}, {high}] is not a range of sizes, the least first")
+        if not low <= nbytes[buffer] <= high:
+            raise ModelError(place, f"[{low}, {high}] leaves out the buffer's own size, {nbytes[buffer]}")
+
+
+def _check_values(values: Values, buffers: int) -> None:
+    count = len(values)
+    same_length(count, "values", values.names, values.dtype, values.offset, values.bit_offset)
+    in_range(values.buffer, buffers, "values[{}].buffer", "buffer")
+    in_range(values.dtype, len(DTYPES), "values[{}].dtype", "dtype")
+    row_starts(values.dim_starts, count, len(values.shape), "values")
     if len(values.shape) != len(values.strides):
         raise ModelError("values", f"{len(values.shape)} dimensions have {len(values.strides)} strides")
     owner = np.repeat(np.arange(count), np.diff(values.dim_starts))
-    _first(
+    first_bad(
         np.diff(values.dim_starts) > MAX_RANK,
         "values[{}].shape",
         lambda i: f"has {np.diff(values.dim_starts)[i]} dimensions; at most {MAX_RANK} are supported",
@@ -185,24 +149,54 @@ def _check_values(program: "Program") -> None:
     def at(name: str) -> "Any":
         return lambda k: f"values[{owner[k]}].{name}[{k - values.dim_starts[owner[k]]}]"
 
-    _first((values.shape < 0) | (values.shape > LIMIT), at("shape"), lambda k: f"{values.shape[k]} is not between 0 and 2^62")
-    _first(np.abs(values.strides) > LIMIT, at("strides"), lambda k: f"{values.strides[k]} exceeds 2^62")
-    _first(np.abs(values.offset) > LIMIT, "values[{}].offset", lambda i: f"{values.offset[i]} exceeds 2^62")
+    first_bad((values.shape < 0) | (values.shape > LIMIT), at("shape"), lambda k: f"{values.shape[k]} is not between 0 and 2^62")
+    first_bad(np.abs(values.strides) > LIMIT, at("strides"), lambda k: f"{values.strides[k]} exceeds 2^62")
+    first_bad(np.abs(values.offset) > LIMIT, "values[{}].offset", lambda i: f"{values.offset[i]} exceeds 2^62")
     reach = np.abs(values.offset).astype(np.float64) + values.itemsize
     np.add.at(reach, owner, np.maximum(values.shape - 1, 0).astype(np.float64) * np.abs(values.strides))
     elements = np.zeros(count)
     np.add.at(elements, owner, np.log2(np.maximum(values.shape, 1).astype(np.float64)))
-    _first(reach > LIMIT, "values[{}]", "reaches beyond 2^62 bytes")
-    _first(elements > 62, "values[{}].shape", "has more than 2^62 elements")
+    first_bad(reach > LIMIT, "values[{}]", "reaches beyond 2^62 bytes")
+    first_bad(elements > 62, "values[{}].shape", "has more than 2^62 elements")
+    _check_packed(values, reach)
 
 
-def _check_ops(program: "Program") -> None:
-    ops, count, values = program.ops, len(program.ops), len(program.values)
-    _same_length(count, "ops", ops.names, ops.in_place_known, ops.stream)
-    _csr(ops.operand_starts, count, len(ops.operands), "ops")
-    _csr(ops.result_starts, count, len(ops.results), "ops")
-    _csr(ops.in_place_starts, count, len(ops.in_place), "ops")
-    _csr(ops.after_starts, count, len(ops.after), "ops")
+def _check_packed(values: Values, reach: Column) -> None:
+    bits = values.bit_offset
+    first_bad(
+        ~values.packed & (bits != 0),
+        "values[{}].bit_offset",
+        lambda i: f"{bits[i]}; only a packed value may start within a byte, and {values[i].dtype} is not packed",
+    )
+    if not values.packed.any():
+        return
+    first_bad(
+        (bits >= 8) | (bits % values.width != 0),
+        "values[{}].bit_offset",
+        lambda i: f"{bits[i]} is no multiple of {values.width[i]}, the width of {values[i].dtype}, below 8",
+    )
+    with_rows = np.flatnonzero(values.packed & (np.diff(values.dim_starts) > 0))
+    last = values.dim_starts[with_rows + 1] - 1
+    first_bad(
+        values.strides[last] != 0,
+        lambda k: f"values[{with_rows[k]}].strides[{last[k] - values.dim_starts[with_rows[k]]}]",
+        lambda k: (
+            f"{values.strides[last[k]]}; a packed value's last dimension has stride 0, its elements follow each other bit by bit"
+        ),
+    )
+    far = reach.copy()
+    far[with_rows] += values.shape[last].astype(np.float64) * values.width[with_rows] / 8
+    first_bad(values.packed & (far + 1 > PACKED_LIMIT), "values[{}]", "is packed and reaches beyond 2^59 bytes")
+
+
+def _check_ops(ops: Ops, values: int, streams: int) -> None:
+    count = len(ops)
+    same_length(count, "ops", ops.names, ops.in_place_known, ops.stream)
+    same_length(len(ops.in_place), "ops", ops.in_place_strength)
+    row_starts(ops.operand_starts, count, len(ops.operands), "ops")
+    row_starts(ops.result_starts, count, len(ops.results), "ops")
+    row_starts(ops.in_place_starts, count, len(ops.in_place), "ops")
+    row_starts(ops.after_starts, count, len(ops.after), "ops")
     steps = np.arange(count)
     reader = np.repeat(steps, np.diff(ops.operand_starts))
     writer = np.repeat(steps, np.diff(ops.result_starts))
@@ -216,44 +210,43 @@ def _check_ops(program: "Program") -> None:
     result_at = at(writer, ops.result_starts, "results")
     pair_at = at(pair_op, ops.in_place_starts, "in_place")
     after_at = at(waiter, ops.after_starts, "after")
-    _range(ops.kind, len(ops.kinds), "ops[{}].kind", "kind")
-    _range(ops.operands, values, operand_at, "value")
-    _range(ops.results, values, result_at, "value")
-    _range(ops.stream, len(program.streams), "ops[{}].stream", "stream")
-    _range(ops.after, count, after_at, "op")
-    _first(ops.after >= waiter, after_at, lambda k: f"op {ops.after[k]} is not earlier than op {waiter[k]}")
-    _first(
+    in_range(ops.kind, len(ops.kinds), "ops[{}].kind", "kind")
+    in_range(ops.operands, values, operand_at, "value")
+    in_range(ops.results, values, result_at, "value")
+    in_range(ops.stream, streams, "ops[{}].stream", "stream")
+    in_range(ops.after, count, after_at, "op")
+    first_bad(ops.after >= waiter, after_at, lambda k: f"op {ops.after[k]} is not earlier than op {waiter[k]}")
+    first_bad(
         (ops.in_place[:, 0] < 0) | (ops.in_place[:, 0] >= np.diff(ops.operand_starts)[pair_op]),
         pair_at,
         lambda k: f"operand position {ops.in_place[k, 0]} does not exist; there are {np.diff(ops.operand_starts)[pair_op[k]]}",
     )
-    _first(
+    first_bad(
         (ops.in_place[:, 1] < 0) | (ops.in_place[:, 1] >= np.diff(ops.result_starts)[pair_op]),
         pair_at,
         lambda k: f"result position {ops.in_place[k, 1]} does not exist; there are {np.diff(ops.result_starts)[pair_op[k]]}",
     )
+    in_range(ops.in_place_strength, len(STRENGTHS), pair_at, "strength")
     made_by = np.full(values, -1, dtype=np.int64)
     made_by[ops.results[::-1]] = writer[::-1]  # the first writer wins
-    _first(
+    first_bad(
         (made_by[ops.results] != writer),
         result_at,
         lambda k: f"value {ops.results[k]} is made by op {made_by[ops.results[k]]} already",
     )
-    _first(
+    first_bad(
         made_by[ops.operands] >= reader,
         operand_at,
         lambda k: f"value {ops.operands[k]} is made by op {made_by[ops.operands[k]]}, not before op {reader[k]}",
     )
-    _check_kinds(program, writer)
 
 
-def _check_kinds(program: "Program", writer: Column) -> None:
-    ops, values = program.ops, program.values
+def _check_kinds(values: Values, ops: Ops) -> None:
     operand_counts, result_counts = np.diff(ops.operand_starts), np.diff(ops.result_starts)
-    host_write, host_read, view = (ops.is_kind(kind) for kind in ("host.write", "host.read", "view"))
-    _first(host_write & (operand_counts > 0), "ops[{}].operands", "a host.write has results only")
-    _first(host_read & (result_counts > 0), "ops[{}].results", "a host.read has operands only")
-    _first(
+    host_write, host_read, view = (ops.is_kind(kind) for kind in (HOST_WRITE, HOST_READ, VIEW))
+    first_bad(host_write & (operand_counts > 0), "ops[{}].operands", "a host.write has results only")
+    first_bad(host_read & (result_counts > 0), "ops[{}].results", "a host.read has operands only")
+    first_bad(
         view & ((operand_counts != 1) | (result_counts != 1)),
         "ops[{}]",
         lambda i: f"a view has one operand and one result, not {operand_counts[i]} and {result_counts[i]}",
@@ -265,12 +258,16 @@ def _check_kinds(program: "Program", writer: Column) -> None:
         parent, child = parents[stray[0]], children[stray[0]]
         rule = f"value {child} lies in buffer {values.buffer[child]}, its parent in {values.buffer[parent]}"
         raise ModelError(f"ops[{views[stray[0]]}].results[0]", rule)
-    written = ops.results[~view[writer]]
+
+
+def _check_results(values: Values, ops: Ops) -> None:
+    """Refuse results, other than those of a `view`, whose own elements overlap."""
+    written = ops.results[~np.repeat(ops.is_kind(VIEW), np.diff(ops.result_starts))]
     numbers = np.zeros(len(values))
     owner = np.repeat(np.arange(len(values)), np.diff(values.dim_starts))
     np.add.at(numbers, owner, np.log2(np.maximum(values.shape, 1).astype(np.float64)))
     hull_bytes = values.hulls[:, 1] - values.hulls[:, 0]
-    full = np.isclose(np.exp2(numbers) * values.itemsize, hull_bytes)
+    full = np.isclose(np.exp2(numbers) * values.width, 8.0 * hull_bytes)
     # a dense row-major or permuted result fills its hull with as many bytes as it has; only the others need a closer look
     simple = values.dense & full
     strange = written[~simple[written]]
@@ -282,24 +279,31 @@ def _check_kinds(program: "Program", writer: Column) -> None:
             rule = f"with the results before it, too many elements on strides that cross: at most {MAX_PIECES} are supported"
             raise ModelError(f"values[{index}]", rule)
         try:
-            broken = overlaps_itself(value.shape, value.strides, value.itemsize)
+            broken = overlaps_itself(value.shape, value.strides, value.width)
         except ModelError as error:
             raise ModelError(f"values[{index}]", error.rule) from None
         if broken:
             raise ModelError(f"values[{index}].strides", "a result whose own elements overlap cannot be written")
 
 
-def _nested(values: Any, chosen: Column) -> Column:
-    """Return which values have strides that each step over all that lies inside them: no two elements of these share a byte."""
+def _nested(values: Values, chosen: Column) -> Column:
+    """Return which values have strides that each step over all that lies inside them: no two elements of these share a byte.
+
+    Packed values are counted in bits, and their last dimension steps from element to element; all others in bytes.
+    """
     ranks = np.diff(values.dim_starts)[chosen]
     inside = np.arange(int(ranks.max(initial=0))) < ranks[:, None]
     dims = (values.dim_starts[chosen][:, None] + np.arange(inside.shape[1]))[inside]
     stride, count = np.zeros(inside.shape, dtype=np.int64), np.ones(inside.shape, dtype=np.int64)
     stride[inside], count[inside] = np.abs(values.strides[dims]), values.shape[dims]
+    packed = values.packed[chosen]
+    rows = np.flatnonzero(packed & (ranks > 0))
+    stride[packed] *= 8
+    stride[rows, ranks[rows] - 1] = values.width[chosen][rows]
     stride[count <= 1] = 0
     order = np.argsort(stride, axis=1, kind="stable")
     stride, count = np.take_along_axis(stride, order, axis=1), np.take_along_axis(count, order, axis=1)
-    extent = values.itemsize[chosen].copy()
+    extent = np.where(packed, values.width[chosen], values.itemsize[chosen])
     nested: Column = ~np.any(count == 0, axis=1)
     for axis in range(inside.shape[1]):
         nested &= (count[:, axis] <= 1) | (stride[:, axis] >= extent)
@@ -307,37 +311,7 @@ def _nested(values: Any, chosen: Column) -> Column:
     return nested
 
 
-def _first(bad: Column, place: Any, rule: Any) -> None:
-    """Raise at the first place where `bad` holds; `place` and `rule` are strings or functions of the index."""
-    found = np.flatnonzero(bad)
-    if found.size:
-        index = int(found[0])
-        raise ModelError(
-            place.format(index) if isinstance(place, str) else place(index),
-            rule if isinstance(rule, str) else rule(index),
-        )
-
-
-def _range(column: Column, count: int, place: Any, what: str) -> None:
-    if column.size and (column.min() < 0 or column.max() >= count):
-        _first((column < 0) | (column >= count), place, lambda k: f"{what} {column[k]} does not exist; there are {count}")
-
-
-def _sizes(column: Column, place: str) -> None:
-    _first((column < 0) | (column > LIMIT), place, lambda i: f"{column[i]} is not between 0 and 2^62")
-
-
-def _csr(starts: Column, rows: int, flat: int, what: str) -> None:
-    if len(starts) != rows + 1 or starts[0] != 0 or starts[-1] != flat or np.any(np.diff(starts) < 0):
-        raise ModelError(what, "row starts do not fit the flat column")
-
-
-def _same_length(count: int, what: str, *columns: Any) -> None:
-    for column in columns:
-        if len(column) != count:
-            raise ModelError(what, f"columns of {count} and {len(column)} rows do not fit together")
-
-
-def _buffer_key(buffer: int, count: int, name: str) -> None:
-    if not 0 <= buffer < count:
-        raise ModelError(f"{name}.{buffer}", f"buffer {buffer} does not exist; there are {count}")
+def _size(values: Values, value: int) -> str:
+    """Return how many bytes a value has, in words; bits where they fill no whole byte."""
+    bits = int(values.counts[value]) * int(values.width[value])
+    return f"{bits} bits" if bits % 8 else f"{bits // 8} bytes"

@@ -1,4 +1,4 @@
-"""What judging a file came to, in a form that other tools take: JUnit XML, SARIF, and a list of known faults.
+"""Outcomes: what judging a file came to, for the command line, tests and CI.
 
     outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])

@@ -1,4 +1,4 @@
-"""One line in anybody's test: a plan is clean, or the test fails with the ops round each fault.
+"""`assert_clean`: a test fails with the ops round each violation.
 
     allocsim.assert_clean(program, plan)                 # as verify_program
     allocsim.assert_clean(document)                      # or whatever else `verify` takes

@@ -1,4 +1,4 @@
-"""One violation with the ops round it, as a compiler shows an error with the lines round it.
+"""A violation with the ops round it, as a compiler shows an error with the lines round it.
 
     StaleRead: op 2 'sum' reads bytes [0, 256) of ...
       C01, fault of the plan: the belief ends before a reader of the buffer's own value

@@ -1,4 +1,4 @@
-"""Questions that need no engine, each answered by the judge: build a document, hand it to `allocsim.checks.check`.
+"""Questions to the judge that need no engine: each builds a document and checks it.
 
     assert allocsim.verify(program, plan).clean          # one line of anyone's test; `assert_clean` says more where it fails
 

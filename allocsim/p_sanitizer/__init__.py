@@ -1,4 +1,4 @@
-"""Detector P: what really happened to the bytes while a program ran.
+"""Detector P: what happened to the bytes while a program ran.
 
     arena = allocsim.sanitized(program, plan)         # memory for your own kernels; `engine.p_sanitizer` does it for the engine's
 

@@ -40,7 +40,7 @@ Array = NDArray[Any]
 
 NUMPY: Final[dict[str, str]] = {
     "f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1",
-    "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "bool": "?",
+    "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "bool": "?", "c64": "c8", "c128": "c16", "f8_e4m3": "u1", "f8_e5m2": "u1",
 }  # fmt: skip
 """numpy's dtype for each of a document's."""
 
@@ -232,6 +232,9 @@ def _lay(facts: Facts, pool: Bytes, content: Mapping[str, Array]) -> None:
 
 
 def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:
+    if value.dtype not in NUMPY:
+        rule = f"{value.name!r} is {value.dtype}, several elements to a byte; the sanitizer follows bytes"
+        raise ModelError(f"values[{value.index}].dtype", rule)
     dtype = np.dtype(NUMPY[value.dtype])
     if 0 in value.shape:
         return np.empty(value.shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""From what came out bad to incidents: what happened, who did it, and whose bytes they were.
+"""From bytes that came out wrong to incidents: what happened, which op did it, and to whose bytes.
 
 A change of bytes is pinned on one op where a guard band says so, or where only one op ran since the bytes were known to be right; else it
 is a `Changed` with its suspects, and these bytes are to be verified after each suspect in the next run (`watch`). A change is told once: bytes

@@ -1,4 +1,4 @@
-"""The executor of rows in machine code: same actions and same answers as `row_actions.Plain`, other hashes.
+"""The executor of row actions in machine code: the answers of `row_actions.Plain`, other hashes.
 
 A content is hashed as the sum, modulo 2^64, of its 4-byte words, each times an odd 32-bit number of its place: sums become vectors. A change
 of one word always shows, and so do two words that change places; changes of several words at once cancel with a chance of about

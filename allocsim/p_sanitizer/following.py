@@ -1,4 +1,4 @@
-"""What a run starts with: content before the first, and what a run leaves to the next.
+"""What a run starts with: content before the first run, and what each run leaves to the next.
 
 Convention: as in `trace`. What nobody reads in a later run is forgotten: lines of buffers that are neither persistent nor carried, and cuts
 between free neighbours of one word.

@@ -1,4 +1,4 @@
-"""Who holds which bytes: one line of memory, cut where the holder changes.
+"""Which tag holds which bytes: a line of memory, cut where the holder changes.
 
 Convention: a piece is (low, high, tag, key) over the half-open range `[low, high)` of positions; pieces are sorted, disjoint, and cover
 the whole line. Neighbours may be of one tag: cuts are kept, for each piece has a content of its own, known under `key`.

@@ -1,4 +1,4 @@
-"""What the sanitizer can say: the kinds, and the record that names one incident with its witnesses.
+"""Incidents: the kinds, and the record of one with its witnesses.
 
 Conventions: `run` counts from 0, `op` is a step of the program; values and buffers are indices; `bytes` are half-open ranges within `buffer`,
 or within the arena where the bytes are no buffer's (a gap or a red zone: `buffer` is None, `arena` and `address` say where).

@@ -1,4 +1,4 @@
-"""The sanitizer itself: runs the rows of a trace beside the ops, and turns what comes out bad into incidents.
+"""The monitor: it runs the row actions of a trace beside the ops, and reports incidents.
 
     monitor.begin(skip=())
     for step in range(ops):

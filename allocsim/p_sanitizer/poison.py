@@ -1,4 +1,4 @@
-"""What dead and guarding bytes hold: words that are NaNs with a payload that says whose they were.
+"""Poison: quiet NaNs in dead and guarding bytes, with a payload that names their buffer.
 
 A word is 4 bytes at a multiple of 4 in the pool, the same everywhere in a range:
 

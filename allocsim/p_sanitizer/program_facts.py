@@ -1,4 +1,4 @@
-"""What the sanitizer knows of a program before it runs: where its bytes lie, who reads them last, what a later run may rely on.
+"""Facts about a program before it runs: where its bytes lie, and the last use of each buffer.
 
 Derived from the ops alone, by this module alone: no belief of a planner enters, and no code of `allocsim.checks` or
 `allocsim.liveness`, so that neither can hide a mistake of the other.

@@ -1,4 +1,4 @@
-"""What is done to bytes: rows of simple actions, and who carries them out.
+"""Row actions: the simple actions on bytes that a trace consists of, and their executors.
 
 A row is (action, at, nbytes, key) on the range `[at, at + nbytes)` of the pool:
 

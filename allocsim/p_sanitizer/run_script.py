@@ -1,4 +1,4 @@
-"""What a trace starts with and what it is: tags, entries, suspicions, wrong reads, and the rows of one run.
+"""The script of a traced run: tags, its start, suspicions, wrong reads, and its row actions.
 
 A tag is a number that says who wrote bytes last: a value of this run (`0 .. values - 1`), a write of an earlier run or content laid before the
 first (`values + i`, the i-th write of the entry), `NEVER`, `ZONE` for red zones, or `gone(t)` for bytes that tag t held until they were

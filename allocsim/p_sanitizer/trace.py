@@ -1,4 +1,4 @@
-"""One run, traced without memory: what is to be done to the bytes before and after each op, and which reads are wrong.
+"""Tracing a run without memory: the actions before and after each op, and which reads are wrong.
 
 The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`run_script`) of the write that wrote them last; *apart*,
 each buffer is a line of its own.

@@ -8,27 +8,33 @@
     b.op("host.read", (y,), ())
     program = b.build()
 
-Rows are checked together in `build` (`allocsim.model.wellformed`), with places that name table, row and column.
+Values and buffers may be given by name as well as by the index that `tensor`, `value` and `buffer` return. What cannot be a row at all is
+refused at once, all else in `build`, where rows are checked together (`allocsim.model.wellformed`): places name table, row and column, and
+what is said of an op says its name.
 """
 
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.model import (
     DEFAULT_ARENAS,
-    DTYPE_CODES,
     DTYPES,
+    EXACT,
     HOST_READ,
+    NEWEST,
     OWN,
+    SAME,
+    STRENGTHS,
     UNPLACED,
     VIEW,
+    WIDTHS,
     Arena,
     Buffers,
     Int32s,
@@ -39,7 +45,29 @@ from allocsim.model import (
     Role,
     Values,
 )
-from allocsim.model.layout import LIMIT, contiguous_strides
+from allocsim.model.layout import LIMIT, dense_nbytes, dense_strides
+from allocsim.programs.dtype_names import dtype_code
+from allocsim.programs.names import Names
+
+Which = int | str
+"""A buffer or a value, by index or by name."""
+
+Offsets = (
+    Mapping[int, int]
+    | Mapping[str, int]
+    | Mapping[int, int | str | None]
+    | Mapping[str, int | str | None]
+    | Sequence[int | str | None]
+)
+"""An offset for each buffer, or "own" or None: by index, by name, or in order."""
+
+Pair = tuple[int, int] | tuple[int, int, str]
+"""Operand position, result position, and what the kernel promises of the two where that is not `exact`."""
+
+
+_WIDTHS: Final[list[int]] = WIDTHS.tolist()
+_INT: Final = frozenset((int,))
+_STRENGTH_CODES: Final = {name: code for code, name in enumerate(STRENGTHS)}
 
 
 class ProgramBuilder:
@@ -51,17 +79,21 @@ class ProgramBuilder:
         *,
         arenas: Sequence[Arena] = DEFAULT_ARENAS,
         streams: Sequence[str] = ("main",),
+        version: int = NEWEST,
+        path: str = "",
         meta: Meta | None = None,
     ) -> None:
         self._name = name
         self._arenas = tuple(arenas)
         self._streams = tuple(streams)
         self._meta: Meta = meta or {}
+        self._version = version
+        self._path = path
         self._buffers: list[tuple[str, int, int, int, int, bool]] = []
-        self._values: list[tuple[str, int, int, int, tuple[int, ...], tuple[int, ...]]] = []
-        self._ops: list[
-            tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...] | None, int, tuple[int, ...]]
-        ] = []
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._values: list[tuple[str, int, int, int, tuple[int, ...], tuple[int, ...], int]] = []
+        self._ops: list[tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[Pair, ...] | None, int, tuple[int, ...]]] = []
+        self._names = {"buffer": Names("buffer", self._buffers), "value": Names("value", self._values)}
         self._kinds: dict[str, int] = {}
         self._row_meta: dict[str, dict[int, Meta]] = {"buffers": {}, "values": {}, "ops": {}}
 
@@ -74,9 +106,13 @@ class ProgramBuilder:
         arena: int = 0,
         alignment: int | None = None,
         read_only: bool = False,
+        nbytes_range: tuple[int, int] | None = None,
         meta: Meta | None = None,
     ) -> int:
-        """Add a buffer of `nbytes` bytes; `alignment` defaults to its arena's."""
+        """Add a buffer of `nbytes` bytes; `alignment` defaults to its arena's.
+
+        `nbytes_range` is the least and the greatest size it may have, where only the run decides.
+        """
         index = len(self._buffers)
         if alignment is None:
             if not 0 <= arena < len(self._arenas):
@@ -85,76 +121,125 @@ class ProgramBuilder:
         for column, number in (("nbytes", nbytes), ("alignment", alignment)):
             _bounded(f"buffers[{index}].{column}", number)
         self._buffers.append((name, nbytes, alignment, arena, int(role), read_only))
+        if nbytes_range is not None:
+            low, high = nbytes_range
+            self._ranges[index] = low, high
         self._remember("buffers", index, meta)
         return index
 
     def value(
         self,
         name: str,
-        buffer: int,
-        dtype: str,
+        buffer: Which,
+        dtype: Any,
         shape: Iterable[int],
         *,
         strides: Iterable[int] | None = None,
         offset: int = 0,
+        bit_offset: int = 0,
         meta: Meta | None = None,
     ) -> int:
-        """Add a value in `buffer`; `strides` (bytes) default to contiguous row-major, `offset` is that of element 0."""
+        """Add a value in `buffer`; `strides` (bytes) default to contiguous row-major, `offset` is that of element 0.
+
+        `dtype` is a document's word, a name of numpy's or torch's, or their dtype object (`allocsim.programs.dtype_names`). `bit_offset` is
+        where in its byte element 0 of a packed value begins, in bits from the lowest.
+        """
         index = len(self._values)
-        if dtype not in DTYPE_CODES:
-            raise ModelError(f"values[{index}].dtype", f"{dtype!r} is none of {' '.join(DTYPE_CODES)}")
-        dims = tuple(shape)
-        steps = tuple(strides) if strides is not None else contiguous_strides(dims, DTYPES[DTYPE_CODES[dtype]][1])
+        code = dtype_code(f"values[{index}].dtype", dtype)
+        dims = _wholes(f"values[{index}].shape", shape)
+        steps = dense_strides(dims, _WIDTHS[code]) if strides is None else _wholes(f"values[{index}].strides", strides)
         if len(dims) != len(steps):
             raise ModelError(f"values[{index}].strides", f"has {len(steps)} entries; the shape has {len(dims)}")
         for axis, (length, stride) in enumerate(zip(dims, steps, strict=True)):
             _bounded(f"values[{index}].shape[{axis}]", length)
             _bounded(f"values[{index}].strides[{axis}]", stride)
         _bounded(f"values[{index}].offset", offset)
-        self._values.append((name, buffer, DTYPE_CODES[dtype], offset, dims, steps))
+        if not 0 <= bit_offset < 8:
+            raise ModelError(f"values[{index}].bit_offset", f"{bit_offset} is not between 0 and 7")
+        home = buffer if type(buffer) is int else self._names["buffer"].index(f"values[{index}].buffer", buffer)
+        self._values.append((name, home, code, offset, dims, steps, bit_offset))
         self._remember("values", index, meta)
         return index
 
-    def tensor(self, name: str, dtype: str, shape: Iterable[int], **buffer: Any) -> int:
+    def tensor(self, name: str, dtype: Any, shape: Iterable[int], **buffer: Any) -> int:
         """Add a contiguous value in a buffer of its own, with the buffer's keywords; return the value."""
-        dims = tuple(shape)
-        nbytes = prod(dims) * DTYPES[DTYPE_CODES[dtype]][1] if dtype in DTYPE_CODES else 0
-        return self.value(name, self.buffer(name, nbytes, **buffer), dtype, dims)
+        dims = _wholes(f"values[{len(self._values)}].shape", shape)
+        code = dtype_code(f"values[{len(self._values)}].dtype", dtype)
+        return self.value(name, self.buffer(name, dense_nbytes(dims, _WIDTHS[code]), **buffer), DTYPES[code][0], dims)
 
-    def view(self, parent: int, name: str, shape: Iterable[int], *, offset: int = 0, **layout: Any) -> int:
+    def view(self, parent: Which, name: str, shape: Iterable[int], *, offset: int = 0, **layout: Any) -> int:
         """Add a value in the buffer of `parent`, `offset` bytes from its element 0, and the `view` op that makes it."""
-        _, buffer, dtype, origin, _, _ = self._values[parent]
-        child = self.value(name, buffer, layout.pop("dtype", DTYPES[dtype][0]), shape, offset=origin + offset, **layout)
+        parent = self._names["value"].index(f"values[{len(self._values)}].parent", parent, exists=True)
+        _, buffer, dtype, origin, _, _, bits = self._values[parent]
+        layout = {"dtype": DTYPES[dtype][0], "bit_offset": bits, **layout}
+        child = self.value(name, buffer, layout.pop("dtype"), shape, offset=origin + offset, **layout)
         self.op(VIEW, (parent,), (child,), name=name)
         return child
 
     def op(
         self,
         kind: str,
-        operands: Iterable[int],
-        results: Iterable[int],
+        operands: Iterable[Which],
+        results: Iterable[Which],
         *,
         name: str | None = None,
-        in_place: Iterable[tuple[int, int]] | None = (),
+        in_place: Iterable[Pair] | None = (),
         stream: int = 0,
         after: Iterable[int] = (),
         meta: Meta | None = None,
     ) -> int:
-        """Append an op; `in_place` are the declared pairs (operand position, result position), None if nobody knows."""
+        """Append an op.
+
+        `in_place` are the declared pairs (operand position, result position), with `"bytes"` or `"whole"` behind them where they
+        promise more than `"exact"`; None if nobody knows.
+        """
         index = len(self._ops)
+        label = name if name is not None else kind
+        read, made = self._listed(index, label, "operands", operands), self._listed(index, label, "results", results)
         pairs = None if in_place is None else tuple(in_place)
         code = self._kinds.setdefault(kind, len(self._kinds))
-        self._ops.append((name if name is not None else kind, code, tuple(operands), tuple(results), pairs, stream, tuple(after)))
+        self._ops.append((label, code, read, made, pairs, stream, tuple(after)))
         self._remember("ops", index, meta)
         return index
 
+    def same(self, operands: Iterable[Which], results: Iterable[Which], **op: Any) -> int:
+        """Append an op of kind `same`: result i equals operand i byte by byte, and at one address nothing moves."""
+        return self.op(SAME, operands, results, **op)
+
+    def _listed(self, index: int, label: str, side: str, given: Any) -> tuple[int, ...]:
+        """Return values by index; raise ModelError, naming the op, for what is no list of values or no value at all."""
+        try:
+            values = tuple(given)
+        except TypeError:
+            values = None
+        if values is not None and {*map(type, values)} <= _INT:
+            return values
+        place = f"ops[{index}].{side}"
+        if values is None or isinstance(given, str):
+            raise ModelError(place, f"op {label!r} is given {given!r}, no list of values; one value is ({given!r},)")
+        try:
+            return tuple(self._names["value"].index(f"{place}[{at}]", value) for at, value in enumerate(values))
+        except ModelError as error:
+            raise ModelError(error.place, f"op {label!r}: {error.rule}") from None
+
     def build(self) -> Program:
         """Return the program; raise ModelError at the first row that breaks a rule."""
+        try:
+            return self._program()
+        except ModelError as error:
+            found = re.match(r"ops\[(\d+)\]", error.place)
+            if found is None:
+                raise
+            raise ModelError(error.place, f"{error.rule} (op {self._ops[int(found[1])][0]!r})") from None
+
+    def _program(self) -> Program:
         buffers, values, ops = self._buffers, self._values, self._ops
         return Program(
             name=self._name,
             arenas=self._arenas,
             streams=self._streams,
+            version=self._version,
+            path=self._path,
             meta=self._meta,
             buffers=Buffers(
                 names=tuple(row[0] for row in buffers),
@@ -163,6 +248,7 @@ class ProgramBuilder:
                 arena=_column(buffers, 3, np.int32, "buffers[{}].arena"),
                 role=_column(buffers, 4, np.int8),
                 read_only=_column(buffers, 5, np.bool_),
+                nbytes_range=self._ranges,
                 meta=self._row_meta["buffers"],
             ),
             values=Values(
@@ -173,6 +259,7 @@ class ProgramBuilder:
                 dim_starts=_starts(row[4] for row in values),
                 shape=_flat((row[4] for row in values), np.int64),
                 strides=_flat((row[5] for row in values), np.int64),
+                bit_offset=_column(values, 6, np.uint8),
                 meta=self._row_meta["values"],
             ),
             ops=Ops(
@@ -185,6 +272,7 @@ class ProgramBuilder:
                 results=_indices(ops, 3, "results"),
                 in_place_starts=_starts(row[4] or () for row in ops),
                 in_place=_pairs(ops),
+                in_place_strength=_strengths(ops),
                 in_place_known=np.array([row[4] is not None for row in ops], dtype=np.bool_),
                 stream=_column(ops, 5, np.int32, "ops[{}].stream"),
                 after_starts=_starts(row[6] for row in ops),
@@ -198,19 +286,24 @@ class ProgramBuilder:
             self._row_meta[table][index] = meta
 
 
-def plan_of(program: Program, slots: Mapping[int, int] | Sequence[int | str | None], **keywords: Any) -> Plan:
+def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
     """Build a plan from offsets by buffer: an int is an offset in the buffer's own arena, "own" and None as in a document.
 
-    Buffers a mapping leaves out are kept apart (`own`) if persistent and unplaced if not. Raises ModelError, placed at the slot, for what is no
-    slot, for a buffer that does not exist, and for a sequence of another length.
+    A mapping has buffers by index or by name; those it leaves out are kept apart (`own`) if persistent and unplaced if not. Raises
+    ModelError, placed at the slot, for what is no slot, for a buffer that does not exist, is named twice or shares its name with another, and
+    for a sequence of another length.
     """
     count = len(program.buffers)
     persistent = program.buffers.persistent
     if isinstance(slots, Mapping):
-        known = {_whole(f"slots[{buffer!r}]", buffer): slot for buffer, slot in slots.items()}
-        for buffer in known:
-            if not 0 <= buffer < count:
-                raise ModelError(f"slots[{buffer}]", f"buffer {buffer} does not exist; there are {count}")
+        names = Names("buffer", [(name,) for name in program.buffers.names])
+        known: dict[int, Any] = {}
+        for which, slot in slots.items():
+            place = f"slots[{which!r}]"
+            buffer = names.index(place, which if isinstance(which, str) else _whole(place, which), exists=True)
+            if buffer in known:
+                raise ModelError(place, f"buffer {buffer} has a slot already")
+            known[buffer] = slot
         slots = [known.get(index, "own" if persistent[index] else None) for index in range(count)]
     if isinstance(slots, str) or not isinstance(slots, Iterable):
         raise ModelError("slots", f"{slots!r} is neither a plan nor an offset for each buffer")
@@ -269,6 +362,17 @@ def _whole(place: str, number: Any) -> int:
     return found
 
 
+def _wholes(place: str, numbers: Any) -> tuple[int, ...]:
+    """Return a list of whole numbers as a tuple; raise ModelError for anything else."""
+    try:
+        found = tuple(numbers)
+    except TypeError:
+        raise ModelError(place, f"{numbers!r} is no list of whole numbers") from None
+    if {*map(type, found)} <= _INT:
+        return found
+    return tuple(_whole(f"{place}[{axis}]", number) for axis, number in enumerate(found))
+
+
 def _bounded(place: str, number: int) -> None:
     if not -LIMIT <= number <= LIMIT:
         raise ModelError(place, f"{number} exceeds 2^62")
@@ -304,12 +408,22 @@ def _indices(rows: list[Any], position: int, name: str) -> Any:
 
 
 def _pairs(rows: list[Any]) -> Any:
-    pairs = [pair for row in rows for pair in row[4] or ()]
+    pairs = [pair[:2] for row in rows for pair in row[4] or ()]
     try:
         return np.array(pairs, dtype=np.int32).reshape(-1, 2)
     except OverflowError:
         for index, row in enumerate(rows):
             for place, pair in enumerate(row[4] or ()):
-                if any(not -(1 << 31) <= number < 1 << 31 for number in pair):
-                    raise ModelError(f"ops[{index}].in_place[{place}]", f"position {pair} does not exist") from None
+                if any(not -(1 << 31) <= number < 1 << 31 for number in pair[:2]):
+                    raise ModelError(f"ops[{index}].in_place[{place}]", f"position {pair[:2]} does not exist") from None
         raise
+
+
+def _strengths(rows: list[Any]) -> Any:
+    codes = []
+    for index, row in enumerate(rows):
+        for place, pair in enumerate(row[4] or ()):
+            if len(pair) > 2 and pair[2] not in _STRENGTH_CODES:
+                raise ModelError(f"ops[{index}].in_place[{place}][2]", f"{pair[2]!r} is none of {' '.join(STRENGTHS)}")
+            codes.append(EXACT if len(pair) == 2 else _STRENGTH_CODES[pair[2]])
+    return np.array(codes, dtype=np.uint8)

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import DTYPES, HOST_READ, Bools, Document, Plan, Program
+from allocsim.model import DTYPES, HOST_READ, SAME, Bools, Document, Plan, Program
 
 VERSION: Final = b"allocsim 1"
 KEY: Final = "fingerprint"
@@ -111,7 +111,10 @@ def _pinned(program: Program, pins: Bools | Iterable[int] | None) -> Bools:
 
 
 def _columns(program: Program) -> Iterator[tuple[str, Any]]:
-    """Yield everything that counts, by name, each a sequence of whole numbers or of words."""
+    """Yield everything that counts, by name, each a sequence of whole numbers or of words.
+
+    What came with version 2 of the document counts only where it is there, so that older programs keep their fingerprints.
+    """
     ops, values, buffers = program.ops, program.values, program.buffers
     capacities = [_UNBOUNDED if arena.capacity is None else arena.capacity for arena in program.arenas]
     yield "arenas", [arena.alignment for arena in program.arenas] + capacities
@@ -124,6 +127,14 @@ def _columns(program: Program) -> Iterator[tuple[str, Any]]:
     for name in ("operand_starts", "operands", "result_starts", "results", "in_place_starts", "in_place", "in_place_known",
                  "stream", "after_starts", "after"):  # fmt: skip
         yield f"ops.{name}", getattr(ops, name)
+    if program.version == 1 and SAME in ops.kinds:
+        yield "same", ["a kind like any other"]
+    if values.bit_offset.any():
+        yield "values.bit_offset", values.bit_offset
+    if ops.in_place_strength.any():
+        yield "ops.in_place_strength", ops.in_place_strength
+    if buffers.nbytes_range:
+        yield "buffers.nbytes_range", [number for row, ends in sorted(buffers.nbytes_range.items()) for number in (row, *ends)]
 
 
 def _words(name: str, codes: Any, table: Any) -> Iterator[tuple[str, Any]]:

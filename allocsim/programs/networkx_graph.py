@@ -1,9 +1,13 @@
-"""A program as a networkx DiGraph, and back (format.md, last section): how other tools' graphs come in.
+"""A program as a networkx DiGraph, and back (docs/format.md, last section): how other tools' graphs come in.
 
 Two kinds of node. `("op", i)` carries `kind="op"`, `op_kind`, `name`, `step`, `in_place`, `stream`; `("value", j)` carries
-`kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`, and of its buffer `nbytes`, `alignment`, `arena`, `role`,
-`read_only`, `buffer_name`. Edges value -> op carry `positions`, op -> value `position` (several where an op lists a value twice),
-op -> op `after`. What belongs to the whole (name, arenas, streams, buffers without values) stands in `graph.graph`.
+`kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`, where it is packed `bit_offset`, and of its buffer `nbytes`,
+`alignment`, `arena`, `role`, `read_only`, `buffer_name`, where given `nbytes_range`. Edges value -> op carry `positions`, op -> value
+`position`, op -> op `after`. What belongs to the whole (name, arenas, streams, buffers without values) stands in `graph.graph`.
+
+Lists are JSON text (`shape="[8, 8]"`), so that every attribute is a string, a number or a truth value, as GraphML and the other formats of
+networkx need them: `write_graphml` takes the graph, and what `read_graphml` gives comes back as the same program. Lists of Python are
+taken as well as their text.
 
 A user's own DiGraph may leave out all but nodes, edges, `nbytes` and `step`. How it is read:
 
@@ -16,17 +20,19 @@ A user's own DiGraph may leave out all but nodes, edges, `nbytes` and `step`. Ho
 What this module does not see: files, plans and time other than `step`. networkx is imported by the functions that need it.
 """
 
+import json
 import operator
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import DEFAULT_ARENAS, DTYPE_CODES, DTYPES, Arena, Program, Role
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.model import DEFAULT_ARENAS, DTYPE_CODES, EXACT, NEWEST, STRENGTHS, WIDTHS, Arena, Op, Program, Role
+from allocsim.programs.builder import Pair, ProgramBuilder
+from allocsim.programs.dtype_names import dtype_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -49,25 +55,31 @@ def to_networkx(program: Program) -> "nx.DiGraph":
     import networkx as nx  # noqa: PLC0415  # a slow import that only interchange needs
 
     buffers = program.buffers
-    graph = nx.DiGraph(name=program.name, arenas=program.arenas, streams=program.streams, meta=dict(program.meta))
+    arenas = [{"name": a.name, "alignment": a.alignment, "capacity": a.capacity, **_given(meta=a.meta)} for a in program.arenas]
+    graph = nx.DiGraph(name=program.name, arenas=_text(arenas), streams=_text(program.streams))
+    graph.graph |= _given(meta=_some(program.meta), path=program.path)
+    if program.version != NEWEST:
+        graph.graph["version"] = program.version
     used = np.zeros(len(buffers), dtype=np.bool_)
     used[program.values.buffer] = True
     rows = [_buffer_attributes(program, index) for index in range(len(buffers))]
-    graph.graph["unused_buffers"] = {index: rows[index] for index in np.flatnonzero(~used).tolist()}
+    if not used.all():
+        graph.graph["unused_buffers"] = _text({index: rows[index] for index in np.flatnonzero(~used).tolist()})
     for value in program.values:
-        attributes = {name: getattr(value, name) for name in ("name", "buffer", "dtype", "shape", "strides", "offset")}
-        meta = program.values.meta.get(value.index)
-        graph.add_node(("value", value.index), kind="value", **attributes, **rows[value.buffer], **_given(meta=meta))
+        attributes = {name: getattr(value, name) for name in ("name", "buffer", "dtype", "offset")}
+        attributes |= {"shape": _text(value.shape), "strides": _text(value.strides), **_given(bit_offset=value.bit_offset)}
+        meta = _given(meta=_some(program.values.meta.get(value.index)))
+        graph.add_node(("value", value.index), kind="value", **attributes, **rows[value.buffer], **meta)
     for op in program.ops:
         node = ("op", op.step)
-        attributes = {name: getattr(op, name) for name in ("name", "step", "in_place", "stream")}
-        graph.add_node(node, kind="op", op_kind=op.kind, **attributes, **_given(meta=program.ops.meta.get(op.step)))
+        attributes = {name: getattr(op, name) for name in ("name", "step", "stream")} | {"in_place": _text(_pairs(op))}
+        graph.add_node(node, kind="op", op_kind=op.kind, **attributes, **_given(meta=_some(program.ops.meta.get(op.step))))
         for operand, positions in _positions(op.operands).items():
-            graph.add_edge(("value", operand), node, positions=positions)
+            graph.add_edge(("value", operand), node, positions=_text(positions))
         for result, positions in _positions(op.results).items():
-            graph.add_edge(node, ("value", result), position=positions[0] if len(positions) == 1 else positions)
+            graph.add_edge(node, ("value", result), position=positions[0] if len(positions) == 1 else _text(positions))
         for earlier, positions in _positions(op.after).items():
-            graph.add_edge(("op", earlier), node, after=positions)
+            graph.add_edge(("op", earlier), node, after=_text(positions))
     return graph
 
 
@@ -89,17 +101,21 @@ def from_networkx(graph: "nx.DiGraph") -> Program:
     builder = ProgramBuilder(
         str(graph.graph.get("name", "")),
         arenas=_arenas(graph),
-        streams=tuple(graph.graph.get("streams", ("main",))),
-        meta=graph.graph.get("meta"),
+        streams=tuple(map(str, _said(graph.graph, "graph", "streams", ("main",), Iterable))),
+        version=_whole("graph", "version", graph.graph.get("version", NEWEST)),
+        path=str(graph.graph.get("path", "")),
+        meta=_said(graph.graph, "graph", "meta", None, Mapping),
     )
     values = _add_values(graph, nodes, builder)
     steps = {key: step for step, key in enumerate(ops)}
     for key in ops:
         edges_in = list(graph.pred[key].items())
         edges_out = list(graph.succ[key].items())
-        operands = _placed(key, "positions", [(values[s], edge.get("positions")) for s, edge in edges_in if s in values])
-        after = _placed(key, "after", [(steps[s], edge.get("after")) for s, edge in edges_in if s not in values])
-        made = [(values[t], edge.get("position")) for t, edge in edges_out if t in values and t not in steps]
+        operands = _placed(
+            key, "positions", [(values[s], _said(edge, key, "positions", None)) for s, edge in edges_in if s in values]
+        )
+        after = _placed(key, "after", [(steps[s], _said(edge, key, "after", None)) for s, edge in edges_in if s not in values])
+        made = [(values[t], _said(edge, key, "position", None)) for t, edge in edges_out if t in values and t not in steps]
         results = [values[key]] if key in values else _placed(key, "position", made)
         _add_op(builder, key, nodes.ops[key], operands, results, after=after)
     return builder.build()
@@ -158,21 +174,23 @@ def _refuse_cycle(graph: "nx.DiGraph") -> None:
 
 
 def _arenas(graph: "nx.DiGraph") -> tuple[Arena, ...]:
-    arenas = tuple(graph.graph.get("arenas", DEFAULT_ARENAS))
-    if not all(isinstance(arena, Arena) for arena in arenas):
-        raise ModelError("graph.arenas", "holds something that is no allocsim.model.Arena")
-    return arenas
+    arenas = _said(graph.graph, "graph", "arenas", DEFAULT_ARENAS, Iterable)
+    try:
+        return tuple(arena if isinstance(arena, Arena) else Arena(**arena) for arena in arenas)
+    except TypeError:
+        raise ModelError("graph.arenas", "holds something that is no arena") from None
 
 
 def _add_values(graph: "nx.DiGraph", nodes: _Nodes, builder: ProgramBuilder) -> dict[Hashable, int]:
     """Add buffers and values; return the index of each value node."""
     owners: dict[Hashable, Any] = {key: attributes.get("buffer", ("own", key)) for key, attributes in nodes.values.items()}
-    rows: dict[Hashable, dict[str, Any]] = dict(graph.graph.get("unused_buffers", {}))
+    unused = _said(graph.graph, "graph", "unused_buffers", {}, Mapping)
+    rows: dict[Hashable, dict[str, Any]] = {int(key) if str(key).isdecimal() else key: row for key, row in unused.items()}
     for key, attributes in nodes.values.items():
         if not isinstance(owners[key], Hashable):
             raise ModelError(_node(key), f"buffer {owners[key]!r} is no key; equal keys are one buffer")
         row = rows.setdefault(owners[key], {})
-        for name in ("nbytes", "alignment", "arena", "role", "read_only", "buffer_name", "buffer_meta"):
+        for name in ("nbytes", "alignment", "arena", "role", "read_only", "buffer_name", "nbytes_range", "buffer_meta"):
             if name in attributes and row.setdefault(name, attributes[name]) != attributes[name]:
                 rule = f"says {name}={attributes[name]!r} of a buffer that has {row[name]!r} elsewhere"
                 raise ModelError(_node(key), rule)
@@ -200,22 +218,23 @@ def _add_buffer(builder: ProgramBuilder, row: Mapping[str, Any]) -> int:
         arena=_whole(key, "arena", row.get("arena", 0)),
         role=role if isinstance(role, Role) else _ROLES[role],
         read_only=bool(row.get("read_only", False)),
-        meta=row.get("buffer_meta"),
+        nbytes_range=_ends(key, _said(row, key, "nbytes_range", None)),
+        meta=_said(row, key, "buffer_meta", None, Mapping),
     )
 
 
 def _add_value(builder: ProgramBuilder, key: Hashable, attributes: Mapping[str, Any], buffer: int, nbytes: Any) -> int:
-    dtype = attributes.get("dtype", "u8")
-    if not isinstance(dtype, str) or dtype not in DTYPE_CODES:
-        raise ModelError(_node(key), f"dtype {dtype!r} is none of {' '.join(DTYPE_CODES)}")
-    itemsize = DTYPES[DTYPE_CODES[dtype]][1]
-    shape = attributes.get("shape")
+    said = attributes.get("dtype", "u8")
+    dtype = dtype_of(said)
+    if dtype is None:
+        raise ModelError(_node(key), f"dtype {said!r} is none of {' '.join(DTYPE_CODES)}")
+    shape = _said(attributes, key, "shape", None)
     if shape is None:
-        count, rest = divmod(_whole(key, "nbytes", nbytes), itemsize)
+        count, rest = divmod(8 * _whole(key, "nbytes", nbytes), int(WIDTHS[DTYPE_CODES[dtype]]))
         if rest:
             raise ModelError(_node(key), f"has no `shape`, and its {nbytes} bytes are no whole number of {dtype}")
         shape = (count,)
-    strides = attributes.get("strides")
+    strides = _said(attributes, key, "strides", None)
     return builder.value(
         str(attributes.get("name", _name(key))),
         buffer,
@@ -223,7 +242,8 @@ def _add_value(builder: ProgramBuilder, key: Hashable, attributes: Mapping[str, 
         _wholes(key, "shape", shape),
         strides=None if strides is None else _wholes(key, "strides", strides),
         offset=_whole(key, "offset", attributes.get("offset", 0)),
-        meta=attributes.get("meta") if attributes.get("kind") == "value" else None,
+        bit_offset=_whole(key, "bit_offset", attributes.get("bit_offset", 0)),
+        meta=_said(attributes, key, "meta", None, Mapping) if attributes.get("kind") == "value" else None,
     )
 
 
@@ -237,7 +257,7 @@ def _add_op(
     after: list[int],
 ) -> None:
     said = attributes.get("kind")
-    in_place = attributes.get("in_place", ())
+    in_place = _said(attributes, key, "in_place", (), Iterable)
     builder.op(
         str(attributes.get("op_kind", said if isinstance(said, str) and said != "op" else "op")),
         operands,
@@ -246,7 +266,7 @@ def _add_op(
         in_place=None if in_place is None else [_pair(key, pair) for pair in in_place],
         stream=_whole(key, "stream", attributes.get("stream", 0)),
         after=after,
-        meta=attributes.get("meta"),
+        meta=_said(attributes, key, "meta", None, Mapping),
     )
 
 
@@ -278,7 +298,7 @@ def _buffer_attributes(program: Program, index: int) -> dict[str, Any]:
         "role": Role(int(buffers.role[index])).name.lower(),
         "read_only": bool(buffers.read_only[index]),
         "buffer_name": buffers.names[index],
-        **_given(buffer_meta=buffers.meta.get(index)),
+        **_given(buffer_meta=_some(buffers.meta.get(index)), nbytes_range=_some(buffers.nbytes_range.get(index))),
     }
 
 
@@ -318,8 +338,55 @@ def _wholes(key: Hashable, name: str, numbers: Any) -> tuple[int, ...]:
         raise ModelError(_node(key), f"{name} {numbers!r} is not a list of integers") from None
 
 
-def _pair(key: Hashable, pair: Any) -> tuple[int, int]:
-    numbers = _wholes(key, "in_place", pair)
-    if len(numbers) != 2:
+def _pair(key: Hashable, pair: Any) -> Pair:
+    try:
+        *positions, strength = pair if len(pair) == 3 else (*pair, STRENGTHS[EXACT])
+    except TypeError:
+        positions, strength = [], ""
+    if len(positions) != 2 or strength not in STRENGTHS:
         raise ModelError(_node(key), f"in_place {pair!r} is not a pair (operand position, result position)")
+    operand, result = _wholes(key, "in_place", positions)
+    return operand, result, strength
+
+
+def _pairs(op: Op) -> list[Any] | None:
+    if op.in_place is None:
+        return None
+    return [
+        pair if strength == EXACT else (*pair, STRENGTHS[strength])
+        for pair, strength in zip(op.in_place, op.strengths, strict=True)
+    ]
+
+
+def _ends(key: Hashable, ends: Any) -> tuple[int, int] | None:
+    if ends is None:
+        return None
+    numbers = _wholes(key, "nbytes_range", ends)
+    if len(numbers) != 2:
+        raise ModelError(_node(key), f"nbytes_range {ends!r} is not a pair (least size, greatest size)")
     return numbers[0], numbers[1]
+
+
+def _text(thing: Any) -> str:
+    """Return a list or mapping as JSON."""
+    try:
+        return json.dumps(thing)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelError("meta", f"cannot be written as JSON: {error}") from None
+
+
+def _some(thing: Any) -> str | None:
+    return _text(thing) if thing else None
+
+
+def _said(attributes: Mapping[str, Any], key: Hashable, name: str, default: Any, kind: type = object) -> Any:
+    """Return an attribute that is a list or mapping, or the JSON text of one; raise ModelError unless it is None or a `kind`."""
+    said = attributes.get(name, default)
+    if isinstance(said, str):
+        try:
+            said = json.loads(said)
+        except (ValueError, RecursionError):
+            raise ModelError(_node(key), f"{name} {said[:60]!r} is not JSON") from None
+    if said is not None and not isinstance(said, kind):
+        raise ModelError(_node(key), f"{name} {said!r} is no {'object' if kind is Mapping else 'list'}")
+    return said

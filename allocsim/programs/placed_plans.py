@@ -3,17 +3,16 @@
 What this module does not see: whether the plan is right (`allocsim.checks`).
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from allocsim.errors import ModelError
 from allocsim.model import Plan, Program
-from allocsim.programs.builder import plan_of
+from allocsim.programs.builder import Offsets, plan_of
 from allocsim.programs.networkx_graph import as_program
 
-Slots = Plan | Mapping[int, int] | Sequence[int | str | None]
-"""A plan, or an offset for each buffer ("own" and None as in a document)."""
+Slots = Plan | Offsets
+"""A plan, or an offset for each buffer, by index or name ("own" and None as in a document)."""
 
 
 def placed(program: Program | Any, plan: Slots) -> Plan:

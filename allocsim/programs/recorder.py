@@ -33,7 +33,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,11 @@ from allocsim.errors import ModelError
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, ITEMSIZES, VIEW, Arena, Plan, Program, Role
 from allocsim.model.layout import byte_runs, hull
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.dtype_names import dtype_of
 
 Array = NDArray[Any]
 Item = Array | tuple[str, Array]
 """An array, or (name of its tensor, array)."""
-
-DTYPES: Final[dict[str, str]] = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16",
-    "int8": "i8", "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool",
-}  # fmt: skip
-"""A document's dtype for each of numpy's names."""
 
 Layout = tuple[str, tuple[int, ...], tuple[int, ...], int]
 """dtype, shape, strides in bytes, address of element 0."""
@@ -342,7 +337,7 @@ def _items(place: str, given: Iterable[Item]) -> list[Item]:
 
 def _layout(array: Array) -> Layout:
     address = int(array.__array_interface__["data"][0])
-    dtype = DTYPES.get(array.dtype.name)
+    dtype = dtype_of(array.dtype)
     if dtype is not None:
         return dtype, array.shape, array.strides, address
     return "u8", (*array.shape, array.dtype.itemsize), (*array.strides, 1), address

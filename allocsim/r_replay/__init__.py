@@ -1,4 +1,4 @@
-"""Detector R: what a plan allows beyond one run as it was made, each case a session that S judges and an engine can execute.
+"""Detector R: what a plan allows beyond one run; each case is judged, and executed by an engine.
 
     for case in (*session_cases(plan), *program_cases(plan), *pin_cases(program, planner)):
         case.fits, judged(case)
@@ -9,7 +9,7 @@
 | session | accumulators reset in each run; in the first only | yes: state persists |
 | session | all inputs uploaded once; each of them once | no: what is read late is found, the rest may be left out |
 | program | an op reads another tensor of the same layout, whose last reader had run; the same ops in another legal order | no |
-| shape | longer, shorter, more sequences, in the slots of the old one (`repro.replay` makes the programs) | no |
+| shape | longer, shorter, more sequences, in the slots of the old one (`repro.r_replay` makes the programs) | no |
 | pins | each single buffer pinned; each stage (`backward` and so on) pinned, and nothing else | yes |
 
 `must hold` is what an honest planner and honest kernels owe; a finding there is a fault. The other cases show what would happen: a plan is
@@ -19,7 +19,7 @@ Invariants: deterministic; cases are made lazily, since planning costs more than
 
 Complexity: a session case is two runs to judge; a pin case is one plan to make and one run to judge.
 
-What this module does not see: kernels and numbers (`repro.replay` executes scenarios, `engine.d_differential.execution` files).
+What this module does not see: kernels and numbers (`repro.r_replay` executes scenarios, `engine.d_differential.execution` files).
 """
 
 from collections.abc import Iterator

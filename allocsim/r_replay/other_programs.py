@@ -1,4 +1,4 @@
-"""Second programs for an old plan: what has the same counts and sizes, and is another program all the same.
+"""Other programs with the counts and sizes of an old one, whose plan would fit them by size.
 
 * `rewired`: one op reads another tensor. Of all pairs (a read of a temporary, another temporary of the same dtype and layout) the one whose
   tensor has been dead for longest: what a plan kept by counts and sizes cannot tell (llama.cpp issue 28448). One twin for each layout, the `TWINS`
@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.liveness import lifetimes
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Int32s, Plan, Program, Role, Run
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan, Program, Role, Run
 from allocsim.r_replay import ReplayCase
 
 TWINS: Final = 3
@@ -122,6 +122,7 @@ def reordered(program: Program, order: tuple[int, ...]) -> Program:
     operand_starts, operands = _rows(ops.operand_starts, ops.operands, steps)
     result_starts, results = _rows(ops.result_starts, ops.results, steps)
     in_place_starts, in_place = _rows(ops.in_place_starts, ops.in_place, steps)
+    _, strength = _rows(ops.in_place_starts, ops.in_place_strength, steps)
     after_starts, after = _rows(ops.after_starts, ops.after, steps)
     return replace(
         program,
@@ -135,6 +136,7 @@ def reordered(program: Program, order: tuple[int, ...]) -> Program:
             results=results,
             in_place_starts=in_place_starts,
             in_place=in_place,
+            in_place_strength=strength,
             in_place_known=ops.in_place_known[steps],
             stream=ops.stream[steps],
             after_starts=after_starts,
@@ -144,7 +146,7 @@ def reordered(program: Program, order: tuple[int, ...]) -> Program:
     )
 
 
-def _rows(starts: Any, flat: Int32s, order: Any) -> tuple[Any, Int32s]:
+def _rows(starts: Any, flat: Any, order: Any) -> tuple[Any, Any]:
     """Return a CSR table with its rows in another order."""
     counts = np.diff(starts)[order]
     moved = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

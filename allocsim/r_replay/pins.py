@@ -1,4 +1,4 @@
-"""Partial pins: every single buffer pinned, and every stage, each planned anew; and which of these plans are worth executing.
+"""Partial pins: each buffer and each stage pinned alone, and which of these plans to execute.
 
 Pinning is no cure that can only help: what is pinned may not be taken in place, so the pair next in order of preference is taken instead, and its
 kernel may be the one that is wrong. A legal plan shows nothing in numbers but through the pairs that kernels are run in place with. So a pin case is

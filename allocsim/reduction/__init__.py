@@ -1,4 +1,4 @@
-"""The smallest document with the same fault: delta debugging over the program, the plan, the belief and the session.
+"""Reduction: the smallest document with the same fault, by delta debugging.
 
     found = reduce(document)                          # the fault a verdict names first
     found = reduce(document, violation=report.violations[3])

@@ -1,4 +1,4 @@
-"""A smaller document out of a larger one: rows are left out, all that is left is renumbered densely and stays well-formed.
+"""Cutting rows out of a document; the rest is renumbered densely and stays well-formed.
 
     smaller = cut(document, ops=masks)      # one mask for each program; None keeps everything
 
@@ -153,16 +153,19 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
     view = table.is_kind(VIEW)
     made = np.zeros(len(program.values), dtype=np.bool_)
     made[table.results] = True
+    one, other = _sides(program)
     while True:
         reads &= keep[reader]
         writes &= keep[writer]
         orphan = made.copy()
         orphan[table.results[writes]] = False
         reads &= ~orphan[table.operands]
+        torn = reads[one] != writes[other]
+        reads[one] = writes[other] = reads[one] & writes[other]
         has_reads = np.bincount(reader[reads], minlength=count) > 0
         has_writes = np.bincount(writer[writes], minlength=count) > 0
         dead = keep & ~bare & ~np.where(view, has_reads & has_writes, has_reads | has_writes)
-        if not dead.any():
+        if not dead.any() and not torn.any():
             break
         keep &= ~dead
     before, after = (np.zeros(len(program.buffers), dtype=np.bool_) for _ in range(2))
@@ -170,6 +173,14 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
     before[buffer[table.operands]] = before[buffer[table.results]] = True
     after[buffer[table.operands[reads]]] = after[buffer[table.results[writes]]] = True
     return _Rows(ops=keep, operands=reads, results=writes, touched_before=before, touched=after)
+
+
+def _sides(program: Program) -> tuple[Int64s, Int64s]:
+    """Return the rows of operands and of results that a `same` holds equal: one goes only with the other."""
+    table, steps = program.ops, np.flatnonzero(program.same_ops)
+    counts = np.diff(table.operand_starts)[steps]
+    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(table.operand_starts[steps], counts) + place, np.repeat(table.result_starts[steps], counts) + place
 
 
 def _slice(program: Program, rows: _Rows, buffers: Bools) -> _Sliced:
@@ -202,6 +213,7 @@ def _buffers(table: Buffers, kept: Bools) -> Buffers:
         arena=table.arena[kept],
         role=table.role[kept],
         read_only=table.read_only[kept],
+        nbytes_range=select(table.nbytes_range, kept),
         meta=select(table.meta, kept),
     )
 
@@ -216,6 +228,7 @@ def _values(table: Values, kept: Bools, buffer_at: Int64s) -> Values:
         dim_starts=starts(np.diff(table.dim_starts)[kept]),
         shape=table.shape[dims],
         strides=table.strides[dims],
+        bit_offset=table.bit_offset[kept],
         meta=select(table.meta, kept),
     )
 
@@ -249,6 +262,7 @@ def _ops(table: Ops, rows: _Rows, value_at: Int64s, steps: Int64s) -> Ops:
         results=value_at[table.results[results]].astype(np.int32),
         in_place_starts=starts(np.bincount(op[pairs], minlength=len(kept))[kept]),
         in_place=np.stack(positions, axis=1).astype(np.int32),
+        in_place_strength=table.in_place_strength[pairs],
         in_place_known=table.in_place_known[kept],
         stream=table.stream[kept],
         after_starts=after_starts,
@@ -356,4 +370,4 @@ def _plan(plan: Plan, part: _Sliced, problems: Mapping[int, Problem]) -> Plan:
 
 def _run(run: Run, part: _Sliced, plan: Plan) -> Run:
     skip = tuple(int(part.steps[step]) for step in run.skip if part.ops[step])
-    return Run(plan=plan, program=part.program, skip=skip, meta=run.meta)
+    return replace(run, plan=plan, program=part.program, skip=skip)

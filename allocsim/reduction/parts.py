@@ -1,4 +1,4 @@
-"""A document with some of its parts changed or left out, every reference between them kept right.
+"""A document with some of its parts changed or left out, and every reference kept right.
 
 The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what can only be put back to its
 default is another, `PLAIN`.
@@ -43,9 +43,13 @@ def rebuilt(
     session = document.session
     if session is not None:
         given = zip(session, session if runs is None else runs, strict=True)
-        changed = [(run, plan_of[id(old.plan)], program_of[id(old.program)]) for old, run in given if run is not None]
-        session = tuple(
-            replace(run, plan=plan, program=program) for run, plan, program in changed if plan is not None and program is not None
+        changed = [(run, plan_of[id(old.plan)], program_of[id(old.program)]) for old, run in given]
+        session = _joined_up(
+            [
+                None if run is None or plan is None or program is None else replace(run, plan=plan, program=program)
+                for run, plan, program in changed
+            ],
+            session,
         )
     return Document(
         programs=tuple(program for program in new_programs if program is not None),
@@ -54,6 +58,27 @@ def rebuilt(
         session=session,
         meta=document.meta,
     )
+
+
+def _joined_up(runs: Sequence[Run | None], before: Sequence[Run]) -> tuple[Run, ...]:
+    """Return the runs that are left, by their new numbers: what waited for one left out waits for what that one waited for.
+
+    What was to be read after a run left out is read after the next that is left, or at its own place if there is none.
+    """
+    kept = [index for index, run in enumerate(runs) if run is not None]
+    place = {index: at for at, index in enumerate(kept)}
+    waits: list[frozenset[int]] = []
+    for index, old in enumerate(before):
+        direct = range(index) if old.after is None else old.after
+        waits.append(frozenset(seen for one in direct for seen in ([place[one]] if one in place else waits[one])))
+    found = []
+    for index in kept:
+        run = runs[index]
+        assert run is not None
+        later = next((place[one] for one in kept if run.read_after is not None and one >= run.read_after), None)
+        after = None if run.after is None else tuple(sorted(waits[index]))
+        found.append(replace(run, after=after, read_after=later))
+    return tuple(found)
 
 
 def _on(part: Any, program: Program, **references: Any) -> Any:
@@ -113,14 +138,15 @@ def _mapping(name: str) -> Callable[[Problem, Bools], Problem]:
     return keep
 
 
-def _rows(name: str) -> Callable[[Program, Bools], Program]:
-    """Rows of a CSR column of the ops."""
+def _rows(name: str, *beside: str) -> Callable[[Program, Bools], Program]:
+    """Rows of a CSR column of the ops, and of the columns `beside` it."""
 
     def keep(program: Program, kept: Bools) -> Program:
         ops = program.ops
         row_starts = getattr(ops, f"{name}_starts")
         lengths = np.bincount(owners(row_starts)[kept], minlength=len(ops))
-        columns: dict[str, Any] = {name: getattr(ops, name)[kept], f"{name}_starts": starts(lengths)}
+        columns: dict[str, Any] = {column: getattr(ops, column)[kept] for column in (name, *beside)}
+        columns[f"{name}_starts"] = starts(lengths)
         return replace(program, ops=replace(ops, **columns))
 
     return keep
@@ -140,7 +166,9 @@ LOOSE: Final[dict[str, Loose]] = {
     "gaps": Loose(part="problems", count=lambda problem: len(problem.gaps), keep=_mapping("gaps")),
     "decided offsets": Loose(part="problems", count=lambda problem: len(problem.fixed), keep=_mapping("fixed")),
     "pins": Loose(part="problems", count=lambda problem: int(problem.pinned.sum()), keep=_pinned),
-    "declared pairs": Loose(part="programs", count=lambda program: len(program.ops.in_place), keep=_rows("in_place")),
+    "declared pairs": Loose(
+        part="programs", count=lambda program: len(program.ops.in_place), keep=_rows("in_place", "in_place_strength")
+    ),
     "waits": Loose(part="programs", count=lambda program: len(program.ops.after), keep=_rows("after")),
     "skips": Loose(part="runs", count=lambda run: len(run.skip), keep=_skips),
 }

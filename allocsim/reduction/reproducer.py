@@ -1,4 +1,4 @@
-"""A document as Python: a test file to paste that builds it and asserts what is wrong with it.
+"""A document as a Python test file that builds it and asserts its violations.
 
 The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives the very document, every column equal;
 its one test says which kinds of violation are found, and the first few with their witnesses.
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.checks.violations import Violation
-from allocsim.model import DEFAULT_ARENAS, OWN, Arena, Document, Plan, Problem, Program, Role
-from allocsim.model.layout import contiguous_strides
+from allocsim.model import DEFAULT_ARENAS, EXACT, NEWEST, OWN, STRENGTHS, Arena, Document, Op, Plan, Problem, Program, Role
+from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.verdict.attribution import charges
 
 HEADER = '''"""{title}
@@ -122,8 +122,8 @@ def _function(document: Document) -> Iterator[str]:
         yield "        session=("
         for run in document.session:
             keywords = {} if run.program is run.plan.program else {"program": at[id(run.program)]}
-            if run.skip:
-                keywords["skip"] = _repr(run.skip)
+            given = {"skip": run.skip or None, "after": run.after, "read_after": run.read_after}
+            keywords |= {name: _repr(what) for name, what in given.items() if what is not None}
             yield f"            {_call('allocsim.Run.of', at[id(run.plan)], **keywords)},"
         yield "        ),"
     yield "    )"
@@ -140,6 +140,10 @@ def _arena(arena: Arena) -> str:
 
 def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
     streams = {} if program.streams == ("main",) else {"streams": _repr(program.streams)}
+    if program.version != NEWEST:
+        streams["version"] = _repr(program.version)
+    if program.path:
+        streams["path"] = _repr(program.path)
     yield f"    b = {_call('allocsim.ProgramBuilder', _repr(program.name), **({'arenas': arenas} if arenas else {}), **streams)}"
     values = list(program.values)
     names = _identifiers([value.name for value in values])
@@ -154,7 +158,9 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
             yield f"    {name} = {_call('b.buffer', label, nbytes, **_buffer(program, buffer))}"
         for name, value in zip(names, values, strict=True):
             rest = {} if value.offset == 0 else {"offset": _repr(value.offset)}
-            if value.strides != contiguous_strides(value.shape, value.itemsize):
+            if value.bit_offset:
+                rest["bit_offset"] = _repr(value.bit_offset)
+            if value.strides != dense_strides(value.shape, value.width):
                 rest["strides"] = _repr(value.strides)
             what = _repr(value.name), buffers[value.buffer], _repr(value.dtype), _repr(value.shape)
             yield f"    {name} = {_call('b.value', *what, **rest)}"
@@ -163,7 +169,7 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
         if op.name != op.kind:
             rest["name"] = _repr(op.name)
         if op.in_place is None or op.in_place:
-            rest["in_place"] = _repr(op.in_place)
+            rest["in_place"] = _repr(_pairs(op))
         if op.stream:
             rest["stream"] = _repr(op.stream)
         if op.after:
@@ -171,6 +177,16 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
         sides = [_tuple(names[value] for value in side) for side in (op.operands, op.results)]
         yield f"    {_call('b.op', _repr(op.kind), *sides, **rest)}"
     yield f"    {variable} = b.build()"
+
+
+def _pairs(op: Op) -> Any:
+    """Return the declared pairs as the builder takes them: a strength only where it is not the usual one."""
+    if op.in_place is None:
+        return None
+    return tuple(
+        pair if strength == EXACT else (*pair, STRENGTHS[strength])
+        for pair, strength in zip(op.in_place, op.strengths, strict=True)
+    )
 
 
 def _tuple(names: Iterable[str]) -> str:
@@ -186,8 +202,9 @@ def _plain(program: Program) -> bool:
     return all(
         value.name == buffers.names[value.buffer]
         and not value.offset
-        and value.strides == contiguous_strides(value.shape, value.itemsize)
-        and int(np.prod(value.shape, dtype=object)) * value.itemsize == buffers.nbytes[value.buffer]
+        and not value.bit_offset
+        and value.strides == dense_strides(value.shape, value.width)
+        and dense_nbytes(value.shape, value.width) == buffers.nbytes[value.buffer]
         for value in values
     )
 
@@ -203,6 +220,8 @@ def _buffer(program: Program, buffer: int) -> dict[str, str]:
         rest["alignment"] = str(table.alignment[buffer])
     if table.read_only[buffer]:
         rest["read_only"] = "True"
+    if buffer in table.nbytes_range:
+        rest["nbytes_range"] = _repr(table.nbytes_range[buffer])
     return rest
 
 

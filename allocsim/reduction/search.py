@@ -1,4 +1,4 @@
-"""Greedy removal with a question to ask: the best so far, how often it was asked, and until when.
+"""Greedy removal: the best list so far for which a question is answered with yes.
 
 A list is thinned by leaving out chunks, from half of it down to single elements, as delta debugging does (Zeller and Hildebrandt,
 "Simplifying and Isolating Failure-Inducing Input", 2002), and again from chunks to single ones until no single element can go.

@@ -1,4 +1,4 @@
-"""Smaller shapes, sizes and addresses: the same bytes in the same relations, with smaller numbers.
+"""Smaller shapes, sizes and addresses, with the same relations between the same bytes.
 
     flattened(document)          every range of bytes becomes as many units as boundaries fall into it, every value one row of elements
     shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow
@@ -98,11 +98,18 @@ def flattened(document: Document) -> Document | None:
     return made if _weight(made) < _weight(document) else None
 
 
+def _tied(program: Program) -> bool:
+    """Return whether sizes are bound to more than their own value: packed rows, ranges, and the two sides of a `same`."""
+    return bool(program.values.packed.any() or program.buffers.nbytes_range or program.same_ops.any())
+
+
 def _key(program: Program, index: int, buffer: int) -> Key:
     return program.buffers.names[buffer] if program.buffers.persistent[buffer] else (index, buffer)
 
 
 def _boundaries(document: Document) -> _Map | None:
+    if any(map(_tied, document.programs)):
+        return None
     sizes = {int(size) for program in document.programs for size in (*program.values.itemsize, *program.buffers.alignment)}
     unit = lcm(*sizes, *(arena.alignment for arena in document.arenas)) if sizes else 1
     if unit > MOST or sum(len(program.values) for program in document.programs) > MOST:
@@ -212,6 +219,8 @@ def shortened(document: Document, old: int, new: int) -> Document | None:
 
 
 def _short_program(program: Program, old: int, new: int) -> Program | None:
+    if _tied(program):
+        return None
     values = list(program.values)
     shapes = [tuple(new if length == old else length for length in value.shape) for value in values]
     scale: dict[int, dict[int, int]] = {}

@@ -142,7 +142,8 @@ def _clauses(dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFau
 def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
     """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow; a program's own faults are no fault of it."""
     ops = max((len(run.program.ops) for run in dossier.runs), default=0)
-    mine = {id(v): v for cause in causes if cause.charge.kind in PLACED for v in cause.violations if v.kind not in BELIEF_KINDS}
+    placed = [cause for cause in causes if cause.charge.kind in PLACED and (cause.charge.kind != "wait" or cause.party == "plan")]
+    mine = {id(v): v for cause in placed for v in cause.violations if v.kind not in BELIEF_KINDS}
     over = {id(v): v for cause in causes if cause.charge.kind in OVER_RUNS for v in cause.violations}
     races = [v for v in mine.values() if v.kind == "Race"]
     conflicts = len(mine) - len(races)

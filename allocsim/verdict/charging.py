@@ -24,7 +24,7 @@ from typing import Final
 from allocsim.checks import Violation
 from allocsim.cure.defects import key_of
 from allocsim.cure.mends import Mend
-from allocsim.cure.waits import Ordered, covering
+from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.model import HOST_WRITE
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
@@ -392,25 +392,52 @@ def _beliefs(dossier: Dossier, found: Charges) -> None:
 
 
 def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
-    """Charge races to waits, as few as order all of a program: to the program's where one of a wait's races exists apart too, else to the plan's.
+    """Charge races to waits: the program's own first, as few as order all that exists apart; then those of reuse, plan by plan.
 
-    So a wait that was left out is one cause, whether the program alone needed it or reuse as well: mended where the program breaks, both are gone.
+    A wait of the program's reaches on to the last op after it that its own op needs for reuse as well: what is left out is one wait. Races that this
+    orders too are its.
     """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
         rows[v.program or 0].append(v)
     for program, here in rows.items():
         ordered = Ordered.of(dossier.document.programs[program])
-        waits = covering(ordered, [(v.op or 0, v.other_op or 0) for v in here])
-        singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
-        mended: dict[int, list[Violation]] = defaultdict(list)
-        for v in here:
-            which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
-            mended[next(which, 0)].append(v)
-        for which, mine in mended.items():
-            plan = None if any(v.in_apart for v in mine) else mine[0].plan
-            op, after = waits[which]
-            found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)] += mine
+        reuse = [_pair(v) for v in here if not v.in_apart]
+        apart = [_pair(v) for v in here if v.in_apart]
+        waits = pruned(ordered, [_reaching(ordered, wait, reuse) for wait in covering(ordered, apart)], apart)
+        mended = ordered.waiting(waits)
+        own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
+        _by_wait(found, ordered, (program, None), waits, own)
+        known = {id(v) for v in own}
+        for plan in dict.fromkeys(v.plan for v in here if id(v) not in known):
+            mine = [v for v in here if v.plan == plan and id(v) not in known]
+            _by_wait(found, mended, (program, plan), covering(mended, map(_pair, mine)), mine)
+
+
+def _pair(v: Violation) -> tuple[int, int]:
+    return v.op or 0, v.other_op or 0
+
+
+def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return a wait on the last op that the same op needs for reuse, of those that come after the op waited for."""
+    op, after = wait
+    return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
+
+
+def _by_wait(
+    found: Charges,
+    ordered: Ordered,
+    where: tuple[int, int | None],
+    waits: Sequence[tuple[int, int]],
+    races: Sequence[Violation],
+) -> None:
+    """Put each race under the first wait that orders it by itself, or else under the first."""
+    program, plan = where
+    singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
+    for v in races:
+        which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
+        op, after = waits[next(which, 0)]
+        found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
 
 
 __all__ = ["Charges", "charges_of"]

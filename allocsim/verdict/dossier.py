@@ -240,7 +240,7 @@ class Dossier:
                 donors[recipient].append(donor)
             self._ways[id(plan)] = {recipient: tuple(found) for recipient, found in donors.items()}
         for donor, recipient in ((one, other), (other, one)):
-            found = _climb(self._ways[id(plan)], donor, recipient)
+            found = climb(self._ways[id(plan)], donor, recipient)
             if found is not None:
                 return found
         return None
@@ -300,7 +300,7 @@ def _apart(plan: Plan, kept: Collection[int]) -> Plan:
     return replace(plan, problem=None, arena=arena, events=plan.events[:0])
 
 
-def _climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
+def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
     """Return the pairs on a way from a recipient up to a donor, the last one first; None where there is no way."""
     came: dict[int, tuple[int, int] | None] = {start: None}
     open_ = [start]

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from allocsim.checks.accesses import Extents
-from allocsim.checks.segments import shared
+from allocsim.checks.owners import shared
 from allocsim.cure.mends import Mend
 from allocsim.model import Program
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident

@@ -150,6 +150,10 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
         problem = dossier.document.problems[mend.problem]
         doings = dossier.doings(problem.program)
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
+        if start > int(dossier.lives(problem.program)[0][mend.buffer, 0]) and stop >= int(
+            dossier.lives(problem.program)[0][mend.buffer, 1]
+        ):
+            return False  # born late: nothing that reads was missed
         if doings.last_read_outside_through_view(mend.buffer, start, stop):
             return True
     late = [v for v in _late(violations) if v.buffer == mend.buffer]

@@ -131,7 +131,8 @@ class Doings:
 def _layout(program: Program, value: int) -> Hashable:
     """Return what two values have in common exactly if they have the same layout."""
     row = program.values[value]
-    return row.shape, row.itemsize, tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
+    strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
+    return row.shape, row.width, row.bit_offset, strides
 
 
 __all__ = ["Doings"]

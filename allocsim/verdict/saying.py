@@ -174,7 +174,7 @@ def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
     if v.op is not None and not start <= v.op < stop:
         return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
     if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
-        return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) reads it after"
+        return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) still reads it"
     return v.message if v.kind in BELIEF_KINDS else None
 
 

@@ -1,24 +1,34 @@
-"""Derivatives that extend the graph: what they add are ordinary nodes, appended after those there are.
+"""Reverse-mode derivatives that extend the graph.
 
-Reverse mode (`backward`) is ggml's construction (`ggml_build_backward_expand`), so that order, sharing and hence memory plans are the same:
+The ops that a backward pass adds are ordinary nodes, appended after the existing ones.
 
-* *Needs a gradient* propagates forward: a parameter asked for does; a node does if a source does, except through an argument
-  that is `constant` in its rule. Only what needs gradients is built.
-* Nodes are walked in reverse order by `engine.ops.pullback`, which says how contributions are built and summed. Two tensors may share
-  one gradient tensor (both operands of `add`), and a parameter may share its gradient with the upstream tensor.
-* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace` changes; `reset` says what the host
-  writes to start a window, `keeping` what it skips within one. A contribution that is a product of matrices is not made first:
-  `add_out_prod` adds it where it belongs.
-* The seed of a loss is an input of shape [1] that the host writes each run: 1.0 for plain gradients. Several losses share it, and so
-  sum. Outputs of any shape take seeds of their own (`seeds`).
-* A graph may be differentiated again and again: a later pass sees the nodes of the earlier ones, so gradients of gradients need no
-  rule of their own, only rules for the ops that the first pass is made of.
-* With `checkpoints`, backward reads only these of the forward values, and computes the others again from them, segment by segment.
+Reverse mode (`backward`) is ggml's construction (`ggml_build_backward_expand`), so that order,
+sharing and hence memory plans are the same:
 
-Forward mode (`jvp`) uses the same rules: a vector-Jacobian product is linear in its vector, and its own transpose is the Jacobian-vector
-product (Townsend 2017, "A new trick for calculating Jacobian vector products"; Bradbury et al., JAX, `linear_transpose`).
+* *Needs a gradient* propagates forward: a parameter asked for does; a node does if a source does,
+  except through an argument that is `constant` in its rule. Only what needs gradients is built.
+* Nodes are walked in reverse order by `engine.ops.pullback`, which says how contributions are built
+  and summed. Two tensors may share one gradient tensor (both operands of `add`), and a parameter
+  may share its gradient with the upstream tensor.
+* With `accumulate`, a parameter's gradient starts as a state tensor `acc.<name>` that `add_inplace`
+  changes; `reset` says what the host writes to start a window, `keeping` what it skips within one.
+  A contribution that is a product of matrices is not made first: `add_out_prod` adds it where it
+  belongs.
+* The seed of a loss is an input of shape [1] that the host writes each run: 1.0 for plain
+  gradients. Several losses share it, and so sum. Outputs of any shape take seeds of their own
+  (`seeds`).
+* A graph may be differentiated again and again: a later pass sees the nodes of the earlier ones, so
+  gradients of gradients need no rule of their own, only rules for the ops that the first pass is
+  made of.
+* With `checkpoints`, backward reads only these of the forward values, and computes the others again
+  from them, segment by segment.
 
-What this module does not see: kernels, buffers, data. Time is linear in the number of nodes; nothing recurses.
+Forward mode (`jvp`) uses the same rules: a vector-Jacobian product is linear in its vector, and its
+own transpose is the Jacobian-vector product (Townsend 2017, "A new trick for calculating Jacobian
+vector products"; Bradbury et al., JAX, `linear_transpose`).
+
+What this module does not see: kernels, buffers, data. Time is linear in the number of nodes;
+nothing recurses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,10 +39,11 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
 from engine.ops.pullback import Image, needing, pull
-from engine.ops.rule import FLOATS
+from engine.ops.shapes import FLOATS
 
 SEED = "loss_grad"
-"""Name of the input that seeds the first backward pass; later passes number theirs: `loss_grad_2`."""
+"""Name of the input that seeds the first backward pass; later passes number theirs:
+`loss_grad_2`."""
 
 STAND_INS = "again"
 """First part of the names of what gradient checkpointing computes again."""
@@ -54,15 +65,17 @@ def backward(
         graph: the graph of the losses, which are expanded if they are not yet part of the order.
         loss: what to differentiate, or several; each of shape [1] unless it has a seed in `seeds`.
         parameters: tensors to differentiate by, leafs or not; all trainable parameters by default.
-        seed: gradient of every loss without one in `seeds`, shape [1]; a new input `loss_grad` by default.
+        seed: gradient of every loss without one in `seeds`, shape [1]; a new input `loss_grad` by
+            default.
         seeds: output -> its gradient, of its shape and dtype.
-        accumulate: add into state tensors that outlive the run instead of fresh memory; parameters must be leafs.
-        checkpoints: forward values that backward may read beside the leafs; all of them by default. What comes after the
-            last of them in order is not computed again.
+        accumulate: add into state tensors that outlive the run instead of fresh memory; parameters
+            must be leafs.
+        checkpoints: forward values that backward may read beside the leafs; all of them by default.
+            What comes after the last of them in order is not computed again.
 
     Raises:
-        EngineError: a loss is no scalar and has no seed, or they reach none of the parameters; an argument on the way has no rule;
-            a forward mutation would need a gradient.
+        EngineError: a loss is no scalar and has no seed, or they reach none of the parameters; an
+            argument on the way has no rule; a forward mutation would need a gradient.
     """
     losses = (loss,) if isinstance(loss, Tensor) else tuple(loss)
     wanted = tuple(graph.trainable if parameters is None else parameters)
@@ -102,8 +115,8 @@ def backward(
 def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """Append, for each output, its derivative along `tangents` and return them: forward mode.
 
-    The transposed product is built but not expanded, so none of it runs unless a tangent needs it. A tangent is zero where an output
-    depends on nothing in `tangents`.
+    The transposed product is built but not expanded, so none of it runs unless a tangent needs it.
+    A tangent is zero where an output depends on nothing in `tangents`.
 
     Args:
         graph: the graph of the outputs.
@@ -111,7 +124,8 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
         tangents: tensor, leaf or not -> direction of its shape and dtype.
 
     Raises:
-        EngineError: a direction does not fit; an argument on the way, or one of the op that is its gradient, has no rule.
+        EngineError: a direction does not fit; an argument on the way, or one of the op that is its
+            gradient, has no rule.
     """
     asked = tuple(outputs)
     ends = tuple(dict.fromkeys(asked))
@@ -139,19 +153,28 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
 
 
 def get_grad(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the gradient of any tensor of the latest backward pass that reached it, None if none did."""
+    """Return the gradient of any tensor of the latest backward pass that reached it.
+
+    Returns None if none did.
+    """
     return graph.adjoints.get(tensor)
 
 
 def get_grad_acc(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the state in which the gradient of `tensor` adds up over runs, None without `accumulate`."""
+    """Return the state in which the gradient of `tensor` adds up over runs.
+
+    Returns None without `accumulate`.
+    """
     return graph.accumulators.get(tensor)
 
 
 def reset(graph: Graph, *, seed: float = 1.0) -> dict[str, Any]:
-    """Return what the host writes to start a window of accumulation: zeros into every accumulator, `seed` into every seed.
+    """Return what the host writes to start a window of accumulation.
 
-    To be given to `Runtime.run` with the other inputs; runs within the window give the seeds alone and skip `keeping(graph)`.
+    Zeros into every accumulator, `seed` into every seed.
+
+    To be given to `Runtime.run` with the other inputs; runs within the window give the seeds alone
+    and skip `keeping(graph)`.
     """
     dtypes = {"f32": np.float32, "f64": np.float64}
     found = {acc.name: np.zeros(acc.shape, dtypes[acc.dtype]) for acc in graph.accumulators.values()}
@@ -187,9 +210,10 @@ def _history(ends: Iterable[Tensor]) -> list[Tensor]:
 def _stand_ins(graph: Graph, forward: tuple[Tensor, ...], checkpoints: tuple[Tensor, ...]) -> Image:
     """Return what gradient checkpointing puts in place of each forward node.
 
-    Every node up to the last checkpoint is made once more, out of what its sources are read as: a checkpoint, a leaf, or a mutation (which
-    cannot happen twice) as itself, any other node as its twin. Rules get the twin, also of a checkpoint, for they look at sources. Only what
-    backward reads will run.
+    Every node up to the last checkpoint is made once more, out of what its sources are read as: a
+    checkpoint, a leaf, or a mutation (which cannot happen twice) as itself, any other node as its
+    twin. Rules get the twin, also of a checkpoint, for they look at sources. Only what backward
+    reads will run.
     """
     place = {node: position for position, node in enumerate(forward)}
     for tensor in checkpoints:
@@ -211,7 +235,10 @@ def _stand_ins(graph: Graph, forward: tuple[Tensor, ...], checkpoints: tuple[Ten
 
 
 def _blocked(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...], end: Tensor) -> str:
-    """Return what cuts the way from `wanted` to `end`, for a message; empty if there is no way at all."""
+    """Return what cuts the way from `wanted` to `end`, for a message.
+
+    Empty if there is no way at all.
+    """
     reach: set[Tensor] = set(wanted)
     cuts: list[str] = []
     for node in forward:

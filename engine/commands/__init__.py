@@ -1,6 +1,9 @@
-"""The engine's commands and what it does for commands of the core: a table, from which nothing is imported before it is called.
+"""The engine's commands, and its services for commands of the core.
 
-`COMMANDS` is what the entry point `engine` of the group `allocsim.commands` names (`allocsim.plugins`); services are entry points of their own.
+The table imports nothing before a command is called.
+
+`COMMANDS` is what the entry point `engine` of the group `allocsim.commands` names
+(`allocsim.plugins`); services are entry points of their own.
 """
 
 from typing import Final

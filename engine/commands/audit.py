@@ -1,13 +1,18 @@
-"""`allocsim audit`: run kernels with their results over their operands, and lay what is declared, believed and measured side by side.
+"""`allocsim audit`: compare what kernels declare, planners believe and runs measure about aliasing.
 
-Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept for scenarios). With `--ggml`: every op
-of a real library's in-place list. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.tables` has the forms), in a process that may
-crash or hang: both are findings. A row is a kernel, an operand and a layout (`engine.k_audit.arrangements`).
+Every kernel is run with its results over its operands.
 
-Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is not; 2 for bad usage or a library that is missing or
-refused.
+Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept
+for scenarios). With `--ggml`: every op of a real library's in-place list. With
+`package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a
+process that may crash or hang: both are findings. A row is a kernel, an operand and a layout
+(`engine.k_audit.arrangements`).
 
-What this module does not see: how kernels are run (`engine.k_audit`, `engine.ggml.audit`), and pictures (the service `plot_audit`).
+Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is
+not; 2 for bad usage or a library that is missing or refused.
+
+What this module does not see: how kernels are run (`engine.k_audit`,
+`engine.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +28,13 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.model import Document
 from allocsim.plugins import service
+from engine import k_audit
+from engine.ggml.access.probe import open_library
+from engine.ggml.capture.graph_document import document
+from engine.ggml.k_audit import library_audit
+from engine.k_audit.isolated import audit_isolated
+from engine.k_audit.planner_reach import alias_plan, believers, reachable
+from engine.kernels import KERNELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +98,9 @@ WRONG = ("broken", "assumed")
 def verdict(row: Mapping[str, Any]) -> str:
     """Return what declared, believed and measured say together.
 
-    `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it. `spare`: safe, and nobody declares it. `kept`:
-    declared and safe. Else nothing, or how far the measurement came.
+    `broken`: declared, and not safe. `assumed`: not declared, not safe, and a planner would do it.
+    `spare`: safe, and nobody declares it. `kept`: declared and safe. Else nothing, or how far the
+    measurement came.
     """
     bad = row["measured"] in {"unsafe", "crashed", "hung"}
     if row["declared"]:
@@ -107,14 +120,9 @@ def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_ggml(which: str, layouts: str) -> Measured:
-    from engine.ggml.audit import LAYOUTS  # noqa: PLC0415  # needs a library
-    from engine.ggml.audit import audit as measure  # noqa: PLC0415
-    from engine.ggml.capture import document  # noqa: PLC0415
-    from engine.ggml.probe import open_library  # noqa: PLC0415
-
     with open_library(which) as child:
-        chosen = _chosen(layouts, LAYOUTS)
-        found = measure(child, layouts=chosen)
+        chosen = _chosen(layouts, library_audit.LAYOUTS)
+        found = library_audit.audit(child, layouts=chosen)
     rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
@@ -126,16 +134,10 @@ def _of_ggml(which: str, layouts: str) -> Measured:
 
 
 def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeout: float) -> Measured:
-    from engine.k_audit import LAYOUTS  # noqa: PLC0415  # compiles kernels
-    from engine.k_audit import audit as measure  # noqa: PLC0415
-    from engine.k_audit.isolated import audit_isolated  # noqa: PLC0415
-    from engine.k_audit.reach import alias_plan, believers, reachable  # noqa: PLC0415
-    from engine.kernels import KERNELS  # noqa: PLC0415
-
-    chosen = _chosen(layouts, LAYOUTS)
+    chosen = _chosen(layouts, k_audit.LAYOUTS)
     if target is None:
         table = KERNELS if every else {kind: dict([next(iter(options.items()))]) for kind, options in KERNELS.items()}
-        found: Iterator[Any] = measure(kernels=table, layouts=chosen, seed=seed)
+        found: Iterator[Any] = k_audit.audit(kernels=table, layouts=chosen, seed=seed)
     else:
         found = audit_isolated(target, layouts=chosen, seed=seed, seconds=timeout)
     rows, documents = [], {}
@@ -165,8 +167,8 @@ def _write(documents: Mapping[str, Document], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: {error.strerror or error}") from None
-    for name, document in documents.items():
-        native.write(document, folder / name)
+    for name, planned in documents.items():
+        native.write(planned, folder / name)
 
 
 def _finite(error: float) -> float | None:

@@ -1,12 +1,15 @@
-"""`allocsim capture ggml`: program and plan out of a live real ggml, as a native document, checked on the way.
+"""`allocsim capture ggml`: read program and plan out of a running libggml, and check them.
 
-A graph is built in the library with ggml's own ops, planned by its own allocator, and walked (`engine.ggml`): the transformer of issue
-1501 at a size of choice, or the recipe of a finding that `allocsim fuzz` kept. In a program of your own use
-`engine.ggml.capture.capture(pointer, adopt())` on any planned `ggml_cgraph`.
+A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
+(`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
+`allocsim fuzz` kept. In a program of your own use
+`engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`.
 
-Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or refused.
+Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or
+refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.rows`) and judged (`allocsim.checks`).
+What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged
+(`allocsim.checks`).
 """
 
 from enum import StrEnum
@@ -23,6 +26,11 @@ from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
+from engine.ggml import child_tasks
+from engine.ggml.access.probe import open_library
+from engine.ggml.capture.graph_document import document
+from engine.ggml.lora_training.transformer import TINY
+from engine.ggml.random_graphs import graph_fuzzing
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -81,16 +89,11 @@ def ggml(
 
 
 def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> tuple[Document, str]:
-    from engine.ggml import fuzz, tasks  # noqa: PLC0415 - needs no library for --help
-    from engine.ggml.capture import document  # noqa: PLC0415
-    from engine.ggml.probe import open_library  # noqa: PLC0415
-    from engine.ggml.transformer import TINY  # noqa: PLC0415
-
     with open_library(library) as child:
         if recipe is None:
-            rows = child.call(tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
+            rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
         elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
-            rows = child.call(tasks.plan_rows, fuzz.load(recipe), mode=mode.value)
+            rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")
     return document(rows), rows["meta"]["name"]

@@ -28,7 +28,7 @@ from allocsim.p_sanitizer import Incident
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
 from engine.d_differential.execution import parting
 from engine.k_audit import default_cases
-from engine.k_audit.programs import measured
+from engine.k_audit.program_audit import measured
 from engine.kernels import KERNELS
 from engine.p_sanitizer import Sanitizer
 from engine.runtime.documents import Playable, playable

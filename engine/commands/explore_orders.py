@@ -1,7 +1,7 @@
 """`allocsim check --explore`: other legal orders of what is in a file, run on the engine.
 
-Each plan of a program that several streams run is explored once, however often the session runs it. What the engine cannot run is refused with
-EngineError: the op and the rule.
+Each plan of a program that several streams run is explored once, however often the session runs it.
+What the engine cannot run is refused with EngineError: the op and the rule.
 
 What this module does not see: how orders are chosen and compared (`engine.d_differential.orders`).
 """
@@ -15,7 +15,10 @@ from engine.runtime.documents import playable
 
 
 def explore_orders(document: Document, seed: int) -> list[dict[str, Any]]:
-    """Return an entry for each (plan, program) that runs: its indices, and what other orders show, with a line for people under `says`."""
+    """Return an entry for each (plan, program) that runs.
+
+    Its indices, and what other orders show, with a line for people under `says`.
+    """
     entries = []
     for plan, program in dict.fromkeys((run.plan, run.program) for run in document.runs):
         entry: dict[str, Any] = {"plan": index_of(document.plans, plan), "program": index_of(document.programs, program)}

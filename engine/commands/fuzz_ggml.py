@@ -1,8 +1,11 @@
-"""The target `ggml` of `allocsim fuzz`: random graphs through the graph allocator and the scheduler of a real libggml, each in a process that may crash.
+"""The target `ggml` of `allocsim fuzz`: random graphs through the planners of a real libggml.
 
-The same seed gives the same finding. Findings are shrunk, and written as they come where a folder is given, so that an interrupt loses none.
+Both the graph allocator and the scheduler plan each graph, in a process that may crash.
 
-What this module does not see: how graphs are made and judged (`engine.ggml.fuzz`).
+The same seed gives the same finding. Findings are shrunk, and written as they come where a folder
+is given, so that an interrupt loses none.
+
+What this module does not see: how graphs are made and judged (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 from pathlib import Path
@@ -10,8 +13,8 @@ from typing import Any
 
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
-from engine.ggml import fuzz as live
-from engine.ggml.probe import open_library
+from engine.ggml.access.probe import open_library
+from engine.ggml.random_graphs import graph_fuzzing as live
 
 
 def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:

@@ -1,4 +1,6 @@
-"""Executing the cases of `allocsim replay FILE`: beside a run without reuse, with the kernels that the engine has for a plan's ops.
+"""Execute the cases of `allocsim replay FILE` and compare each with a run without reuse.
+
+This takes a kernel of the engine for each op of the plan.
 
 What this module does not see: the cases (`allocsim.r_replay`) and how they are printed.
 """
@@ -16,7 +18,10 @@ Row = dict[str, Any]
 
 
 def replay_executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
-    """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
+    """Return the kernels of a plan's program and what executes a case of it.
+
+    Where it cannot be executed, why not.
+    """
     try:
         kernels = playable(plan.program).lowered.variants
     except EngineError as error:

@@ -1,16 +1,20 @@
 """`allocsim train CONFIG.toml`: train a model on the engine, with all memory planned.
 
-In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from), `weights.safetensors` (the trained weights), `history.json` (loss and
-accuracy of each epoch, what was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a folder that holds a
-checkpoint is never trained over without `--resume`. The last two and the weights are written when training ends or is stopped.
+In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
+`weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
+was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a
+folder that holds a checkpoint is never trained over without `--resume`. The last two and the
+weights are written when training ends or is stopped.
 
-What this module does not see: how a configuration is read (`engine.training.config`) and how training goes (`engine.training.loop`).
+What this module does not see: how a configuration is read (`engine.training.config`) and how
+training goes (`engine.training.loop`).
 """
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,13 +23,10 @@ from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.cli.progress import bar
 from allocsim.errors import OutputError
 from allocsim.files import write_atomic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from engine.training import Epoch, Fitted
-    from engine.training.loop import OnBatch
-    from engine.training.loop import Progress as Batch
+from engine.training import Epoch, Fitted, NotFiniteError, fit
+from engine.training import config as configs
+from engine.training.loop import BatchProgress as Batch
+from engine.training.loop import OnBatch
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -40,16 +41,13 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
-    from engine.training import NotFiniteError, fit  # noqa: PLC0415 - only this command trains
-    from engine.training import config as configs  # noqa: PLC0415 - as above
-
     said = configs.read(config)
     settings = said.training if planner is None else msgspec.structs.replace(said.training, planner=planner)
     folder = _folder(out or Path("out") / config.stem, resume=resume)
     model, dataset = said.model.made(config.parent), said.data.made(config.parent)
     quiet = as_json
 
-    def told(number: int, epoch: "Epoch") -> None:
+    def told(number: int, epoch: Epoch) -> None:
         if not quiet:
             print_line(_line(number, settings.epochs, epoch))
 
@@ -85,7 +83,7 @@ def train(
 
 
 @contextmanager
-def _batches(*, quiet: bool) -> "Iterator[OnBatch | None]":
+def _batches(*, quiet: bool) -> Iterator[OnBatch | None]:
     """Show epochs, batches and the loss; None where nobody looks."""
     with bar(quiet=quiet) as shown:
         if shown is None:
@@ -93,7 +91,7 @@ def _batches(*, quiet: bool) -> "Iterator[OnBatch | None]":
             return
         task = shown.add_task("", total=1)
 
-        def show(progress: "Batch") -> None:
+        def show(progress: Batch) -> None:
             part = "train" if progress.training else "validate"
             text = f"epoch {progress.epoch + 1}/{progress.epochs} {part} loss {progress.result.loss:.4g}"
             shown.update(task, description=text, completed=progress.batch, total=progress.batches)
@@ -111,7 +109,7 @@ def _folder(folder: Path, *, resume: bool) -> Path:
     return folder
 
 
-def _line(number: int, epochs: int, epoch: "Epoch") -> str:
+def _line(number: int, epochs: int, epoch: Epoch) -> str:
     parts = [f"epoch {number + 1:>{len(str(epochs))}}/{epochs}"]
     for name, result in (("train", epoch.training), ("val", epoch.validation)):
         if result.losses:
@@ -121,7 +119,7 @@ def _line(number: int, epochs: int, epoch: "Epoch") -> str:
     return "   ".join(parts)
 
 
-def _history(fitted: "Fitted") -> dict[str, Any]:
+def _history(fitted: Fitted) -> dict[str, Any]:
     return {
         "steps": fitted.steps,
         "plans": fitted.plans,
@@ -133,7 +131,7 @@ def _history(fitted: "Fitted") -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, fitted: "Fitted", history: dict[str, Any]) -> None:
+def _write(folder: Path, fitted: Fitted, history: dict[str, Any]) -> None:
     from safetensors.numpy import save  # noqa: PLC0415 - only where something is saved
 
     write_atomic(folder / "weights.safetensors", save(dict(fitted.weights)))

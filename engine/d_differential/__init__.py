@@ -1,18 +1,22 @@
 """Detector D: the same program on two plans, compared to the bit.
 
-`origins` runs a planned runtime and a reference runtime in lockstep, op by op, and *heals*: whenever the two part, the planned
-side is given the reference's result before the next op. Every difference that remains is then an origin and no consequence of
-an earlier one, so two independent faults show as two. An origin is one of
+`origins` runs a planned runtime and a reference runtime in lockstep, op by op, and *heals*:
+whenever the two part, the planned side is given the reference's result before the next op. Every
+difference that remains is then an origin and no consequence of an earlier one, so two independent
+faults show as two. An origin is one of
 
-* `operand`: an op is about to read bytes that differ. They were equal when written, so something took them in between (the
-  plan, the host, or a kernel that overran). The op is not run on the planned side; its result is copied.
+* `operand`: an op is about to read bytes that differ. They were equal when written, so something
+  took them in between (the plan, the host, or a kernel that overran). The op is not run on the
+  planned side; its result is copied.
 * `result`: an op read equal bytes and wrote different ones. Its kernel did it.
 
-With the program in float64 as a third side (`truth`), each origin is also told to be rounding or corruption (`engine.d_differential.rounding`): of use where
-the planned side runs other kernels. `tap` copies chosen tensors out as they are made, without changing the plan.
+With the program in float64 as a third side (`truth`), each origin is also told to be rounding or
+corruption (`engine.d_differential.rounding`): of use where the planned side runs other kernels.
+`tap` copies chosen tensors out as they are made, without changing the plan.
 
-Conventions: steps index the program; errors are relative to the largest magnitude of the reference tensor (`engine.d_differential.distance`). Comparison is
-bitwise: -0.0 and 0.0 differ, equal NaNs agree. Nothing is assumed of either plan.
+Conventions: steps index the program; errors are relative to the largest magnitude of the reference
+tensor (`engine.d_differential.distance`). Comparison is bitwise: -0.0 and 0.0 differ, equal NaNs
+agree. Nothing is assumed of either plan.
 
 Complexity: one run of each side, plus reading every operand and result once. Memory: the runtimes.
 
@@ -54,8 +58,9 @@ def origins(
 ) -> tuple[Origin, ...]:
     """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
 
-    `order` names every step in the order in which both are to run; the list's by default. `truth` is the program in float64, with every
-    buffer apart (`engine.graph.widening`); it gets the same data.
+    `order` names every step in the order in which both are to run; the list's by default. `truth`
+    is the program in float64, with every buffer apart (`engine.graph.widening`); it gets the same
+    data.
     """
     found: list[Origin] = []
     kinds = _kinds(planned)
@@ -131,7 +136,10 @@ def _first_difference(mine: Sequence[Array], right: Sequence[Array]) -> int | No
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Return whether two arrays of one shape and dtype hold the same bits; O(1) where they are the same memory."""
+    """Return whether two arrays of one shape and dtype hold the same bits.
+
+    O(1) where they are the same memory.
+    """
     if a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides:
         return True
     bits = np.dtype(f"u{a.dtype.itemsize}")
@@ -139,7 +147,10 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def relative_error(mine: Array, right: Array) -> float | None:
-    """Return max |mine - right| over max |right|; None where either is not finite; the plain maximum where right is zero."""
+    """Return max |mine - right| over max |right|; None where either is not finite.
+
+    The plain maximum where right is zero.
+    """
     a, b = np.asarray(mine, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if not a.size:
         return 0.0
@@ -182,7 +193,10 @@ def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
 
 
 def compare(mine: Array, right: Array) -> tuple[float | None, float | None]:
-    """Return |mine| / |right| and the cosine between them; None where the reference is zero or a number is not finite."""
+    """Return |mine| / |right| and the cosine between them.
+
+    Returns None where the reference is zero or a number is not finite.
+    """
     a, b = np.asarray(mine, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
     length, length_right = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if not length_right or not np.isfinite(length) or not np.isfinite(length_right):

@@ -1,18 +1,22 @@
-"""How far two arrays are apart: in units in the last place, and relative to the largest magnitude of the one that is right.
+"""The distance of two arrays: in units in the last place, and relative to the reference.
 
     gap = gap_of(mine, right)        # equal shapes; the dtypes may differ (a float32 result against a float64 one)
     gap.ulp, gap.error
 
-* `error` is max |mine - right| over max |right| (the plain maximum where right is zero): normwise, because an element near zero beside
-  large ones carries their rounding.
-* `ulp` is the largest distance in units in the last place, for two arrays of one dtype: how many floats lie between two elements. It counts
-  elements near zero as harshly as any other, so it is large where sums cancel; `error` is what is judged by.
-* Equal elements agree whatever they are: equal infinities, two NaNs. Otherwise an element that is not finite on either side makes
-  `finite` false, and both measures leave it out (so they do a difference of finite numbers beyond the range of float64).
+* `error` is max |mine - right| over max |right| (the plain maximum where right is zero): normwise,
+  because an element near zero beside large ones carries their rounding.
+* `ulp` is the largest distance in units in the last place, for two arrays of one dtype: how many
+  floats lie between two elements. It counts elements near zero as harshly as any other, so it is
+  large where sums cancel; `error` is what is judged by.
+* Equal elements agree whatever they are: equal infinities, two NaNs. Otherwise an element that is
+  not finite on either side makes `finite` false, and both measures leave it out (so they do a
+  difference of finite numbers beyond the range of float64).
 
-Complexity: one pass, a few ns an element (compiled at first use); arrays that are not dense are copied first.
+Complexity: one pass, a few ns an element (compiled at first use); arrays that are not dense are
+copied first.
 
-What this module does not see: which of the two is to blame, and what is still rounding (`engine.d_differential.rounding`).
+What this module does not see: which of the two is to blame, and what is still rounding
+(`engine.d_differential.rounding`).
 """
 
 from dataclasses import dataclass
@@ -29,7 +33,8 @@ class Gap:
     """The distance of one array from another."""
 
     error: float
-    """Largest difference over the largest magnitude of the right array, of the elements that are finite."""
+    """Largest difference over the largest magnitude of the right array, of the elements that are
+    finite."""
     ulp: int | None
     """Largest distance in units in the last place; None between dtypes, and for whole numbers."""
     finite: bool
@@ -63,7 +68,10 @@ def gap_of(mine: Array, right: Array) -> Gap:
 
 
 def _real(array: Array) -> Array:
-    """Return numbers that machine code computes with: half floats of either kind are widened, exactly."""
+    """Return numbers that machine code computes with.
+
+    Half floats of either kind are widened, exactly.
+    """
     return array if array.dtype.itemsize > 2 else array.astype(np.float32)
 
 

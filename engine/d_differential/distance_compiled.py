@@ -34,9 +34,12 @@ def distance(a: Any, b: Any) -> tuple[float, float, int, int]:
 
 @compiled()
 def steps(a: Any, b: Any, bits_a: Any, bits_b: Any, lowest: int) -> Any:
-    """Return the most floats between two elements that are finite on both sides; `bits` are the arrays as stored, as signed integers.
+    """Return the most floats between two elements that are finite on both sides.
 
-    `lowest` is the least of these integers. Negative floats count down from their sign bit: turned over, all floats stand in order, both zeros at 0.
+    `bits` are the arrays as stored, as signed integers.
+
+    `lowest` is the least of these integers. Negative floats count down from their sign bit: turned
+    over, all floats stand in order, both zeros at 0.
     """
     most = np.uint64(0)
     for i in range(a.size):

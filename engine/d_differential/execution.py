@@ -1,11 +1,14 @@
-"""Run a plan of any program the engine has kernels for, beside the same program without reuse, and say where the two part.
+"""Run a plan of any program, run the same program without reuse, and report where they differ.
+
+The engine must have a kernel for each op.
 
     words = execute(plan)                             # None where everything read and written is the same, bit for bit
     origin = parting(plan, skips=((), (0,)))          # two runs, the second without the upload at step 0
     seconds = seconds_of(plan)                        # how long a run takes
 
-Both sides get the same data, drawn from a seed (`engine.runtime.documents`), the same in each run; parameters and states last from run to run.
-What the plan leaves unplaced has memory of its own. Functions of a module, so that they can be handed to processes of a campaign (`allocsim.fuzzing`).
+Both sides get the same data, drawn from a seed (`engine.runtime.documents`), the same in each run;
+parameters and states last from run to run. What the plan leaves unplaced has memory of its own.
+Functions of a module, so that they can be handed to processes of a campaign (`allocsim.fuzzing`).
 
 What this module does not see: why results differ.
 """
@@ -32,7 +35,10 @@ TIMED_RUNS: Final = 5
 
 
 def execute(plan: Plan, *, seed: int = 0) -> str | None:
-    """Return the first operand or result that differs from a run without reuse, in words, or None. Raises EngineError for what cannot be run."""
+    """Return the first operand or result that differs from a run without reuse, in words, or None.
+
+    Raises EngineError for what cannot be run.
+    """
     origin = parting(plan, seed=seed)
     if origin is None:
         return None
@@ -41,10 +47,13 @@ def execute(plan: Plan, *, seed: int = 0) -> str | None:
 
 
 def parting(plan: Plan, *, skips: Sequence[Collection[int]] = ((),), seed: int = 0) -> Origin | None:
-    """Return where a plan first leaves the same runs without reuse, None if nowhere; EngineError for what cannot be run.
+    """Return where a plan first leaves the same runs without reuse, None if nowhere.
 
-    Results are compared, and what the host reads; of an op with a wrong result both sides are run again up to it, to tell whether its operands were wrong.
-    `skips`: for each run, in order over the same memory, the steps of the `host.write` ops that the host leaves out.
+    Raises EngineError for what cannot be run.
+
+    Results are compared, and what the host reads; of an op with a wrong result both sides are run
+    again up to it, to tell whether its operands were wrong. `skips`: for each run, in order over
+    the same memory, the steps of the `host.write` ops that the host leaves out.
     """
     given = playable(plan.program, seed=seed)
     found = _differing(given, plan, skips)
@@ -81,7 +90,10 @@ def _differing(
 
 
 def seconds_of(plan: Plan, *, runs: int = TIMED_RUNS, seed: int = 0) -> float:
-    """Return the median time of a run by a plan, after one that is not counted; EngineError for what cannot be run."""
+    """Return the median time of a run by a plan, after one that is not counted.
+
+    Raises EngineError for what cannot be run.
+    """
     given = playable(plan.program, seed=seed)
     with _bound(given, plan) as machine:
 

@@ -10,7 +10,7 @@ Comparison is bitwise, so -0.0 and 0.0 differ and equal NaNs agree.
 
 Complexity: a run for each order, two more for each that shows a difference; memory for three runtimes and a hash of each operand.
 
-What this module does not see: how races are found (`allocsim.checks.order`), and timing.
+What this module does not see: how races are found (`allocsim.checks.h_races`), and timing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.checks import Violation, check
-from allocsim.checks.clocks import Order
-from allocsim.checks.order import exchanged
+from allocsim.checks.facts import exchanged_order
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.streams import branches, on_streams, preferring, shuffled
 from engine.d_differential import relative_error, same_bits
@@ -35,7 +34,7 @@ Uploads = Mapping[int, Sequence[Array]]
 """Step of a `host.write` -> the array for each of its results; what is not there is filled with zeros."""
 
 ORDERS: Final = 24
-"""Orders tried unless told otherwise."""
+"""Orders tried by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +161,7 @@ def full_order(program: Program, race: Violation) -> tuple[int, ...]:
     """Return the whole legal order in which the two ops of a race are exchanged and little else is."""
     if race.op is None or race.other_op is None:
         return tuple(range(len(program.ops)))
-    named = exchanged(Order.of(program.ops), race.other_op, race.op)
+    named = exchanged_order(program, race.other_op, race.op)
     moved = frozenset(named)
     rest = (step for step in range(race.other_op, len(program.ops)) if step not in moved)
     return (*range(race.other_op), *named, *rest)

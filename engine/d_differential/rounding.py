@@ -1,21 +1,27 @@
 """Rounding or corruption: which of the two a difference is, by the same program run in float64.
 
-Two right executions of one program in float32 (other kernels, another order of a sum, another number of threads) differ by rounding. Each
-is one draw of the same error: with the float64 run as the truth, the error of either at a tensor is of the size that the condition of
-the computation up to there gives it. So the error of the reference is a measure of what rounding does here, and a suspect is
+Two right executions of one program in float32 (other kernels, another order of a sum, another
+number of threads) differ by rounding. Each is one draw of the same error: with the float64 run as
+the truth, the error of either at a tensor is of the size that the condition of the computation up
+to there gives it. So the error of the reference is a measure of what rounding does here, and a
+suspect is
 
     rounding      if  error(suspect) <= FACTOR * max(error(reference), error(reference) at what the op read, unit roundoff)
     corruption    if not
 
-The errors are normwise (`engine.d_differential.distance`). What the op read is taken in because one draw may be small by luck: a scalar, or a sum that
-happens to come out even, has next to no error beside operands that have some. `FACTOR` is four bits: norms over many elements are maxima, and
-maxima of two draws of one distribution are seldom a factor of two apart; where a tensor has one element, four bits leave a chance of about one in
-sixteen per lucky draw, and the operands and the unit roundoff take most of that.
+The errors are normwise (`engine.d_differential.distance`). What the op read is taken in because one
+draw may be small by luck: a scalar, or a sum that happens to come out even, has next to no error
+beside operands that have some. `FACTOR` is four bits: norms over many elements are maxima, and
+maxima of two draws of one distribution are seldom a factor of two apart; where a tensor has one
+element, four bits leave a chance of about one in sixteen per lucky draw, and the operands and the
+unit roundoff take most of that.
 
-What is not told apart: a corruption within four bits of rounding. What is right to be far off (an op that amplifies its operands' error by more than
-16, such as a sum that cancels, on a suspect whose operands differ) is no corruption while the reference is as far off.
+What cannot be distinguished: a corruption within four bits of rounding. What is right to be far off (an
+op that amplifies its operands' error by more than 16, such as a sum that cancels, on a suspect
+whose operands differ) is no corruption while the reference is as far off.
 
-Whole numbers do not round: any difference there is corruption. So is an element that is not finite where the reference's is.
+Whole numbers do not round: any difference there is corruption. So is an element that is not finite
+where the reference's is.
 
 What this module does not see: where the arrays come from.
 """
@@ -41,7 +47,10 @@ NATURES: Final[tuple[Nature, ...]] = ("equal", "rounding", "corruption")
 
 
 def bound(reference: Gap, read: float, dtype: "np.dtype[Any]") -> float:
-    """Return the largest error that still is rounding; `read` is the reference's largest error at what the op read."""
+    """Return the largest error that still is rounding.
+
+    `read` is the reference's largest error at what the op read.
+    """
     return FACTOR * max(reference.error, read, UNITS.get(dtype.name, 0.0))
 
 

@@ -1,16 +1,20 @@
-"""What a side is compared with while it runs: the reference and the truth, which keep all they make.
+"""What an execution is compared with while it runs: the reference and the float64 truth.
+
+Both keep every result of a run.
 
     basis, exact = Kept(reference, order), Kept(truth, order)       # bound runtimes whose plans keep every buffer apart
     basis.run(host), exact.run(wide_host)
     watch = Watch(lowered, Scale(basis, exact))
     run(machine, host, order, observer=watch)
-    watch.found                                                     # one `Found` for each result of each op, in the order run
+    watch.found                                                     # one `ComparedResult` for each result of each op, in the order run
 
-After a run the memory of a plan without reuse holds every value, but for those that the program itself writes over: they are copied out when
-made. So a side is compared where it stands, each result at its step, and no plan is changed for it. Gaps between reference and truth are measured
+After a run the memory of a plan without reuse holds every value, but for those that the program
+itself writes over: they are copied out when made. So a side is compared where it stands, each
+result at its step, and no plan is changed for it. Gaps between reference and truth are measured
 once for each value that is asked about.
 
-What this module does not see: modes and how they are chosen (`engine.d_differential.modes`), and why something differs.
+What this module does not see: modes and how they are chosen
+(`engine.d_differential.side_comparison`), and why something differs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +38,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LayerRow:
     """The tensors of one layer and stage in one training step, against the reference."""
 
     step: int
@@ -47,9 +51,11 @@ class Row:
     ulp: int | None = None
     """The most units in the last place any of them is off; None where none differs."""
     relative: float | None = None
-    """The largest error against the reference; None where none differs, or where a number is not finite."""
+    """The largest error against the reference; None where none differs, or where a number is not
+    finite."""
     op: int | None = None
-    """The op whose result is worst: of the largest error over its bound where the truth is known, else of the largest error."""
+    """The op whose result is worst: of the largest error over its bound where the truth is known,
+    else of the largest error."""
     error: float | None = None
     """Its error against the truth, None where that is not known or a number is not finite;"""
     reference_error: float | None = None
@@ -111,7 +117,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ComparedResult:
     """One result of one op compared; of one that is equal nothing but that."""
 
     op: int
@@ -131,7 +137,7 @@ class Found:
         return not gap.finite, off, gap.error
 
 
-class Watch:
+class ResultComparer:
     """An observer that compares every result with the reference's, or in float64 with the truth's."""
 
     def __init__(self, lowered: Lowered, scale: Scale) -> None:
@@ -141,7 +147,7 @@ class Watch:
             raise EngineError(f"{lowered!r} is in float64, and no float64 reference is run to compare it with")
         self._against: Kept = against
         self._compared = compared(lowered)
-        self.found: list[Found] = []
+        self.found: list[ComparedResult] = []
 
     def __call__(self, step: int, _operands: Sequence[Array], results: Sequence[Array]) -> None:
         """Compare what an op has just written."""
@@ -151,44 +157,50 @@ class Watch:
     def look(self, step: int, value: int, mine: Array) -> None:
         """Compare one result."""
         right = self._against.array(value)
-        self.found.append(Found(op=step) if same_bits(mine, right) else self._differing(step, value, mine, right))
+        self.found.append(ComparedResult(op=step) if same_bits(mine, right) else self._differing(step, value, mine, right))
 
-    def _differing(self, step: int, value: int, mine: Array, right: Array) -> Found:
+    def _differing(self, step: int, value: int, mine: Array, right: Array) -> ComparedResult:
         gap, exact = gap_of(mine, right), self._scale.exact
         if exact is None:
-            return Found(op=step, gap=gap, nature=None)
+            return ComparedResult(op=step, gap=gap, nature=None)
         if self._wide:  # the truth is the reference here, and has no error of its own to compare with
             zero = gap_of(right, right)
             limit = bound(zero, 0.0, mine.dtype)
-            return Found(op=step, gap=gap, error=gap, reference=zero, bound=limit, nature=nature(gap, zero, limit))
+            return ComparedResult(op=step, gap=gap, error=gap, reference=zero, bound=limit, nature=nature(gap, zero, limit))
         error, reference = gap_of(mine, exact.array(value)), self._scale.reference_gap(value)
         limit = bound(reference, self._scale.read_error(step), mine.dtype)
-        return Found(op=step, gap=gap, error=error, reference=reference, bound=limit, nature=nature(error, reference, limit))
+        return ComparedResult(
+            op=step, gap=gap, error=error, reference=reference, bound=limit, nature=nature(error, reference, limit)
+        )
 
 
-def shown(kept: Kept, scale: Scale) -> list[Found]:
+def shown(kept: Kept, scale: Scale) -> list[ComparedResult]:
     """Return the course of the reference (equal to itself) or of the truth (how far the reference is from it) for one step."""
     found = []
     for step, values in compared(kept.machine.lowered).items():
         for value in values:
             if kept is scale.basis or scale.exact is None:
-                found.append(Found(op=step))
+                found.append(ComparedResult(op=step))
                 continue
             gap = scale.reference_gap(value)
-            found.append(Found(op=step) if gap.equal else Found(op=step, gap=gap, error=gap, reference=gap, nature="rounding"))
+            found.append(
+                ComparedResult(op=step)
+                if gap.equal
+                else ComparedResult(op=step, gap=gap, error=gap, reference=gap, nature="rounding")
+            )
     return found
 
 
-def row_of(step: int, layer: int | None, stage: str, members: Sequence[Found]) -> Row:
+def row_of(step: int, layer: int | None, stage: str, members: Sequence[ComparedResult]) -> LayerRow:
     """Sum up the results of one layer and stage in one step."""
     differing = [one for one in members if one.gap is not None]
     if not differing:
-        return Row(step=step, layer=layer, stage=stage, tensors=len(members), differing=0, nature="equal")
+        return LayerRow(step=step, layer=layer, stage=stage, tensors=len(members), differing=0, nature="equal")
     most = max(differing, key=lambda one: one.weight)
     gaps = [one.gap for one in differing if one.gap is not None]
     ulps = [gap.ulp for gap in gaps if gap.ulp is not None]
     natures = [one.nature for one in differing]
-    return Row(
+    return LayerRow(
         step=step,
         layer=layer,
         stage=stage,
@@ -226,7 +238,10 @@ def overwritten(machine: Runtime) -> list[int]:
 
 
 def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
-    """Yield (step, value) of the results that are there after a run under any plan: what persists, and what the host reads."""
+    """Yield (step, value) of the results that are there after a run under any plan.
+
+    What persists, and what the host reads.
+    """
     program = machine.program
     ops = program.ops
     persistent, gone = program.buffers.persistent, set(overwritten(machine))
@@ -239,4 +254,4 @@ def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
                 yield step, value
 
 
-__all__ = ["Found", "Kept", "Row", "Scale", "Watch", "overwritten", "remaining", "row_of", "run", "shown"]
+__all__ = ["ComparedResult", "Kept", "LayerRow", "ResultComparer", "Scale", "overwritten", "remaining", "row_of", "run", "shown"]

@@ -1,10 +1,14 @@
-"""The front: tensors people can type, over the same graph, derivatives, plans and kernels as everything else.
+"""The front: tensors to type at a prompt.
 
-`tensor` makes one, `no_grad` stops recording, `gradcheck` compares derivatives with finite differences; all three are names of `engine` too.
-`engine.front.functions` has what is no method. `engine.front.tensors` tells what tensors do, `value` what they are, `record` how a value is computed and remembered, `reverse` how a gradient is.
+They use the same graph, derivatives, plans and kernels as everything else.
+
+`tensor` makes one, `no_grad` stops recording, `gradcheck` compares derivatives with finite
+differences; all three are names of `engine` too. `engine.front.functions` has what is no method.
+`engine.front.tensors` tells what tensors do, `value` what they are, `record` how a value is
+computed and remembered, `reverse` how a gradient is.
 """
 
 from engine.front.differences import GradCheck, gradcheck
-from engine.front.tensors import Tensor, no_grad, tensor
+from engine.front.tensors import EagerTensor, no_grad, tensor
 
-__all__ = ["GradCheck", "Tensor", "gradcheck", "no_grad", "tensor"]
+__all__ = ["EagerTensor", "GradCheck", "gradcheck", "no_grad", "tensor"]

@@ -2,8 +2,9 @@
 
     gradcheck(lambda x, w: (x @ w).tanh(), x, w)       # a report, or an EngineError that shows the worst entry
 
-An output of several elements is reduced by fixed weights, different for each element, so that errors do not cancel. Cost: one backward pass and
-two calls of the function for each element of each input. The function must be deterministic, and smooth within `step` of the inputs.
+An output of several elements is reduced by fixed weights, different for each element, so that
+errors do not cancel. Cost: one backward pass and two calls of the function for each element of each
+input. The function must be deterministic, and smooth within `step` of the inputs.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.tensors import Tensor, no_grad, tensor
+from engine.front.tensors import EagerTensor, no_grad, tensor
 from engine.kernels.binding import Array
 
 
@@ -25,7 +26,8 @@ class GradCheck:
     entries: int
     """How many derivatives were compared."""
     excess: float
-    """|derivative - difference| / (atol + rtol |difference|) at the worst entry; up to 1 is within tolerance."""
+    """|derivative - difference| / (atol + rtol |difference|) at the worst entry; up to 1 is within
+    tolerance."""
     argument: int
     """Position of the input of the worst entry."""
     index: tuple[int, ...]
@@ -41,7 +43,7 @@ class GradCheck:
 
 
 def gradcheck(
-    function: Callable[..., Tensor],
+    function: Callable[..., EagerTensor],
     *inputs: Any,
     step: float = 1e-6,
     rtol: float = 1e-5,
@@ -59,7 +61,8 @@ def gradcheck(
         fail: raise if an entry is out of tolerance; else only report it.
 
     Raises:
-        EngineError: an entry is out of tolerance, the output depends on no input, or there is no entry.
+        EngineError: an entry is out of tolerance, the output depends on no input, or there is no
+            entry.
     """
     leaves = [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
     if not sum(leaf.size for leaf in leaves):
@@ -93,11 +96,13 @@ def gradcheck(
     return worst
 
 
-def _weighted(out: Tensor, weights: Array) -> float:
+def _weighted(out: EagerTensor, weights: Array) -> float:
     return float(np.sum(out.data * weights))
 
 
-def _difference(function: Callable[..., float], leaves: list[Tensor], entry: tuple[int, tuple[int, ...]], step: float) -> float:
+def _difference(
+    function: Callable[..., float], leaves: list[EagerTensor], entry: tuple[int, tuple[int, ...]], step: float
+) -> float:
     arrays = [leaf.numpy() for leaf in leaves]
     argument, index = entry
     centre = float(arrays[argument][index])

@@ -1,7 +1,10 @@
-"""Derivatives computed op by op and recorded, from the templates that the planned backward pass is stamped from.
+"""Derivatives computed op by op and recorded, so that they can be differentiated again.
 
-What a rule adds is the same in both; here each op is applied at once and keeps its history, so that the result can be differentiated again. That costs the
-front's time for each op and as much memory as there are gradients; `engine.front.reverse` plans where nobody asks for more.
+They come from the same templates as the planned backward pass.
+
+What a rule adds is the same in both; here each op is applied at once and keeps its history, so that
+the result can be differentiated again. That costs the front's time for each op and as much memory
+as there are gradients; `engine.front.reverse` plans where nobody asks for more.
 """
 
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ from collections.abc import Iterator
 from allocsim.errors import EngineError
 from engine.front.extension import GRAD, NODE, SOURCE, template
 from engine.front.record import Node, apply, tracking
-from engine.ops.rule import FLOATS
+from engine.ops.shapes import FLOATS
 
 
 def contributions(node: Node, grad: Node) -> Iterator[tuple[Node, Node]]:

@@ -1,15 +1,21 @@
-"""The derivative of a recorded history as a program: what `engine.autodiff.backward` adds to a graph, stamped from templates.
+"""The derivative of a recorded history as a program, put together from templates.
 
-A *template* is what the rules of an op add for those of its arguments that need a gradient: found by calling the rules on a graph that holds this op
-alone, so there is one set of rules. Histories repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
+It has the ops that `engine.autodiff.backward` would add to a graph.
 
-The walk is that of `engine.autodiff`: nodes from last to first, arguments from left to right; the first contribution to a gradient *is* the gradient,
-further ones are `add(gradient, contribution)`. A test compares the two op by op.
+A *template* is what the rules of an op add for those of its arguments that need a gradient: found
+by calling the rules on a graph that holds this op alone, so there is one set of rules. Histories
+repeat few ops many times; stamping one costs a microsecond where calling its rule costs thirty.
 
-The program holds the backward ops alone. Every forward value they read, and the seed, is a read-only parameter of it: it exists, lies
-where the front computed it, and is not copied. The gradients wanted are what the host reads.
+The walk is that of `engine.autodiff`: nodes from last to first, arguments from left to right; the
+first contribution to a gradient *is* the gradient, further ones are `add(gradient, contribution)`.
+A test compares the two op by op.
 
-Values while stamping: 0.. are the nodes of the history, then the seed, then the results of the ops in order.
+The program holds the backward ops alone. Every forward value they read, and the seed, is a
+read-only parameter of it: it exists, lies where the front computed it, and is not copied. The
+gradients wanted are what the host reads.
+
+Values while stamping: 0.. are the nodes of the history, then the seed, then the results of the ops
+in order.
 
 What this module does not see: data, plans, tensors people hold.
 """
@@ -23,13 +29,13 @@ import numpy as np
 from allocsim.errors import EngineError
 from allocsim.model import DTYPE_CODES, HOST_READ, VIEW, Buffers, Ops, Program, Role, Values
 from allocsim.model.layout import Int64s, contiguous_strides
-from engine.front.record import Laid, Node, Recipe
+from engine.front.record import ArrayLayout, CallRecipe, Node
 from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.graph.lowering import ARENA
 from engine.kernels import KERNELS
 from engine.kernels.binding import Kernel
 from engine.ops.pullback import contribution
-from engine.ops.rule import FLOATS, STORED
+from engine.ops.shapes import FLOATS, STORED
 
 Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 """dtype, shape and strides (bytes) of a value."""
@@ -37,7 +43,8 @@ Laying = tuple[str, tuple[int, ...], tuple[int, ...]]
 GRAD: Final = -1
 NODE: Final = -2
 SOURCE: Final = -3
-"""Operands of a template that are not results of its own ops: the gradient that comes in, the node, and source k as SOURCE - k."""
+"""Operands of a template that are not results of its own ops: the gradient that comes in, the node,
+and source k as SOURCE - k."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +58,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TemplateStep:
     """One op of a template."""
 
     action: Action
@@ -69,7 +76,7 @@ class Part:
     """What is added for one argument, and which of it (or of what there was) is the contribution."""
 
     argument: int
-    steps: tuple[Step, ...]
+    steps: tuple[TemplateStep, ...]
     contribution: int
 
 
@@ -102,10 +109,10 @@ def extend(order: Sequence[Node]) -> Extension:
 
     Raises EngineError where a derivative is missing.
     """
-    return _Walk(order).extension()
+    return _BackwardWalk(order).extension()
 
 
-class _Walk:
+class _BackwardWalk:
     """The columns while they grow."""
 
     def __init__(self, order: Sequence[Node]) -> None:
@@ -177,8 +184,11 @@ class _Walk:
         self.layings.append(laying)
         return self.base + len(self.ops) - 1
 
-    def add(self, before: int, found: int, laid: Laid) -> int:
-        """Append the sum of two gradients of a node, in f32 where theirs is a dtype of storage; as `engine.ops.pullback` has it."""
+    def add(self, before: int, found: int, laid: ArrayLayout) -> int:
+        """Append the sum of two gradients of a node, in f32 where theirs is a dtype of storage.
+
+        As `engine.ops.pullback` has it.
+        """
         stored, wide = _dense(laid.name, laid.shape), _dense("f32", laid.shape)
         if laid.name in FLOATS:
             return self.append(_action("add", {}), (before, found), stored)
@@ -313,7 +323,10 @@ def _hull(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) -> Action:
-    """Return what ops of this kind and these parameters share; of ops without parameters there is one."""
+    """Return what ops of this kind and these parameters share.
+
+    Of ops without parameters there is one.
+    """
     known = _plain.get(kind)
     if known is not None and not params:
         return known
@@ -327,15 +340,18 @@ def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) 
 _CAST: Final = {dtype: _action("cast", {"dtype": dtype}) for dtype in ("f32", *STORED)}
 
 
-def template(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Template:
-    """Return what the rules of an op add for some of its arguments, given how its gradient lies; kept with the recipe."""
+def template(recipe: CallRecipe, needed: tuple[int, ...], upstream: Laying) -> Template:
+    """Return what the rules of an op add for some of its arguments, given how its gradient lies.
+
+    Kept with the recipe.
+    """
     known: Template | None = recipe.derivatives.get((needed, upstream))
     if known is None:
         known = recipe.derivatives[needed, upstream] = _asked(recipe, needed, upstream)
     return known
 
 
-def _asked(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Template:
+def _asked(recipe: CallRecipe, needed: tuple[int, ...], upstream: Laying) -> Template:
     """Ask the rules."""
     graph = Graph("derivative")
     sources = [_leaf(graph, f"{name}", (laid.name, laid.shape, laid.strides))
@@ -349,7 +365,7 @@ def _asked(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Templat
     for argument in needed:
         found = contribution(node, recipe.rule.arguments[argument], sources[argument], prepared)
         graph.expand(found)
-        steps: list[Step] = []
+        steps: list[TemplateStep] = []
         for tensor in graph.nodes[known:]:
             if tensor is not node:
                 references[tensor] = made
@@ -360,7 +376,7 @@ def _asked(recipe: Recipe, needed: tuple[int, ...], upstream: Laying) -> Templat
     return tuple(parts)
 
 
-def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> Step:
+def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> TemplateStep:
     stranger = next((source for source in tensor.sources if source not in references), None)
     if stranger is not None:
         raise EngineError(f"the derivative that adds {tensor} makes {stranger}, which is neither an operand nor the gradient")
@@ -369,12 +385,12 @@ def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> Step:
     if tensor.rule.view:
         seen = tensor.sources[0]
         action = Action(str(tensor.kind), None, tensor.params, ())
-        return Step(action, operands, laying, references[seen], tensor.offset - seen.offset)
+        return TemplateStep(action, operands, laying, references[seen], tensor.offset - seen.offset)
     action = _action(str(tensor.kind), tensor.params)
     pairs = tuple(pair for pair in action.in_place if pair[0] < len(operands))
     if pairs != action.in_place:
         action = Action(action.kind, action.kernel, action.params, pairs)
-    return Step(action, operands, laying, None, 0)
+    return TemplateStep(action, operands, laying, None, 0)
 
 
 def _leaf(graph: Graph, name: str, laying: Laying) -> Tensor:

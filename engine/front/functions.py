@@ -1,4 +1,6 @@
-"""Functions of the front's tensors, beside its methods; each is rows of `engine.ops`, or built of them by `engine.graph.composites`.
+"""Functions of the front's tensors that are no methods.
+
+Each is one row of `engine.ops` or is built of several by `engine.graph.composites`.
 
     from engine import tensor
     from engine.front import functions as fn
@@ -6,13 +8,17 @@
     hidden = fn.conv2d(images, filters, bias, padding=1).relu()
     loss = fn.cross_entropy(fn.dropout(hidden.reshape(len(hidden), -1), 0.1, seed=7) @ w, classes)
 
-Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first one that is. What is random is a function of `seed`, `salt`
-and place: the same again in every run, and in backward. `op` calls any row of the table that neither writes over an operand nor needs a graph.
+Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first
+one that is. What is random is a function of `seed`, `salt` and place: the same again in every run,
+and in backward. `op` calls any row of the table that neither writes over an operand nor needs a
+graph.
 
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -20,21 +26,22 @@ import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
-from engine.front.meeting import broadcast, meet
+from engine.front.broadcasting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant
-from engine.front.tensors import Tensor, binary, operand, tensor
-from engine.graph import composites
+from engine.front.tensors import EagerTensor, binary, operand, tensor
+from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts, real, whole
-
-Pair = tuple[int, int]
+from engine.ops.shapes import counts, real, whole
 
 
-def op(kind: str, *tensors: Tensor, **params: Any) -> Tensor:
-    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes: at least one dimension, b repeating into a.
+def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
+    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes.
 
-    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and for what the rule refuses.
+    At least one dimension, b repeating into a.
+
+    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and
+    for what the rule refuses.
     """
     rule = OPS.get(kind)
     if rule is None:
@@ -55,29 +62,32 @@ def op(kind: str, *tensors: Tensor, **params: Any) -> Tensor:
 # choosing
 
 
-def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """Return a where `condition` is true (not 0), b elsewhere; all three broadcast. No gradient flows to the condition."""
+def where(condition: Any, a: Any, b: Any) -> EagerTensor:
+    """Return a where `condition` is true (not 0), b elsewhere.
+
+    All three broadcast. No gradient flows to the condition.
+    """
     first = _first("where", a, b)
     left, right = operand(a, first), operand(b, first)
     given = _array("where", condition)
-    chosen = Tensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
+    chosen = EagerTensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
     shape = meet("where", chosen, left, right)
-    return Tensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
+    return EagerTensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
 
 
-def maximum(a: Any, b: Any) -> Tensor:
+def maximum(a: Any, b: Any) -> EagerTensor:
     """Return the larger of a and b; a tie's gradient is a's."""
     first = _first("maximum", a, b)
     return binary("maximum", operand(a, first), b)
 
 
-def minimum(a: Any, b: Any) -> Tensor:
+def minimum(a: Any, b: Any) -> EagerTensor:
     """Return the smaller of a and b; a tie's gradient is a's."""
     first = _first("minimum", a, b)
     return binary("minimum", operand(a, first), b)
 
 
-def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> Tensor:
+def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> EagerTensor:
     """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
     ids, count = _numbers("one_hot", classes), whole("one_hot", count)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
@@ -88,7 +98,7 @@ def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> Tensor:
 # moving
 
 
-def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+def concat(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
     """Return the tensors one after the other along `axis`."""
     if not tensors:
         raise EngineError("concat was given no tensors")
@@ -98,7 +108,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return _made(composed(composites.concat, nodes, axis=whole("concat", axis)))
 
 
-def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+def stack(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
     """Return tensors of one shape along a new axis."""
     if not tensors:
         raise EngineError("stack was given no tensors")
@@ -110,31 +120,37 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return concat([t.reshape(*t.shape[:place], 1, *t.shape[place:]) for t in tensors], place)
 
 
-def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+def split(x: EagerTensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
     lengths = counts("split", sizes) if isinstance(sizes, Iterable) else whole("split", sizes)
     return tuple(_made(part) for part in composed(composites.split, _node(x), lengths, whole("split", axis)))
 
 
-def pad(x: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Tensor:
+def pad(x: EagerTensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> EagerTensor:
     """Return x with new elements of `value`, so many before and after it on each axis."""
     return op("pad", x, before=counts("pad", before), after=counts("pad", after), value=real("pad", value))
 
 
-def gather(x: Tensor, ids: Any, axis: int = -1) -> Tensor:
-    """Return the elements of x at `ids` along `axis`; ids are shaped like x but for that axis. One out of range is refused."""
-    return Tensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
+def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
+    """Return the elements of x at `ids` along `axis`.
+
+    Ids are shaped like x but for that axis. One out of range is refused.
+    """
+    return EagerTensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
 
 
-def scatter(values: Tensor, ids: Any, length: int, axis: int = -1) -> Tensor:
-    """Return zeros of `length` along `axis`, each element of values added where its index points: what `gather` is transposed."""
+def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> EagerTensor:
+    """Return zeros of `length` along `axis`, each element of values added where its index points.
+
+    What `gather` is transposed.
+    """
     places, length, axis = _numbers("scatter", ids), whole("scatter", length), whole("scatter", axis)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
         raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
     return _made(Eager.op("scatter", _node(values), constant(places), length=length, axis=axis))
 
 
-def embedding(table: Tensor, ids: Any) -> Tensor:
+def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
     """Return the rows of table[V, D] that ids of any shape name: [*ids, D]."""
     _check(table)
     if table.ndim != 2:
@@ -145,53 +161,51 @@ def embedding(table: Tensor, ids: Any) -> Tensor:
 # norms, windows, attention
 
 
-def rms_norm(x: Tensor, gain: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
+def rms_norm(x: EagerTensor, gain: EagerTensor | None = None, *, eps: float = 1e-5) -> EagerTensor:
     """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
     y = _row("rms_norm", x, eps=real("rms_norm", eps))
     return y if gain is None else y * gain
 
 
-def layer_norm(x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: EagerTensor, gain: EagerTensor | None = None, bias: EagerTensor | None = None, *, eps: float = 1e-5
+) -> EagerTensor:
     """Return (x - mean) / sqrt(variance + eps) over the last axis, times `gain`, plus `bias`."""
     y = _row("norm", x, eps=real("layer_norm", eps))
     y = y if gain is None else y * gain
     return y if bias is None else y + bias
 
 
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    stride: int | Pair = 1,
-    padding: int | Pair = 0,
-    dilation: int | Pair = 1,
-) -> Tensor:
-    """Return the cross-correlation of x[N, C, H, W] with weight[F, C, KH, KW]: [N, F, OH, OW]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv2d, *parts, stride=stride, padding=padding, dilation=dilation))
+def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:
+    """Return a function of `engine.graph.composites` for tensors of the front.
+
+    Its signature and docstring stand there alone.
+    """
+    takes = signature(composite)
+    operands = [name for name, parameter in takes.parameters.items() if parameter.annotation in {Tensor, Tensor | None}]
+
+    @wraps(composite)
+    def function(*given: Any, **params: Any) -> EagerTensor:
+        bound = takes.bind(*given, **params)
+        for name in operands:
+            if bound.arguments.get(name) is not None:
+                bound.arguments[name] = _node(bound.arguments[name])
+        return _made(composed(composite, *bound.args, **bound.kwargs))
+
+    return function
 
 
-def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0, dilation: int = 1
-) -> Tensor:
-    """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]."""
-    parts = [_node(t) for t in (x, weight, bias) if t is not None]
-    return _made(composed(composites.conv1d, *parts, stride=stride, padding=padding, dilation=dilation))
+conv2d = lifted(composites.conv2d)
+conv1d = lifted(composites.conv1d)
+max_pool2d = lifted(composites.max_pool2d)
+avg_pool2d = lifted(composites.avg_pool2d)
 
 
-def max_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
-    """Return the largest of each window of x[N, C, H, W]; the stride is the kernel by default."""
-    return _made(composed(composites.max_pool2d, _node(x), kernel, stride=stride, padding=padding))
+def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None) -> EagerTensor:
+    """Return softmax(q k^T * scale + mask) v as one op.
 
-
-def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
-    """Return the mean of each window of x[N, C, H, W]; padding counts as zeros."""
-    return _made(composed(composites.avg_pool2d, _node(x), kernel, stride=stride, padding=padding))
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float | None = None) -> Tensor:
-    """Return softmax(q k^T * scale + mask) v as one op; scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient."""
+    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
+    """
     _check(q)
     if not q.ndim:
         raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
@@ -200,7 +214,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, scale: float
     return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
 
 
-def rope(x: Tensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> Tensor:
+def rope(x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> EagerTensor:
     """Return x[T, H, hd] with the pairs of its heads turned by position (`normal`: neighbours; `neox`: halves)."""
     ids = constant(_numbers("rope", positions))
     return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
@@ -209,20 +223,28 @@ def rope(x: Tensor, positions: Any, *, base: float = 10000.0, dims: int | None =
 # randomness, jumps
 
 
-def dropout(x: Tensor, p: float, *, seed: int, salt: int = 0) -> Tensor:
-    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; the mask is drawn again in backward, never stored."""
-    return Tensor(Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape)
+def dropout(x: EagerTensor, p: float, *, seed: int, salt: int = 0) -> EagerTensor:
+    """Return x / (1 - p) where a random number is at least p, 0 elsewhere.
+
+    The mask is drawn again in backward, never stored.
+    """
+    return EagerTensor(Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape)
 
 
-def gumbel_softmax(x: Tensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
-    """Return a sample of the Gumbel-softmax distribution over the last axis; with `hard` one-hot, its gradient that of the soft sample."""
+def gumbel_softmax(x: EagerTensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> EagerTensor:
+    """Return a sample of the Gumbel-softmax distribution over the last axis.
+
+    With `hard` one-hot, its gradient that of the soft sample.
+    """
     warmth, salt = real("gumbel_softmax", temperature), _bits("salt", salt)
-    return Tensor(composed(composites.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape)
+    return EagerTensor(
+        composed(composites.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape
+    )
 
 
-def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+def straight_through(hard: EagerTensor, soft: EagerTensor) -> EagerTensor:
     """Return the value of `hard` with the gradient of `soft`."""
-    return Tensor(Eager.op("straight_through", _node(hard), _node(soft)), hard.shape)
+    return EagerTensor(Eager.op("straight_through", _node(hard), _node(soft)), hard.shape)
 
 
 def count_equal(a: Any, b: Any) -> int:
@@ -234,63 +256,66 @@ def count_equal(a: Any, b: Any) -> int:
 # losses
 
 
-def mse_loss(prediction: Tensor, target: Any) -> Tensor:
+def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
     """Return the mean of (prediction - target)^2; one shape."""
     _check(prediction)
     goal = operand(target, prediction)
     if goal.shape != prediction.shape:
         raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
-    return Tensor(Eager.op("mean_squared_error", _node(prediction), _node(goal)), ())
+    return EagerTensor(Eager.op("mean_squared_error", _node(prediction), _node(goal)), ())
 
 
-def cross_entropy(logits: Tensor, labels: Any) -> Tensor:
-    """Return the mean over rows of -sum(labels * log_softmax(logits)); labels are distributions like logits, or class numbers for each row."""
+def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
+    """Return the mean over rows of -sum(labels * log_softmax(logits)).
+
+    Labels are distributions like logits, or class numbers for each row.
+    """
     _check(logits)
     if not logits.ndim:
         raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
     count, rows = logits.shape[-1], prod(logits.shape[:-1])
-    if not isinstance(labels, Tensor):
+    if not isinstance(labels, EagerTensor):
         given = _array("cross_entropy", labels)
         if given.dtype.kind == "f" and (given.size or given.shape == logits.shape):  # no numbers are floats to numpy
             labels = operand(labels, logits)
-    if isinstance(labels, Tensor) and labels.dtype.kind == "f":
+    if isinstance(labels, EagerTensor) and labels.dtype.kind == "f":
         if labels.shape != logits.shape:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
         pair = (_node(x.reshape(rows, count)) for x in (logits, labels))
-        return Tensor(Eager.op("cross_entropy_loss", *pair), ())
+        return EagerTensor(Eager.op("cross_entropy_loss", *pair), ())
     ids = _numbers("cross_entropy", labels)
     if ids.shape != logits.shape[:-1]:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
-    return Tensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ())
+    return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ())
 
 
 # helpers
 
 
-def _check(*tensors: Tensor) -> None:
+def _check(*tensors: EagerTensor) -> None:
     """Raise EngineError unless all are tensors of the front."""
-    for stranger in (x for x in tensors if not isinstance(x, Tensor)):
+    for stranger in (x for x in tensors if not isinstance(x, EagerTensor)):
         raise EngineError(f"{type(stranger).__name__} given where a tensor is needed; tensor(...) makes one")
 
 
-def _node(x: Tensor) -> Node:
+def _node(x: EagerTensor) -> Node:
     _check(x)
     return x._present()  # noqa: SLF001 - what functions of the front are made of
 
 
-def _row(kind: str, x: Tensor, **params: Any) -> Tensor:
+def _row(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     """Return a row of the table that keeps the shape, () too."""
-    return Tensor(Eager.op(kind, _node(x), **params), x.shape)
+    return EagerTensor(Eager.op(kind, _node(x), **params), x.shape)
 
 
-def _made(node: Node) -> Tensor:
-    return Tensor(node, node.shape)
+def _made(node: Node) -> EagerTensor:
+    return EagerTensor(node, node.shape)
 
 
-def _first(what: str, *values: Any) -> Tensor:
-    found = next((value for value in values if isinstance(value, Tensor)), None)
+def _first(what: str, *values: Any) -> EagerTensor:
+    found = next((value for value in values if isinstance(value, EagerTensor)), None)
     if found is None:
         raise EngineError(f"{what} was given no tensor")
     return found
@@ -298,7 +323,7 @@ def _first(what: str, *values: Any) -> Tensor:
 
 def _array(what: str, given: Any) -> Array:
     try:
-        return given.data if isinstance(given, Tensor) else np.asarray(given)
+        return given.data if isinstance(given, EagerTensor) else np.asarray(given)
     except ValueError as error:
         raise EngineError(f"{what}: {error}") from None
 
@@ -310,7 +335,7 @@ def _numbers(what: str, given: Any) -> Array:
     return np.array(found, np.int32, order="C")  # a copy: what the caller does to his own later is not our history
 
 
-def _ids(what: str, x: Tensor, given: Any, axis: int) -> Node:
+def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
     _check(x)
     ids, axis = _numbers(what, given), whole(what, axis)
     if not -x.ndim <= axis < x.ndim:

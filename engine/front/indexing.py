@@ -1,11 +1,15 @@
-"""What `x[...]` means at the front: slices are views, indices are looked up, and both have derivatives.
+"""The meaning of `x[...]` at the front.
 
-A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers, which takes the place of its axis. Numbers and slices of positive
-steps are one `slice` and a `reshape`, which are views; a negative step, and an array, look up rows by `get_rows`, a copy, so that an element named
-twice gets the sum of both gradients. Negative numbers count from the end. Masks and several arrays are refused: `where` and
-`gather` say what is meant.
+Slices are views, indices are looked up, and both have derivatives.
 
-All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and its shape () stands beside it.
+A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers,
+which takes the place of its axis. Numbers and slices of positive steps are one `slice` and a
+`reshape`, which are views; a negative step, and an array, look up rows by `get_rows`, a copy, so
+that an element named twice gets the sum of both gradients. Negative numbers count from the end.
+Masks and several arrays are refused: `where` and `gather` say what is meant.
+
+All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and
+its shape () stands beside it.
 """
 
 from collections.abc import Iterator
@@ -18,8 +22,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, composed, constant
 from engine.kernels.binding import Array
-from engine.ops import layout
-from engine.ops.layout import contiguous
+from engine.ops import views
+from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
 
@@ -68,8 +72,11 @@ def rows(table: Node, ids: Array) -> Node:
 
 
 def reshaped(x: Node, shape: Shape) -> Node:
-    """Return the elements in another shape that holds them: a view where they lie densely or only axes of length 1 come and go, else a copy."""
-    made: Node = composed(layout.reshaped, x, shape or (1,))
+    """Return the elements in another shape that holds them.
+
+    A view where they lie densely or only axes of length 1 come and go, else a copy.
+    """
+    made: Node = composed(views.reshaped, x, shape or (1,))
     return made
 
 

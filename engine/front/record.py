@@ -1,14 +1,17 @@
 """What the front remembers: one `Node` for each value, computed at once by the engine's own kernel.
 
-A node is SSA: one *version* of one *storage*. Whatever changes bytes in place raises the version of the storage; nodes that were made
-before keep theirs, and `stale` tells that the value they stand for is gone. A node is a *leaf* (no recipe), or the result of an op of
-`engine.ops.OPS` over other nodes; a view shares array memory and storage with its source. Arrays have at least one dimension, as
-everywhere in the engine.
+A node is SSA: one *version* of one *storage*. Whatever changes bytes in place raises the version of
+the storage; nodes that were made before keep theirs, and `stale` tells that the value they stand
+for is gone. A node is a *leaf* (no recipe), or the result of an op of `engine.ops.OPS` over other
+nodes; a view shares array memory and storage with its source. Arrays have at least one dimension,
+as everywhere in the engine.
 
-A `Recipe` is what all calls that are alike share (kind, parameters, layouts of the operands): what the shape rule said of it, and how its kernel is
-called where `bind` only hands the arrays through. Asking both anew takes several times as long as a kernel on a scalar.
+A `CallRecipe` is what all calls that are alike share (kind, parameters, layouts of the operands):
+what the shape rule said of it, and how its kernel is called where `bind` only hands the arrays
+through. Asking both anew takes several times as long as a kernel on a scalar.
 
-Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it, and its history is freed.
+Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it,
+and its history is freed.
 
 What this module does not see: tensors people hold, gradients, plans.
 """
@@ -27,11 +30,11 @@ from allocsim.model.layout import contiguous_strides
 from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, Kernel
 from engine.kernels.moving import window
-from engine.ops import OPS, REQUIRED, Layout, Rule
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.ops import OPS, REQUIRED, ResultLayout, Rule
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
-    from engine.graph import Tensor as GraphTensor
+    from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
@@ -40,8 +43,11 @@ tracking: Final[ContextVar[bool]] = ContextVar("tracking", default=True)
 """Whether what is computed now is recorded."""
 
 
-class Laid:
-    """Where the elements of an array lie: one object for each dtype, shape and strides, compared by identity."""
+class ArrayLayout:
+    """Where the elements of an array lie.
+
+    One object for each dtype, shape and strides, compared by identity.
+    """
 
     __slots__ = ("dense", "dtype", "name", "shape", "strides")
 
@@ -54,8 +60,11 @@ class Laid:
         self.dense = dense
 
     @classmethod
-    def of(cls, array: Array) -> "Laid":
-        """Return the one of an array; where it has no elements, numpy's strides say nothing and the engine's are taken."""
+    def of(cls, array: Array) -> "ArrayLayout":
+        """Return the one of an array.
+
+        Where it has no elements, numpy's strides say nothing and the engine's are taken.
+        """
         strides = array.strides if array.size else contiguous_strides(array.shape, array.itemsize)
         key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
@@ -64,11 +73,14 @@ class Laid:
         return laid
 
 
-_laid: Final[dict[Any, Laid]] = {}
+_laid: Final[dict[Any, ArrayLayout]] = {}
 
 
-class Storage:
-    """The history of some bytes; made when they are first shared or changed, since most never are."""
+class StorageHistory:
+    """The history of some bytes.
+
+    Made when they are first shared or changed, since most never are.
+    """
 
     __slots__ = ("changed_by", "rebased", "version")
 
@@ -78,15 +90,16 @@ class Storage:
         self.changed_by = ""
         """The last of them."""
         self.rebased = 0
-        """The changes that gradients flow through: views made before one of these have lost their history."""
+        """The changes that gradients flow through: views made before one of these have lost their
+        history."""
 
 
-class Recipe:
+class CallRecipe:
     """What all calls that are alike share."""
 
     __slots__ = ("bind", "constants", "derivatives", "flows", "function", "kernel", "kind", "params", "result", "rule", "sources")
 
-    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[Laid, ...], result: Laid | None) -> None:
+    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None) -> None:
         self.kind = kind
         self.rule, self.kernel, self.flows = _ROWS[kind]
         self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
@@ -95,14 +108,15 @@ class Recipe:
         self.result = result
         """None for views: it follows from the array seen."""
         self.function: Callable[..., object] | None = None
-        """What a call calls with the operands, `constants` and the result, where `bind` would come to just that."""
+        """What a call calls with the operands, `constants` and the result, where `bind` would come
+        to just that."""
         self.constants: tuple[Any, ...] = ()
         self.derivatives: dict[Any, Any] = {}
         """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
         if self.bind is not None and result is not None:
             self._read(self.bind, result)
 
-    def _read(self, bind: Bind, result: Laid) -> None:
+    def _read(self, bind: Bind, result: ArrayLayout) -> None:
         arrays = [np.empty(laid.shape, laid.dtype) for laid in (*self.sources, result)]
         if not all(laid.dense for laid in self.sources) or not all(array.size for array in arrays):
             return
@@ -132,9 +146,9 @@ class Node:
     def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
         array: Array,
-        laid: Laid,
-        shared: Storage | None = None,
-        recipe: Recipe | None = None,
+        laid: ArrayLayout,
+        shared: StorageHistory | None = None,
+        recipe: CallRecipe | None = None,
         sources: "tuple[Node, ...]" = (),
         needs_grad: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
@@ -144,7 +158,8 @@ class Node:
         """The history of the bytes, None while they have none."""
         self.version = 0 if shared is None else shared.version
         self.rebased: int | None = 0 if shared is None else shared.rebased
-        """Changes that gradients flow through when it was made; None of what is detached and wants to know of none."""
+        """Changes that gradients flow through when it was made; None of what is detached and wants
+        to know of none."""
         self.recipe = recipe
         self.sources = sources
         self.needs_grad = needs_grad
@@ -155,10 +170,10 @@ class Node:
         """Order of creation: sources have lower ones."""
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> StorageHistory:
         """The history of the bytes."""
         if self.shared is None:
-            self.shared = Storage()
+            self.shared = StorageHistory()
         return self.shared
 
     @property
@@ -213,7 +228,7 @@ class Node:
         return f"{self.name or self.kind or 'constant'} {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-_VIEWS: Final[Mapping[str, Callable[[Array, Layout, Mapping[str, Any]], Array]]] = {
+_VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Array]]] = {
     "reshape": lambda x, layout, _: x.reshape(layout.shape, copy=False),
     "permute": lambda x, _, params: x.transpose(params["axes"]),
     "transpose": lambda x, *_: x.swapaxes(-1, -2),
@@ -236,12 +251,16 @@ _ROWS: Final[Mapping[str, tuple[Rule, Kernel | None, tuple[bool, ...]]]] = {
 """Kind -> (rule, default kernel, whether a gradient can flow through each argument)."""
 
 KNOWN: Final = 4096
-_recipes: Final[dict[Any, tuple[Recipe, Layout]]] = {}
-"""The recipes met; forgotten all at once where there are too many, as with a parameter that never repeats."""
+_recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
+"""The recipes met; forgotten all at once where there are too many, as with a parameter that never
+repeats."""
 
 
 class _Quiet(local):
-    """For each thread a context in which infinities and NaN give no warning: entering it costs a tenth of `np.errstate`."""
+    """For each thread a context in which infinities and NaN give no warning.
+
+    Entering it costs a tenth of `np.errstate`.
+    """
 
     def __init__(self) -> None:
         context = Context()
@@ -253,7 +272,9 @@ _quiet: Final = _Quiet()
 
 
 def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool = True) -> Node:
-    """Compute an op now and return its node; it keeps history only if `track` and a source needs a gradient.
+    """Compute an op now and return its node.
+
+    It keeps history only if `track` and a source needs a gradient.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -267,7 +288,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     laid, shared = recipe.result, None
     if laid is None:
         array, shared = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
-        laid = Laid.of(array)
+        laid = ArrayLayout.of(array)
     else:
         array = np.empty(laid.shape, laid.dtype)
         function = recipe.function
@@ -287,14 +308,14 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
     return node
 
 
-def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[Recipe, Layout]:
+def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:
     rule, kernel, _ = _ROWS[kind]
     try:
-        layout = rule.shape(cast("tuple[GraphTensor, ...]", sources), params)
+        layout = rule.shape(cast("Sources", sources), params)
     except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
-    result = None if kernel is None else Laid.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
-    recipe = Recipe(kind, params, tuple(source.laid for source in sources), result)
+    result = None if kernel is None else ArrayLayout.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
+    recipe = CallRecipe(kind, params, tuple(source.laid for source in sources), result)
     if len(_recipes) >= KNOWN:
         _recipes.clear()
     _recipes[key] = recipe, layout
@@ -302,7 +323,10 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
 
 
 class Eager:
-    """A graph whose ops are computed when they are added: what `engine.graph.composites` builds its ops with, at the front."""
+    """A graph whose ops are computed when they are added.
+
+    What `engine.graph.composites` builds its ops with, at the front.
+    """
 
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
@@ -325,24 +349,33 @@ def _fixed(value: Any) -> Any:
 
 
 def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> Any:
-    """Return what a function of `engine.graph.composites` or of a rule makes of nodes, which are to it what tensors of a graph are."""
+    """Return what a function of `engine.graph.composites` or of a rule makes of nodes.
+
+    They are to it what tensors of a graph are.
+    """
     return function(*arguments, **params)
 
 
-def constant(array: Array, shared: Storage | None = None) -> Node:
+def constant(array: Array, shared: StorageHistory | None = None) -> Node:
     """Return a leaf without a gradient over an array of at least one dimension."""
-    return Node(array, Laid.of(array), shared)
+    return Node(array, ArrayLayout.of(array), shared)
 
 
 def alias(node: Node) -> Node:
-    """Return the present version of a node whose storage changed outside the history: the same bytes, the gradient passed on."""
+    """Return the present version of a node whose storage changed outside the history.
+
+    The same bytes, the gradient passed on.
+    """
     made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))})
     made.array, made.name = node.array, node.name
     return made
 
 
 def history(end: Node) -> list[Node]:
-    """Return `end` and all it depends on, in the order of creation; what needs no gradient is a leaf. O(nodes log nodes)."""
+    """Return `end` and all it depends on, in the order of creation.
+
+    What needs no gradient is a leaf. O(nodes log nodes).
+    """
     seen = {end}
     stack = [end]
     while stack:

@@ -1,15 +1,19 @@
-"""Backward of the front: the derivative of the recorded history as a program, planned, bound to a tape, run.
+"""The backward pass of the front: extend the history to a program, plan it, bind it, run it.
 
-`engine.front.extension` makes the program: the ops that a backward pass adds, alone. The forward values it reads exist already and are read where they
-lie. Such a value must still be what it was when it was recorded; a version that is gone is refused, with the names of the tensor and of the op that needs
-it. Forward values that no derivative reads may change freely.
+`engine.front.extension` makes the program: the ops that a backward pass adds, alone. The forward
+values it reads exist already and are read where they lie. Such a value must still be what it was
+when it was recorded; a version that is gone is refused, with the names of the tensor and of the op
+that needs it. Forward values that no derivative reads may change freely.
 
-The program is planned by any allocator and bound to an `engine.tape.Tape`. What was bound is kept by structure (ops, parameters, layouts, which leaves want
-gradients, allocator), for the `KEPT` latest structures of at most `KEPT_NODES` nodes: a training loop plans once, and only tells the
-tape where the forward values lie this time. What is kept keeps its arena. Not safe to call from several threads at once.
+The program is planned by any allocator and bound to an `engine.tape.Tape`. What was bound is kept
+by structure (ops, parameters, layouts, which leaves want gradients, allocator), for the `KEPT`
+latest structures of at most `KEPT_NODES` nodes: a training loop plans once, and only tells the tape
+where the forward values lie this time. What is kept keeps its arena. Not safe to call from several
+threads at once.
 
-What comes back is data. Where gradients are to be differentiated again, `recorded_gradients` computes the same ops one by one, as the front computes
-everything; they are then history like any other, and nothing is planned.
+What comes back is data. Where gradients are to be differentiated again, `recorded_gradients`
+computes the same ops one by one, as the front computes everything; they are then history like any
+other, and nothing is planned.
 """
 
 import gc
@@ -27,7 +31,7 @@ from engine.front.eager import changed, contributions, summed
 from engine.front.extension import Extension, extend
 from engine.front.record import Node, history
 from engine.kernels.binding import Array, Call
-from engine.runtime.memory import NUMPY_DTYPES, arena_sizes, block, check_placed
+from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_placed
 from engine.tape import NO_KERNEL, Tape
 from engine.tape.loops import addresses
 
@@ -198,7 +202,10 @@ def _build(order: list[Node], allocator: str) -> _Program:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Pause the collector of cycles: all that is built here stays, and looking through it again and again takes a fifth of the time."""
+    """Pause the collector of cycles.
+
+    All that is built here stays, and looking through it again and again takes a fifth of the time.
+    """
     running = gc.isenabled()
     gc.disable()
     try:

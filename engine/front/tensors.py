@@ -7,20 +7,27 @@
     y.backward()
     y.item(), W.grad.item(), x.grad.item(), b.grad.item()      # 49.0, 42.0, 28.0, 14.0
 
-Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward` builds the engine's graph out of what was
-recorded, extends, plans and runs it (`engine.front.reverse`). There is one engine.
+Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward`
+builds the engine's graph out of what was recorded, extends, plans and runs it
+(`engine.front.reverse`). There is one engine.
 
-Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has shape (). float32 and float64 are computed with; float16 and
-bfloat16 are storage (`astype`), int32 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64, numbers beside a tensor
-take the tensor's. `x ** p` takes a constant; where p is a tensor it is exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without
-history. Infinities and NaN are results like any other, without a warning. What is no method is in `engine.front.functions`.
+Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
+shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
+is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64,
+numbers beside a tensor take the tensor's. `x ** p` takes a constant; where p is a tensor it is
+exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without history. Infinities
+and NaN are results like any other, without a warning. What is no method is in
+`engine.front.functions`.
 
-Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each leaf, which is a tensor of its own without a
-gradient, or None. What is computed under `no_grad()`, and what is detached, has no history.
+Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each
+leaf, which is a tensor of its own without a gradient, or None. What is computed under `no_grad()`,
+and what is detached, has no history.
 
-In place: methods that end in `_` change the bytes, and all views and detached twins see it. `add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and
-all on a leaf that wants a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a derivative needs a value
-that was overwritten since, and naming it costs nothing otherwise. Changing a view in place where that needs a gradient is refused.
+In place: methods that end in `_` change the bytes, and all views and detached twins see it.
+`add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and all on a leaf that wants
+a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a
+derivative needs a value that was overwritten since, and naming it costs nothing otherwise. Changing
+a view in place where that needs a gradient is refused.
 
 What this module does not see: graphs, plans, kernels.
 """
@@ -34,19 +41,19 @@ from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
 from engine.front import indexing
-from engine.front.given import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
-from engine.front.meeting import broadcast, meet, product
-from engine.front.record import DTYPES, Laid, Node, apply, composed, constant, tracking
+from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
-from engine.front.value import Value, no_grad
+from engine.front.value import EagerValue, no_grad
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
-from engine.ops.rule import counts, real
+from engine.ops.shapes import counts, real
 
 
-class Tensor(Value):
+class EagerTensor(EagerValue):
     """A value with operators and functions; see the module header."""
 
     __slots__ = ()
@@ -55,7 +62,7 @@ class Tensor(Value):
 
     def backward(
         self,
-        gradient: "ArrayLike | Tensor | None" = None,
+        gradient: "ArrayLike | EagerTensor | None" = None,
         *,
         allocator: str = DEFAULT_ALLOCATOR,
         create_graph: bool = False,
@@ -63,13 +70,16 @@ class Tensor(Value):
         """Add the gradient of sum(self * gradient) into `.grad` of every leaf it depends on.
 
         Args:
-            gradient: shaped like this tensor; may be left out for one element, and is 1 then. With `create_graph` a tensor's history is kept.
-            allocator: who plans the memory: a name of `allocsim.allocators` or `package.module:function`.
-            create_graph: record the gradients, so that they can be differentiated again; they are then computed op by op, as the front computes
-                everything, and no plan is made.
+            gradient: shaped like this tensor; may be left out for one element, and is 1 then. With
+                `create_graph` a tensor's history is kept.
+            allocator: who plans the memory: a name of `allocsim.allocators` or
+                `package.module:function`.
+            create_graph: record the gradients, so that they can be differentiated again; they are
+                then computed op by op, as the front computes everything, and no plan is made.
 
         Raises:
-            EngineError: there is nothing to differentiate, a derivative is missing, or a value it needs was changed in place.
+            EngineError: there is nothing to differentiate, a derivative is missing, or a value it
+                needs was changed in place.
         """
         node = self._present()
         if node.dtype == "i32":
@@ -87,153 +97,156 @@ class Tensor(Value):
         given = np.array(seed.reshape(node.shape), order="C")
         if create_graph:
             start = constant(given)
-            if isinstance(gradient, Tensor) and gradient.requires_grad:
+            if isinstance(gradient, EagerTensor) and gradient.requires_grad:
                 start = broadcast(gradient.astype(self.dtype), self.shape)
             for leaf, found in recorded_gradients(node, start):
-                owner: Tensor = leaf.leaf_of
+                owner: EagerTensor = leaf.leaf_of
                 own = apply("cont", (found,), {"shape": None}, track=tracking.get())  # leaves may have been handed one node
-                more = Tensor(own, owner.shape)
+                more = EagerTensor(own, owner.shape)
                 owner.grad = more if owner.grad is None else owner.grad + more
             return
         for leaf, data in gradients(node, given, allocator):
             owner = leaf.leaf_of
             total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of ours
-            owner.grad = Tensor(constant(total), owner.shape)
+            owner.grad = EagerTensor(constant(total), owner.shape)
 
     # operators
 
-    def __add__(self, other: Any) -> "Tensor":
+    def __add__(self, other: Any) -> "EagerTensor":
         return binary("add", self, other)
 
-    def __sub__(self, other: Any) -> "Tensor":
+    def __sub__(self, other: Any) -> "EagerTensor":
         return binary("sub", self, other)
 
-    def __mul__(self, other: Any) -> "Tensor":
+    def __mul__(self, other: Any) -> "EagerTensor":
         if isinstance(other, (int, float)):
             return _unary("scale", self, s=real("*", other))
         return binary("mul", self, other)
 
-    def __truediv__(self, other: Any) -> "Tensor":
+    def __truediv__(self, other: Any) -> "EagerTensor":
         return binary("div", self, other)
 
-    def __radd__(self, other: Any) -> "Tensor":
+    def __radd__(self, other: Any) -> "EagerTensor":
         return binary("add", self, other)
 
-    def __rsub__(self, other: Any) -> "Tensor":
+    def __rsub__(self, other: Any) -> "EagerTensor":
         return binary("add", _unary("neg", self), other)
 
     __rmul__ = __mul__
 
-    def __rtruediv__(self, other: Any) -> "Tensor":
+    def __rtruediv__(self, other: Any) -> "EagerTensor":
         return binary("div", operand(other, self), self)
 
-    def __neg__(self) -> "Tensor":
+    def __neg__(self) -> "EagerTensor":
         return _unary("neg", self)
 
-    def __pos__(self) -> "Tensor":
+    def __pos__(self) -> "EagerTensor":
         return self
 
-    def __pow__(self, exponent: Any) -> "Tensor":
+    def __pow__(self, exponent: Any) -> "EagerTensor":
         if isinstance(exponent, np.ndarray | np.number) and exponent.ndim == 0:
             exponent = exponent.item()
         if isinstance(exponent, (int, float)):
             return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=real("**", exponent))
         return binary("mul", self.log(), exponent).exp()
 
-    def __rpow__(self, base: Any) -> "Tensor":
+    def __rpow__(self, base: Any) -> "EagerTensor":
         if isinstance(base, (int, float)) and base > 0:
             return (self * log(base)).exp()
         return operand(base, self).__pow__(self)
 
-    def __matmul__(self, other: Any) -> "Tensor":
-        return Tensor(*product(self, operand(other, self)))
+    def __matmul__(self, other: Any) -> "EagerTensor":
+        return EagerTensor(*product(self, operand(other, self)))
 
-    def __rmatmul__(self, other: Any) -> "Tensor":
-        return Tensor(*product(operand(other, self), self))
+    def __rmatmul__(self, other: Any) -> "EagerTensor":
+        return EagerTensor(*product(operand(other, self), self))
 
-    def __lt__(self, other: Any) -> "Tensor":
+    def __lt__(self, other: Any) -> "EagerTensor":
         return _truth(np.less, self, other)
 
-    def __le__(self, other: Any) -> "Tensor":
+    def __le__(self, other: Any) -> "EagerTensor":
         return _truth(np.less_equal, self, other)
 
-    def __gt__(self, other: Any) -> "Tensor":
+    def __gt__(self, other: Any) -> "EagerTensor":
         return _truth(np.greater, self, other)
 
-    def __ge__(self, other: Any) -> "Tensor":
+    def __ge__(self, other: Any) -> "EagerTensor":
         return _truth(np.greater_equal, self, other)
 
-    def __getitem__(self, key: Any) -> "Tensor":
-        return Tensor(*indexing.at(self._present(), self.shape, key))
+    def __getitem__(self, key: Any) -> "EagerTensor":
+        return EagerTensor(*indexing.at(self._present(), self.shape, key))
 
-    def __iter__(self) -> Iterator["Tensor"]:
+    def __iter__(self) -> Iterator["EagerTensor"]:
         return (self[place] for place in range(len(self)))
 
     # functions
 
-    def exp(self) -> "Tensor":
+    def exp(self) -> "EagerTensor":
         """Return e ** x."""
         return _unary("exp", self)
 
-    def log(self) -> "Tensor":
+    def log(self) -> "EagerTensor":
         """Return the natural logarithm."""
         return _unary("log", self)
 
-    def sqrt(self) -> "Tensor":
+    def sqrt(self) -> "EagerTensor":
         """Return the square root."""
         return _unary("sqrt", self)
 
-    def abs(self) -> "Tensor":
+    def abs(self) -> "EagerTensor":
         """Return |x|; its derivative at 0 is 0."""
         return _unary("abs", self)
 
-    def sin(self) -> "Tensor":
+    def sin(self) -> "EagerTensor":
         """Return the sine."""
         return _unary("sin", self)
 
-    def cos(self) -> "Tensor":
+    def cos(self) -> "EagerTensor":
         """Return the cosine."""
         return _unary("cos", self)
 
-    def tanh(self) -> "Tensor":
+    def tanh(self) -> "EagerTensor":
         """Return the hyperbolic tangent."""
         return _unary("tanh", self)
 
-    def relu(self) -> "Tensor":
+    def relu(self) -> "EagerTensor":
         """Return max(x, 0); its derivative at 0 is 0."""
         return _unary("relu", self)
 
-    def sigmoid(self) -> "Tensor":
+    def sigmoid(self) -> "EagerTensor":
         """Return 1 / (1 + exp(-x))."""
         return _unary("sigmoid", self)
 
-    def softplus(self) -> "Tensor":
+    def softplus(self) -> "EagerTensor":
         """Return log(1 + exp(x))."""
         return _unary("softplus", self)
 
-    def silu(self) -> "Tensor":
+    def silu(self) -> "EagerTensor":
         """Return x * sigmoid(x)."""
         return _unary("silu", self)
 
-    def gelu(self, *, exact: bool = False) -> "Tensor":
+    def gelu(self, *, exact: bool = False) -> "EagerTensor":
         """Return gelu by tanh, or by erf if `exact`."""
         return _unary("gelu_erf" if exact else "gelu", self)
 
-    def clamp(self, low: float | None = None, high: float | None = None) -> "Tensor":
+    def clamp(self, low: float | None = None, high: float | None = None) -> "EagerTensor":
         """Return min(max(x, low), high); None is no bound."""
         least, most = -inf if low is None else real("clamp", low), inf if high is None else real("clamp", high)
         return _unary("clamp", self, low=least, high=most)
 
-    def softmax(self, axis: int = -1) -> "Tensor":
+    def softmax(self, axis: int = -1) -> "EagerTensor":
         """Return exp(x) over its sum along `axis`."""
         return self._along(axis, "soft_max")
 
-    def log_softmax(self, axis: int = -1) -> "Tensor":
+    def log_softmax(self, axis: int = -1) -> "EagerTensor":
         """Return x - log(sum(exp(x))) along `axis`."""
         return self._along(axis, "log_soft_max")
 
-    def astype(self, dtype: Any) -> "Tensor":
-        """Return the numbers in another dtype, rounded to nearest even; the gradient is cast back. float16 and bfloat16 are storage only."""
+    def astype(self, dtype: Any) -> "EagerTensor":
+        """Return the numbers in another dtype, rounded to nearest even.
+
+        The gradient is cast back. float16 and bfloat16 are storage only.
+        """
         try:
             wanted = DTYPES[dtype_of(dtype)]
         except (KeyError, TypeError):
@@ -242,55 +255,70 @@ class Tensor(Value):
 
     # shapes and sums
 
-    def sum(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "Tensor":
+    def sum(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "EagerTensor":
         """Return the sum over all axes, or over those named."""
         if axis is None and not keepdims:
-            return Tensor(apply("sum", (self._present(),), {}, track=tracking.get()), ())
+            return EagerTensor(apply("sum", (self._present(),), {}, track=tracking.get()), ())
         return self._over("sum_axes", axis, keepdims=keepdims)
 
-    def mean(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "Tensor":
-        """Return the mean over all axes, or over those named; raise EngineError where that is no element."""
+    def mean(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "EagerTensor":
+        """Return the mean over all axes, or over those named.
+
+        Raises EngineError where that is no element.
+        """
         return self._over("mean", axis, keepdims=keepdims)
 
-    def max(self, axis: int | None = None, *, keepdims: bool = False) -> "Tensor":
+    def max(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
         """Return the largest along an axis, or of all; the gradient goes to the first of equals."""
         return _extremum(self, axis, keepdims=keepdims)
 
-    def min(self, axis: int | None = None, *, keepdims: bool = False) -> "Tensor":
-        """Return the smallest along an axis, or of all; the gradient goes to the first of equals."""
+    def min(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
+        """Return the smallest along an axis, or of all.
+
+        The gradient goes to the first of equals.
+        """
         return -_extremum(-self, axis, keepdims=keepdims)
 
-    def argmax(self, axis: int | None = None) -> "Tensor":
-        """Return the place of the first largest along an axis, or of all in row-major order: int32, without a gradient."""
+    def argmax(self, axis: int | None = None) -> "EagerTensor":
+        """Return the place of the first largest along an axis, or of all in row-major order.
+
+        Int32, without a gradient.
+        """
         x, place = (self.reshape(-1), 0) if axis is None else (self, one_axis(self._node, self.ndim, axis))
         node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
-        return Tensor(node, x.shape[:place] + x.shape[place + 1 :])
+        return EagerTensor(node, x.shape[:place] + x.shape[place + 1 :])
 
-    def reshape(self, *shape: Any) -> "Tensor":
-        """Return the elements in another shape, one length of which may be -1; a view where they lie densely or only axes of length 1 come and go, else a copy."""
+    def reshape(self, *shape: Any) -> "EagerTensor":
+        """Return the elements in another shape, one length of which may be -1.
+
+        A view where they lie densely or only axes of length 1 come and go, else a copy.
+        """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = lengths(self._node, self.size, counts("reshape", given))
         if wanted == self.shape:
             return self
-        return Tensor(reshaped(self._present(), wanted), wanted)
+        return EagerTensor(reshaped(self._present(), wanted), wanted)
 
-    def transpose(self, *axes: Any) -> "Tensor":
-        """Return a view with the axes in the order given, as numbers or one tuple; reversed by default."""
+    def transpose(self, *axes: Any) -> "EagerTensor":
+        """Return a view with the axes in the order given, as numbers or one tuple.
+
+        Reversed by default.
+        """
         given = counts("transpose", axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
         order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
             return self
         node = apply("permute", (self._present(),), {"axes": order}, track=tracking.get())
-        return Tensor(node, node.shape)
+        return EagerTensor(node, node.shape)
 
-    def broadcast_to(self, *shape: Any) -> "Tensor":
+    def broadcast_to(self, *shape: Any) -> "EagerTensor":
         """Return the elements repeated into a shape, as numpy broadcasts."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = counts("broadcast_to", given)
-        return Tensor(broadcast(self, wanted), wanted)
+        return EagerTensor(broadcast(self, wanted), wanted)
 
     @property
-    def T(self) -> "Tensor":  # noqa: N802 - numpy's name
+    def T(self) -> "EagerTensor":  # noqa: N802 - numpy's name
         """The transpose."""
         return self.transpose()
 
@@ -314,7 +342,7 @@ class Tensor(Value):
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
 
-    def _along(self, axis: int, kind: str) -> "Tensor":
+    def _along(self, axis: int, kind: str) -> "EagerTensor":
         """Return an op over the last axis, over another one."""
         place, last = one_axis(self._node, self.ndim, axis), self.ndim - 1
         if place == last:
@@ -323,27 +351,28 @@ class Tensor(Value):
         back = (*range(place), last, *range(place, last))
         return _unary(kind, self.transpose(*order), **OPS[kind].params).transpose(*back)
 
-    def _over(self, kind: str, axis: int | Shape | None, *, keepdims: bool) -> "Tensor":
+    def _over(self, kind: str, axis: int | Shape | None, *, keepdims: bool) -> "EagerTensor":
         axes = tuple(sorted(several_axes(self._node, self.ndim, axis)))
         if not axes:
             return self
         node = apply(kind, (self._present(),), {"axes": axes, "keepdims": keepdims}, track=tracking.get())
-        return Tensor(node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes))
+        return EagerTensor(node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes))
 
 
 def tensor(
-    data: ArrayLike | Tensor,
+    data: ArrayLike | EagerTensor,
     requires_grad: bool = False,  # noqa: FBT001, FBT002 - as everybody types it
     *,
     dtype: Any = None,
     name: str = "",
-) -> Tensor:
+) -> EagerTensor:
     """Return a new leaf with a copy of `data`.
 
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a floating array by default, else float64.
+        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
+            floating array by default, else float64.
         name: for messages.
 
     Raises:
@@ -363,66 +392,69 @@ def tensor(
         raise EngineError(f"{name or 'tensor'}: whole numbers have no gradient; give a floating dtype")
     shape = array.shape
     held = array if shape else np.full(1, array)
-    node = Node(held, Laid.of(held), needs_grad=requires_grad)
+    node = Node(held, ArrayLayout.of(held), needs_grad=requires_grad)
     node.name = name
-    made = Tensor(node, shape)
+    made = EagerTensor(node, shape)
     if requires_grad:
         node.leaf_of = made
     return made
 
 
-def operand(value: Any, beside: Tensor) -> Tensor:
-    """Return a value as a tensor: a number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own."""
-    if isinstance(value, Tensor):
+def operand(value: Any, beside: EagerTensor) -> EagerTensor:
+    """Return a value as a tensor.
+
+    A number in the dtype of the tensor `beside` it, an array of a dtype of ours in its own.
+    """
+    if isinstance(value, EagerTensor):
         return value
     if isinstance(value, (int, float)):
-        return Tensor(constant(np.array([real("a number", value)], beside.dtype)), ())
+        return EagerTensor(constant(np.array([real("a number", value)], beside.dtype)), ())
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
 
 
-def _unary(kind: str, x: Tensor, **params: Any) -> Tensor:
+def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     node = x._node  # noqa: SLF001
     if node.shared is not None:
         node = x._present()  # noqa: SLF001
-    return Tensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
+    return EagerTensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
 
 
 _SWAPS = frozenset({"add", "mul"})
 """Kinds whose operands may change places, to the bit."""
 
 
-def binary(kind: str, a: Tensor, other: Any) -> Tensor:
+def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
     """Return an op of two operands that broadcast."""
-    b = other if isinstance(other, Tensor) else operand(other, a)
+    b = other if isinstance(other, EagerTensor) else operand(other, a)
     left, right, track = a._node, b._node, tracking.get()  # noqa: SLF001
     if left.shared is not None or right.shared is not None:
         left, right = a._present(), b._present()  # noqa: SLF001
     if a.shape == b.shape:
-        return Tensor(apply(kind, (left, right), track=track), a.shape)
+        return EagerTensor(apply(kind, (left, right), track=track), a.shape)
     shape = meet(kind, a, b)
     full = shape or (1,)
     if left.shape != full and right.shape == full and kind in _SWAPS:
         left, right = right, left
     if left.shape != full:
         left = apply("repeat", (left,), {"shape": full}, track=track)
-    return Tensor(apply(kind, (left, right), track=track), shape)
+    return EagerTensor(apply(kind, (left, right), track=track), shape)
 
 
-def _truth(function: Callable[[Array, Array], Any], a: Tensor, other: Any) -> Tensor:
-    b = other if isinstance(other, Tensor) else operand(other, a)
+def _truth(function: Callable[[Array, Array], Any], a: EagerTensor, other: Any) -> EagerTensor:
+    b = other if isinstance(other, EagerTensor) else operand(other, a)
     shape = meet(function.__name__, a, b)
-    return Tensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
+    return EagerTensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
 
 
-def _extremum(x: Tensor, axis: int | None, *, keepdims: bool) -> Tensor:
+def _extremum(x: EagerTensor, axis: int | None, *, keepdims: bool) -> EagerTensor:
     if axis is None:
         found = _extremum(x.reshape(-1), 0, keepdims=False)
         return found.reshape((1,) * x.ndim) if keepdims else found
     node = x._present()  # noqa: SLF001 - of ours
     place = one_axis(node, x.ndim, axis)
     kept = tuple(1 if a == place else n for a, n in enumerate(x.shape))
-    found = Tensor(composed(largest, node, axis=place), kept)
+    found = EagerTensor(composed(largest, node, axis=place), kept)
     return found if keepdims else found.reshape(kept[:place] + kept[place + 1 :])
 
 
-__all__ = ["Tensor", "binary", "no_grad", "operand", "tensor"]
+__all__ = ["EagerTensor", "binary", "no_grad", "operand", "tensor"]

@@ -1,7 +1,10 @@
-"""A value people hold: what it is, and what changes its bytes in place. `engine.front.tensors` adds what makes new ones.
+"""The value behind a tensor of the front: its properties, and the methods that change its bytes.
 
-A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a change in place `_present` takes a node of what they
-hold now. What may be changed, and when, is said in the header of `engine.front.tensors`.
+`engine.front.tensors` adds the methods that make new tensors.
+
+A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a
+change in place `_present` takes a node of what they hold now. What may be changed, and when, is
+said in the header of `engine.front.tensors`.
 
 What this module does not see: operators, functions, backward.
 """
@@ -14,14 +17,14 @@ from typing import Any, Self
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.given import Shape
+from engine.front.arguments import Shape
 from engine.front.record import Node, alias, constant, tracking
 from engine.kernels.binding import Array
 
 _VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
 
 
-class Value:
+class EagerValue:
     """Bytes, what they came from, and (of a leaf) their gradient."""
 
     __slots__ = ("__weakref__", "_node", "grad", "shape")
@@ -148,10 +151,10 @@ class Value:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        if tracking.get() and (self.requires_grad or (isinstance(values, Value) and values.requires_grad)):
+        if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
-            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, Value) else values
+            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, EagerValue) else values
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)

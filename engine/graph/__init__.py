@@ -6,108 +6,29 @@
     y      = graph.op("mul_mat", w, x, name="y")          # shape inferred by the rule of the kind
     graph.expand(y)                                       # fixes the order of everything y needs
 
-Grammar: a *leaf* (input, parameter, state) has no op. A *node* is the result of one op of `engine.ops.OPS`. A *view* lies in the
-storage of another tensor: the result of a view op, or of a mutation, which is a new tensor over its first source. `storage` is
-the root of a chain of views; strides and offsets are bytes and absolute in it.
+Grammar: a *leaf* (input, parameter, state) has no op. A *node* is the result of one op of
+`engine.ops.OPS`. A *view* lies in the storage of another tensor: the result of a view op, or of a
+mutation, which is a new tensor over its first source. `storage` is the root of a chain of views;
+strides and offsets are bytes and absolute in it.
 
-Invariants: a tensor is immutable and its sources are older than it, so a graph has no cycle. `nodes` and `leafs` are in the order
-of ggml's `ggml_build_forward_expand`: depth first from what is expanded, sources left to right, each tensor once. Tensors that
-no expansion reaches are not part of what runs. Names are unique and are for people and for the host (inputs, parameters).
+Invariants: a tensor is immutable and its sources are older than it, so a graph has no cycle.
+`nodes` and `leafs` are in the order of ggml's `ggml_build_forward_expand`: depth first from what is
+expanded, sources left to right, each tensor once. Tensors that no expansion reaches are not part of
+what runs. Names are unique and are for people and for the host (inputs, parameters).
 
 What this module does not see: data, kernels, buffers, derivatives.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from math import prod
-from typing import Any, Final
+from typing import Any
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Role
-from allocsim.model.layout import contiguous_strides, same_layout
+from allocsim.model.layout import contiguous_strides
 from engine.ops import OPS, REQUIRED, Rule
-from engine.ops.rule import checked_shape
-
-ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
-"""The dtypes of the engine: two to compute in, indices, and two to store in (`engine.ops.precision`)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Tensor:
-    """A value of the graph; compared by identity."""
-
-    graph: "Graph"
-    index: int
-    """Order of creation."""
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    """Bytes."""
-    offset: int = 0
-    """Bytes from the start of the storage to element 0."""
-    root: "Tensor | None" = None
-    """The tensor in whose storage a view lies, never itself a view; None if the storage is its own."""
-    kind: str | None = None
-    """The op that makes it; None for a leaf."""
-    sources: "tuple[Tensor, ...]" = ()
-    params: Mapping[str, Any] = field(default_factory=dict)
-    role: Role = Role.TEMPORARY
-    trainable: bool = False
-    """A parameter that training changes; all other parameters are read-only."""
-    reset: bool = False
-    """A state the host may set (to zeros, unless it gives data) before a run."""
-    layer: int | None = None
-    stage: str = "forward"
-    """`forward`, `backward` or `update`."""
-
-    @property
-    def storage(self) -> "Tensor":
-        """The tensor whose buffer this one lies in."""
-        return self if self.root is None else self.root
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Bytes from the start of its storage to element 0, and the bytes of that storage: what a view of it may reach."""
-        return self.offset, self.storage.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return ITEMSIZES[self.dtype]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements; of a leaf or a fresh result also the size of its buffer."""
-        return prod(self.shape) * self.itemsize
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements lie densely in row-major order; if there are none, they do."""
-        dense = contiguous_strides(self.shape, self.itemsize)
-        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether no op makes it."""
-        return self.kind is None
-
-    @property
-    def operands(self) -> "tuple[Tensor, ...]":
-        """The sources the kernel reads, by position."""
-        unread = self.rule.unread
-        return tuple(s for s, name in zip(self.sources, self.rule.arguments, strict=False) if name not in unread)
-
-    @property
-    def rule(self) -> Rule:
-        """The row of the op table for the op that makes it."""
-        if self.kind is None:
-            raise EngineError(f"{self} is a leaf; no op makes it")
-        return OPS[self.kind]
-
-    def __repr__(self) -> str:
-        return f"{self.name} {self.dtype}[{', '.join(map(str, self.shape))}]"
+from engine.ops.rule import ITEMSIZES, Tensor
+from engine.ops.shapes import checked_shape
 
 
 class Graph:
@@ -153,17 +74,24 @@ class Graph:
         return self._leaf(name, shape, dtype, role=Role.INPUT)
 
     def parameter(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, trainable: bool = False) -> Tensor:
-        """Add a weight or a hyper-parameter: content from before the first run, read-only unless `trainable`."""
+        """Add a weight or a hyper-parameter.
+
+        Content from before the first run, read-only unless `trainable`.
+        """
         return self._leaf(name, shape, dtype, role=Role.PARAMETER, trainable=trainable)
 
     def state(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, reset: bool = False) -> Tensor:
-        """Add a leaf that persists and is written by mutations; starts as zeros. With `reset` the host can set it each run."""
+        """Add a leaf that persists and is written by mutations.
+
+        Starts as zeros. With `reset` the host can set it each run.
+        """
         return self._leaf(name, shape, dtype, role=Role.STATE, reset=reset)
 
     def op(self, kind: str, *sources: Tensor, name: str = "", **params: Any) -> Tensor:
         """Add the result of one op; raise EngineError if the rule of `kind` refuses sources or parameters.
 
-        Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are positional.
+        Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are
+        positional.
         """
         rule = OPS.get(kind)
         if rule is None:
@@ -193,20 +121,26 @@ class Graph:
             strides=strides,
             offset=lies_in.offset + layout.offset if lies_in is not None else 0,
             root=lies_in.storage if lies_in is not None else None,
-            kind=kind,
+            row=rule,
             sources=sources,
             params=filled,
         )
 
     def expand(self, *tensors: Tensor) -> None:
-        """Append all that `tensors` need and that is not yet part of the order. O(new tensors); no recursion."""
+        """Append all that `tensors` need and that is not yet part of the order. O(new tensors).
+
+        No recursion.
+        """
         for tensor in tensors:
             if tensor.graph is not self:
                 raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
             self._visit(tensor)
 
     def unused(self, stem: str) -> str:
-        """Return `stem`, with a number behind it where the scope has that name already: for what is made once in each of several passes."""
+        """Return `stem`, with a number behind it where the scope has that name already.
+
+        For what is made once in each of several passes.
+        """
         prefix = f"{self._scope[0]}." if self._scope[0] else ""
         name, count = stem, 1
         while prefix + name in self._names:
@@ -268,7 +202,10 @@ class Graph:
 
 
 def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
-    """Return the call as messages show it; made only for those, since it takes longer than the op."""
+    """Return the call as messages show it.
+
+    Made only for those, since it takes longer than the op.
+    """
     return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
 
 
@@ -280,3 +217,6 @@ def _fill(rule: Rule, sources: tuple[Tensor, ...], given: Mapping[str, Any]) -> 
     if missing := [name for name, value in filled.items() if value is REQUIRED]:
         raise EngineError(f"{_where(rule, sources)}: parameter {', '.join(missing)} is missing")
     return filled
+
+
+__all__ = ["ITEMSIZES", "Graph", "Tensor"]

@@ -1,7 +1,10 @@
-"""What people call one op and the table has as several rows: convolutions, pooling by maximum, splits, Gumbel-softmax, attention by parts.
+"""Operations that are built of several rows of the op table.
 
-Each function takes tensors of a graph and returns one, built of rows of `engine.ops`: shapes, derivatives of any order, alias contracts and
-memory are theirs, and every intermediate is visible to a planner. Names of arguments are those of the rows.
+They are convolutions, pooling, splits, layer norm, Gumbel-softmax and attention by parts.
+
+Each function takes tensors of a graph and returns one, built of rows of `engine.ops`: shapes,
+derivatives of any order, alias contracts and memory are theirs, and every intermediate is visible
+to a planner. Names of arguments are those of the rows.
 
 What this module does not see: kernels, data.
 """
@@ -11,14 +14,17 @@ from math import sqrt
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
-from engine.ops.layout import contiguous
-from engine.ops.rule import axis_of
+from engine.ops.shapes import axis_of
+from engine.ops.views import contiguous
 
 Pair = tuple[int, int]
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Return the tensors one after the other along `axis`; two by two, so each element is copied log2(count) times."""
+    """Return the tensors one after the other along `axis`.
+
+    Two by two, so each element is copied log2(count) times.
+    """
     if not tensors:
         raise EngineError("concat was given no tensors")
     row = list(tensors)
@@ -56,7 +62,10 @@ def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
 
 
 def largest(x: Tensor, axis: int = -1) -> Tensor:
-    """Return the largest along `axis`, which stays as a length of 1; the gradient goes to the first of equals."""
+    """Return the largest along `axis`, which stays as a length of 1.
+
+    The gradient goes to the first of equals.
+    """
     place = axis_of(x, axis)
     shape = tuple(1 if i == place else n for i, n in enumerate(x.shape))
     ids = x.graph.op("reshape", x.graph.op("argmax", x, axis=place), shape=shape)
@@ -78,7 +87,9 @@ def conv2d(
     padding: int | Pair = 0,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """Return the cross-correlation of images with filters, as ggml builds it: `im2col`, one matrix product, a permuted copy.
+    """Return the cross-correlation of images with filters, as ggml builds it.
+
+    `im2col`, one matrix product, a permuted copy.
 
     Args:
         x: [N, C, H, W].
@@ -120,7 +131,9 @@ def conv1d(
 
 
 def max_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0) -> Tensor:
-    """Return the largest of each window of x[N, C, H, W]: [N, C, OH, OW]; the gradient goes to the first of equals.
+    """Return the largest of each window of x[N, C, H, W]: [N, C, OH, OW].
+
+    The gradient goes to the first of equals.
 
     The stride is the kernel by default, so that windows do not overlap.
     """
@@ -148,7 +161,8 @@ def attention_by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = No
 def gumbel_softmax(logits: Tensor, seed: Tensor, *, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
     """Return a sample of the Gumbel-softmax distribution over the last axis (Jang, Gu and Poole 2017, arXiv:1611.01144).
 
-    With `hard` the value is one-hot, and the gradient is that of the soft sample: the straight-through estimator.
+    With `hard` the value is one-hot, and the gradient is that of the soft sample: the
+    straight-through estimator.
     """
     if not temperature > 0:
         raise EngineError(f"gumbel_softmax of {logits}: temperature is {temperature}; it must be above 0")
@@ -162,7 +176,10 @@ def gumbel_softmax(logits: Tensor, seed: Tensor, *, temperature: float = 1.0, ha
 
 
 def one_hot(x: Tensor) -> Tensor:
-    """Return 1 at the largest of each row of `x`, the first of equals, and 0 elsewhere; no gradient flows."""
+    """Return 1 at the largest of each row of `x`, the first of equals, and 0 elsewhere.
+
+    No gradient flows.
+    """
     op = x.graph.op
     shape = (*x.shape[:-1], 1)
     ids = op("reshape", op("argmax", x), shape=shape)

@@ -1,10 +1,11 @@
 """From a graph to an `allocsim.model.Program`: what a planner, a check and the runtime see of it.
 
-The program in order: one `host.write` for each input (and each state with a reset) in the order of the leafs; the nodes, view ops
-as kind `view`; one `host.read` for each tensor of `reads`. Values stand in the order leafs, nodes, so that value index and tensor
-agree in both directions. A fresh result has a buffer of its own; a view or a mutation is a value in the buffer of its storage. What
-the host writes into a state is one value more, after all others: the state itself is made by no op, since runs that leave the
-reset out read in it what an earlier run made.
+The program in order: one `host.write` for each input (and each state with a reset) in the order of
+the leafs; the nodes, view ops as kind `view`; one `host.read` for each tensor of `reads`. Values
+stand in the order leafs, nodes, so that value index and tensor agree in both directions. A fresh
+result has a buffer of its own; a view or a mutation is a value in the buffer of its storage. What
+the host writes into a state is one value more, after all others: the state itself is made by no op,
+since runs that leave the reset out read in it what an earlier run made.
 
 | tensor | role of its buffer | read-only |
 |---|---|---|
@@ -13,9 +14,10 @@ reset out read in it what an earlier run made.
 | state (accumulators) | STATE | no |
 | node | TEMPORARY | no |
 
-`in_place` of an op is what the chosen kernel variant declares. `meta` of values and ops carries `layer`, `stage`
-(`forward`, `backward`, `update`), `grad_of` (name of the parameter whose gradient it is), and of ops `op` (the real kind, also of
-views), `variant`, `params` of the kernel, and `src` (all sources in slot order) where the kernel does not read all of them. No check reads it.
+`in_place` of an op is what the chosen kernel variant declares. `meta` of values and ops carries
+`layer`, `stage` (`forward`, `backward`, `update`), `grad_of` (name of the parameter whose gradient
+it is), and of ops `op` (the real kind, also of views), `variant`, `params` of the kernel, and `src`
+(all sources in slot order) where the kernel does not read all of them. No check reads it.
 
 What this module does not see: data, slots, and what kernels do.
 """
@@ -47,7 +49,8 @@ class Lowered:
     step_of: Mapping[Tensor, int]
     """Nodes -> step of their op; inputs and resettable states -> step of their `host.write`."""
     tensors: tuple[Tensor, ...]
-    """The tensor each op is about: result of a node's op, leaf of a `host.write`, operand of a `host.read`."""
+    """The tensor each op is about: result of a node's op, leaf of a `host.write`, operand of a
+    `host.read`."""
     kernels: "tuple[Kernel | None, ...]"
     """The kernel of each op; None for views and the host's ops."""
     variants: Mapping[str, str]
@@ -85,8 +88,8 @@ def lower(
         arena: the address space of everything.
 
     Raises:
-        EngineError: a tensor read is not part of the order; a kind has no kernel; a mutation's kernel
-            does not declare that it writes over its source.
+        EngineError: a tensor read is not part of the order; a kind has no kernel; a mutation's
+            kernel does not declare that it writes over its source.
         UnknownNameError: no such variant.
     """
     wanted = tuple(dict.fromkeys(reads))

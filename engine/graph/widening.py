@@ -1,13 +1,16 @@
-"""The same program in float64 throughout: another program with larger buffers, and the same ops on the same values.
+"""The same program in float64: larger buffers, and the same ops on the same values.
 
     wide = in_float64(lowered)
     Runtime(wide, find("reference").plan(wide.program), parameters=widened(parameters)).run(widened(inputs))
 
-Every value of a float dtype becomes f64 and its buffer, strides and offset grow alike; whole numbers stay what they are. Values, ops, streams,
-waits and kernels keep their index, so the value of one program is that of the other: what D compares. Data is widened exactly; constants of
-kernels (eps, scales) are rounded to the dtype of the operands by the kernels themselves, so they differ by that rounding too.
+Every value of a float dtype becomes f64 and its buffer, strides and offset grow alike; whole
+numbers stay what they are. Values, ops, streams, waits and kernels keep their index, so the value
+of one program is that of the other: what D compares. Data is widened exactly; constants of kernels
+(eps, scales) are rounded to the dtype of the operands by the kernels themselves, so they differ by
+that rounding too.
 
-Invariants: alignments and arenas stay. A buffer holds values of one item size (ModelError by the model itself otherwise).
+Invariants: alignments and arenas stay. A buffer holds values of one item size (ModelError by the
+model itself otherwise).
 
 Complexity: O(columns) and O(tensors).
 
@@ -40,8 +43,8 @@ _NAMES: Final = frozenset({"float32", "float16", "bfloat16"})
 def in_float64(lowered: Lowered) -> Lowered:
     """Return the lowered graph with every float in f64, on the kernels chosen before.
 
-    Raises EngineError for a buffer that holds both floats that grow and something that does not. Its plans are other plans: make them for
-    the program returned.
+    Raises EngineError for a buffer that holds both floats that grow and something that does not.
+    Its plans are other plans: make them for the program returned.
     """
     made: dict[Tensor, Tensor] = {}
     graph = Graph(lowered.graph.name)

@@ -1,10 +1,11 @@
 """Detector K: the alias contract of kernels, measured by running them.
 
-For each kernel, each (operand, result) pair and each layout (`arrangements.LAYOUTS`) the kernel runs twice on the same data: with all arrays
-*apart*, and as the layout says. The contract holds if both runs leave the same bits in the result. Three versions of a contract exist
-and are never mixed: *declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a planner would use:
-`reach.believers`), *measured* (this). A defect is a declared layout that is measured unsafe (`Row.broken`). An undeclared one may be
-either: nobody may use it.
+For each kernel, each (operand, result) pair and each layout (`arrangements.LAYOUTS`) the kernel
+runs twice on the same data: with all arrays *apart*, and as the layout says. The contract holds if
+both runs leave the same bits in the result. Three versions of a contract exist and are never mixed:
+*declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a
+planner would use: `reach.believers`), *measured* (this). A defect is a declared layout that is
+measured unsafe (`AuditRow.broken`). An undeclared one may be either: nobody may use it.
 
 Same data, same seed, same rows: nothing depends on names, on time or on the order of the cases.
 
@@ -17,19 +18,21 @@ Same data, same seed, same rows: nothing depends on names, on time or on the ord
     tables         tables of kernels of one's own
     isolated       the same in a process that may crash or hang
 
-What this package does not see: plans and programs. A kernel whose alias behaviour changes beyond the sizes tried is not found out;
-`audit_ops` therefore takes the shapes of the program that is judged.
+What this package does not see: plans and programs. A kernel whose alias behaviour changes beyond
+the sizes tried is not found out; `audit_ops` therefore takes the shapes of the program that is
+judged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from engine.k_audit.arranged_memory import Draw, draw
 from engine.k_audit.arrangements import LAYOUTS
-from engine.k_audit.cases import (
+from engine.k_audit.audit_cases import (
+    AuditCase,
+    AuditLayout,
     AuditOp,
-    Case,
-    Laid,
-    Layout,
+    HasLayout,
     Table,
     as_case,
     contiguous,
@@ -38,19 +41,18 @@ from engine.k_audit.cases import (
     identity,
     known_variant,
 )
-from engine.k_audit.measuring import Measured, Row, measure
-from engine.k_audit.memory import Draw, draw
+from engine.k_audit.measuring import AuditRow, Measured, measure
 from engine.kernels import KERNELS
 
 __all__ = [
     "LAYOUTS",
+    "AuditCase",
+    "AuditLayout",
     "AuditOp",
-    "Case",
+    "AuditRow",
     "Draw",
-    "Laid",
-    "Layout",
+    "HasLayout",
     "Measured",
-    "Row",
     "Table",
     "audit",
     "audit_ops",
@@ -68,15 +70,18 @@ Cell = tuple[str, str, int, int, str]
 def audit(
     *,
     kernels: Table = KERNELS,
-    cases: Iterable[Case] | None = None,
+    cases: Iterable[AuditCase] | None = None,
     layouts: Sequence[str] = ("over",),
     seed: int = 0,
     draws: Mapping[str, Draw] | None = None,
-) -> Iterator[Row]:
-    """Measure every kernel of a table: yield a row for each variant, operand, result and layout, in the table's order.
+) -> Iterator[AuditRow]:
+    """Measure every kernel of a table.
 
-    `cases` default to `default_cases` of the table's kinds, `draws` are functions of a kind's own for its data. Raises UnknownNameError for a kind
-    without cases, EngineError where a kernel cannot be bound to its case.
+    Yield a row for each variant, operand, result and layout, in the table's order.
+
+    `cases` default to `default_cases` of the table's kinds, `draws` are functions of a kind's own
+    for its data. Raises UnknownNameError for a kind without cases, EngineError where a kernel
+    cannot be bound to its case.
     """
     groups = grouped(kernels, tuple(default_cases(kernels) if cases is None else cases))
     for kind, variant, operand, result, layout in cells(groups, layouts):
@@ -86,15 +91,16 @@ def audit(
 
 def audit_ops(
     ops: Iterable[AuditOp], *, kernels: Table = KERNELS, layout: str = "over", seed: int = 0, max_elements: int = 1 << 20
-) -> tuple[Row, ...]:
+) -> tuple[AuditRow, ...]:
     """Measure the kernels of a program in one layout, exactly over their operands, at its shapes, dtypes and strides, each distinct call once.
 
-    A call whose result has more than `max_elements` elements is cut to its leading rows where the kernel can be bound to those (row-wise
-    kernels can). O(distinct calls); views and host ops are not to be passed. Raises UnknownNameError for a kernel the table has not.
+    A call whose result has more than `max_elements` elements is cut to its leading rows where the
+    kernel can be bound to those (row-wise kernels can). O(distinct calls); views and host ops are
+    not to be passed. Raises UnknownNameError for a kernel the table has not.
     """
     distinct = {identity(case): case for case in map(as_case, ops)}
     known = [replace(case, variant=known_variant(case, kernels)) for case in distinct.values()]
-    groups: dict[tuple[str, str], list[Case]] = {}
+    groups: dict[tuple[str, str], list[AuditCase]] = {}
     for case in known:
         groups.setdefault((case.kind, case.variant or ""), []).append(cut(case, kernels, max_elements))
     return tuple(
@@ -103,7 +109,7 @@ def audit_ops(
     )
 
 
-def grouped(kernels: Table, cases: Sequence[Case]) -> dict[tuple[str, str], list[Case]]:
+def grouped(kernels: Table, cases: Sequence[AuditCase]) -> dict[tuple[str, str], list[AuditCase]]:
     """Return the cases of each variant; a case that names none belongs to all."""
     return {
         (kind, variant): [
@@ -114,7 +120,7 @@ def grouped(kernels: Table, cases: Sequence[Case]) -> dict[tuple[str, str], list
     }
 
 
-def cells(groups: Mapping[tuple[str, str], Sequence[Case]], layouts: Sequence[str]) -> Iterator[Cell]:
+def cells(groups: Mapping[tuple[str, str], Sequence[AuditCase]], layouts: Sequence[str]) -> Iterator[Cell]:
     """Yield what is measured; `apart` concerns no operand and stands once for each result."""
     for (kind, variant), group in groups.items():
         for result in range(max((len(case.results) for case in group), default=0)):

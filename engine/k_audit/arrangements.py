@@ -1,4 +1,4 @@
-"""How operands and results of one call may lie in memory: the layouts that detector K tries, each in several arrangements.
+"""The layouts of operands and results that detector K tries, each in several arrangements.
 
 | layout | the result, seen from one operand | a contract permits it |
 |---|---|---|
@@ -11,11 +11,13 @@
 | `views` | over it while another operand is a shifted view of it; or it is another view of the result's buffer: flipped, transposed, every second
 element, one row broadcast | never |
 
-"Never" is what a contract can say here and in format.md: a pair shares bytes from one address and in one layout, or not at all. A kernel that is
-documented to bear any overlap (`Kernel.overlap == "any"`, numpy's ufuncs) is held to all of them.
+"Never" is what a contract can say here and in format.md: a pair shares bytes from one address and
+in one layout, or not at all. A kernel that is documented to bear any overlap
+(`Kernel.overlap == "any"`, numpy's ufuncs) is held to all of them.
 
-An arrangement gives each array a *block* of memory and the position of its element 0 there, in bytes; arrays of one block may share
-bytes. Results are never laid over operands of another dtype, so that no index is ever overwritten by a number.
+An arrangement gives each array a *block* of memory and the position of its element 0 there, in
+bytes; arrays of one block may share bytes. Results are never laid over operands of another dtype,
+so that no index is ever overwritten by a number.
 
 What this module does not see: addresses, data and kernels.
 """
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from engine.k_audit.cases import Case, Layout
+from engine.k_audit.audit_cases import AuditCase, AuditLayout
 
 VECTOR: Final = 32
 """Bytes of a vector register."""
@@ -38,36 +40,37 @@ class Arrangement:
     words: str
     operands: int
     """How many of the arrays are operands."""
-    specs: tuple[Layout, ...]
+    specs: tuple[AuditLayout, ...]
     blocks: tuple[int, ...]
     at: tuple[int, ...]
     """Bytes from the start of its block to element 0 of each array."""
     over: tuple[tuple[int, int], ...] = ()
-    """(operand, result) in which the result is meant to reach bytes of the operand: proven before the run."""
+    """(operand, result) in which the result is meant to reach bytes of the operand: proven before
+    the run."""
     twins: tuple[tuple[int, int], ...] = ()
     """Pairs of operands that are meant to share bytes."""
 
 
-Arrange = Callable[[Case, int, int], Iterator[Arrangement]]
+Arrange = Callable[[AuditCase, int, int], Iterator[Arrangement]]
 
 
-def apart(case: Case) -> Arrangement:
+def apart(case: AuditCase) -> Arrangement:
     """Return the arrangement in which nothing shares a byte."""
     specs = (*case.operands, *case.results)
     at = tuple(-spec.hull[0] for spec in specs)
     return Arrangement(words="apart", operands=len(case.operands), specs=specs, blocks=tuple(range(len(specs))), at=at)
 
 
-def _apart(case: Case, operand: int, result: int) -> Iterator[Arrangement]:  # noqa: ARG001 - one signature
+def _apart(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:  # noqa: ARG001 - one signature
     yield apart(case)
 
 
-def _over(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
+def _over(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     if case.operands[operand].alike(case.results[result]) and 0 not in case.results[result].shape:
         yield _moved(case, operand, result, 0, f"result over operand {operand}")
 
 
-def _shifted(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
+def _shifted(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     spec = case.operands[operand]
     if not spec.alike(case.results[result]):
         return
@@ -81,7 +84,7 @@ def _shifted(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
             yield _moved(case, operand, result, -shift, f"result {many} before operand {operand}")
 
 
-def _partial(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
+def _partial(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     a, b = case.operands[operand], case.results[result]
     if a.dtype != b.dtype or 0 in a.shape or 0 in b.shape:
         return
@@ -100,7 +103,7 @@ def _partial(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
         yield _moved(case, operand, result, low + shift - start, f"result {inside} operand {operand}, at its {word}")
 
 
-def _duplicate(case: Case, operand: int, result: int) -> Iterator[Arrangement]:  # noqa: ARG001 - one signature
+def _duplicate(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:  # noqa: ARG001 - one signature
     yield from _same(case, operand, apart(case), f"operand {operand} given again")
     spec = case.operands[operand]
     for other in _likes(case, operand)[1:]:
@@ -111,12 +114,12 @@ def _duplicate(case: Case, operand: int, result: int) -> Iterator[Arrangement]: 
             break
 
 
-def _duplicate_over(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
+def _duplicate_over(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     for lain in _over(case, operand, result):
         yield from _same(case, operand, lain, f"operand {operand} given again, result over it")
 
 
-def _views(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
+def _views(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     spec, target = case.operands[operand], case.results[result]
     if spec.dtype != target.dtype or prod(target.shape) < 2 or 0 in spec.shape:
         return
@@ -133,7 +136,7 @@ def _views(case: Case, operand: int, result: int) -> Iterator[Arrangement]:
         yield _moved(seen, operand, result, shift, f"operand {operand} is the result's buffer {word}")
 
 
-def _other_views(spec: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _other_views(spec: AuditLayout) -> Iterator[tuple[str, tuple[int, ...]]]:
     shape, strides, item = spec.shape, spec.strides, spec.itemsize
     longest = max(range(len(shape)), key=lambda axis: shape[axis], default=None)
     if longest is None or shape[longest] < 2:
@@ -151,13 +154,13 @@ def _other_views(spec: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "broadcast along its longest axis", along(0)
 
 
-def _likes(case: Case, operand: int) -> list[int]:
+def _likes(case: AuditCase, operand: int) -> list[int]:
     """Return the operands laid out like one, that one first."""
     others = [n for n, spec in enumerate(case.operands) if n != operand and spec.alike(case.operands[operand])]
     return [operand, *others]
 
 
-def _moved(case: Case, operand: int, result: int, shift: int, words: str) -> Arrangement:
+def _moved(case: AuditCase, operand: int, result: int, shift: int, words: str) -> Arrangement:
     """Lay a result `shift` bytes behind an operand, from element 0 to element 0."""
     base = apart(case)
     index = len(case.operands) + result
@@ -168,7 +171,7 @@ def _moved(case: Case, operand: int, result: int, shift: int, words: str) -> Arr
     return replace(base, words=words, blocks=tuple(blocks), at=tuple(at), over=((operand, result),))
 
 
-def _same(case: Case, operand: int, base: Arrangement, words: str) -> Iterator[Arrangement]:
+def _same(case: AuditCase, operand: int, base: Arrangement, words: str) -> Iterator[Arrangement]:
     likes = _likes(case, operand)
     if len(likes) < 2 or 0 in case.operands[operand].shape:
         return
@@ -180,7 +183,10 @@ def _same(case: Case, operand: int, base: Arrangement, words: str) -> Iterator[A
 
 
 def _viewing(base: Arrangement, operand: int, other: int, shift: int, words: str) -> Arrangement:
-    """Lay another operand `shift` bytes behind an operand; a whole vector is added before the block where it is needed."""
+    """Lay another operand `shift` bytes behind an operand.
+
+    A whole vector is added before the block where it is needed.
+    """
     blocks, at = list(base.blocks), list(base.at)
     blocks[other], at[other] = blocks[operand], at[operand] + shift
     if shift < 0:
@@ -197,13 +203,14 @@ LAYOUTS: Final[dict[str, Arrange]] = {
     "partial": _partial,
     "views": _views,
 }
-"""Layout -> its arrangements of a call for one operand and result; none where the call has no such layout."""
+"""Layout -> its arrangements of a call for one operand and result; none where the call has no such
+layout."""
 
 READING: Final = frozenset({"apart", "duplicate"})
 """Layouts in which no result touches an operand: every contract permits them."""
 
 
-def likes(case: Case, operand: int) -> tuple[int, ...]:
+def likes(case: AuditCase, operand: int) -> tuple[int, ...]:
     """Return the operands that `duplicate over` gives the operand's array to."""
     return tuple(_likes(case, operand))
 

@@ -1,11 +1,14 @@
-"""The audit of somebody else's kernels, in a process that may crash or hang: that is a finding, not the end of the audit.
+"""The audit of foreign kernels, in a process that may crash or hang.
 
-`audit_isolated` starts a child (`serve`) that imports the table and measures cell after cell, each announced before and sent
-after it. If the child ends, or says nothing for `seconds`, the cell it was at is called `crashed` or `hung`, and another child goes on with the next one.
-A kernel that ends two children is not tried again: the rest of its cells are `not reached`.
+A crash is a finding, and the audit goes on.
 
-A kernel that raises is `crashed` with what it raised, and needs no other child. What a kernel prints is dropped. What this module does not see: how a
-cell is measured.
+`audit_isolated` starts a child (`serve`) that imports the table and measures cell after cell, each
+announced before and sent after it. If the child ends, or says nothing for `seconds`, the cell it
+was at is called `crashed` or `hung`, and another child goes on with the next one. A kernel that
+ends two children is not tried again: the rest of its cells are `not reached`.
+
+A kernel that raises is `crashed` with what it raised, and needs no other child. What a kernel
+prints is dropped. What this module does not see: how a cell is measured.
 """
 
 import os
@@ -23,33 +26,36 @@ from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
 from engine.k_audit import cells, grouped
-from engine.k_audit.cases import default_cases
-from engine.k_audit.measuring import Measured, Row, measure, unmeasured
-from engine.k_audit.memory import draw
-from engine.k_audit.tables import load
+from engine.k_audit.arranged_memory import draw
+from engine.k_audit.audit_cases import default_cases
+from engine.k_audit.kernel_tables import load
+from engine.k_audit.measuring import AuditRow, Measured, measure, unmeasured
 
 SECONDS: Final = 60.0
-"""A cell may take, unless told otherwise."""
+"""A cell may take, by default."""
 START: Final = 300.0
 """Seconds until the first cell, with the import of the table."""
 DEATHS: Final = 2
 """Children a kernel may end."""
 
 
-def audit_isolated(target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS) -> Iterator[Row]:
-    """Measure a table `package.module:KERNELS`: yield a row for each cell, as `engine.k_audit.audit`. Errors as `tables.load`."""
+def audit_isolated(target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS) -> Iterator[AuditRow]:
+    """Measure a table `package.module:KERNELS`.
+
+    Yield a row for each cell, as `engine.k_audit.audit`. Errors as `tables.load`.
+    """
     done = 0
     deaths: Counter[tuple[str, str]] = Counter()
     finished = False
     while not finished:
-        at: Row | None = None  # what is lost if the child ends now
+        at: AuditRow | None = None  # what is lost if the child ends now
         dead = [name for name, count in deaths.items() if count >= DEATHS]
         with _Child(target, layouts, seed, done, dead) as child:
             while True:
                 message = child.receive(seconds if at is not None else max(seconds, START))
-                if isinstance(message, Row) and at is None:
+                if isinstance(message, AuditRow) and at is None:
                     at = message
-                elif isinstance(message, Row):
+                elif isinstance(message, AuditRow):
                     at, done = None, done + 1
                     yield message
                 elif isinstance(message, AllocsimError):
@@ -85,7 +91,10 @@ class _Child:
         self.process.stdin.close()
 
     def receive(self, seconds: float) -> Any:
-        """Return the next message; None at the end; (how it ended, what it said) where it ended before that."""
+        """Return the next message; None at the end.
+
+        (how it ended, what it said) where it ended before that.
+        """
         head = self._read(8, seconds)
         if len(head) == 8:
             payload = self._read(struct.unpack("<q", head)[0], seconds)

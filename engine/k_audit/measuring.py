@@ -1,11 +1,18 @@
-"""One row of the audit: a kernel, an operand, a result and a layout, run in every arrangement of every case and compared with a run apart.
+"""Measure one row of the audit: a kernel, an operand, a result and a layout.
 
-* A run is safe if each bit of the result is what it is with all results in memory of their own; with `special` data two NaNs are equal whatever their payload. `max_error` is
-  max |over - apart| / max |apart| over the worst run; infinite where one run has a NaN or an infinity that the other has not.
-* Of each case and arrangement a canary is measured first, on the same data and in the same way: a kernel that clears its result before it
-  reads the operand. One that is not caught is an error of the audit, not a finding: the alias did not happen, or the data hide it.
-* `apart` is unsafe where the result depends on what was in its memory before, or an operand is not what it was.
-* What is safe although the result never depended on the operand was lucky, and is called `not reached`.
+Every arrangement of every case is run and compared with a run whose arrays lie apart.
+
+* A run is safe if each bit of the result is what it is with all results in memory of their own;
+  with `special` data two NaNs are equal whatever their payload. `max_error` is max |over - apart| /
+  max |apart| over the worst run; infinite where one run has a NaN or an infinity that the other has
+  not.
+* Of each case and arrangement a canary is measured first, on the same data and in the same way: a
+  kernel that clears its result before it reads the operand. One that is not caught is an error of
+  the audit, not a finding: the alias did not happen, or the data hide it.
+* `apart` is unsafe where the result depends on what was in its memory before, or an operand is not
+  what it was.
+* What is safe although the result never depended on the operand was lucky, and is called
+  `not reached`.
 
 What this module does not see: tables, processes, and what anybody believes.
 """
@@ -19,9 +26,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from allocsim.errors import EngineError
+from engine.k_audit.arranged_memory import Array, Draw, alone, canary, draw, lay, redden, tell
 from engine.k_audit.arrangements import LAYOUTS, READING, Arrangement, apart, likes
-from engine.k_audit.cases import Case
-from engine.k_audit.memory import Array, Draw, alone, canary, draw, lay, redden, tell
+from engine.k_audit.audit_cases import AuditCase
 from engine.kernels import Kernel
 from engine.kernels.binding import Pairs
 
@@ -33,15 +40,16 @@ DATA: Final = ("distinct", "special")
 PERMITTED: Final = frozenset({"apart", "over", "duplicate over"})
 
 ROUNDING: Final = 256
-"""Machine epsilons by which a kernel may round otherwise: one that is given one operand twice (`x @ x.T` is another BLAS call than `x @ y`), and one that bears
-any overlap, since it copies what it must not write over (numpy's loops of vectors then begin at another address)."""
+"""Machine epsilons by which a kernel may round otherwise: one that is given one operand twice
+(`x @ x.T` is another BLAS call than `x @ y`), and one that bears any overlap, since it copies what
+it must not write over (numpy's loops of vectors then begin at another address)."""
 
 FEW: Final = 8
 """Cases in layouts that no contract permits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AuditRow:
     """What was measured for one kernel, one (operand, result) pair and one layout."""
 
     kind: str
@@ -59,16 +67,16 @@ class Row:
     cases: int
     """Cases that could be and were run."""
     runs: int
-    """Runs beside a run apart: cases, arrangements and draws."""
+    """Runs that were compared with a run apart: cases, arrangements and draws."""
     unsafe: int
     """Of them."""
     dtypes: tuple[str, ...]
     """Of the cases' results."""
-    smallest: Case | None
+    smallest: AuditCase | None
     """The failing case with the fewest elements in its result."""
     words: str
     """What was unsafe first: arrangement, data, and what happened."""
-    sample: Case | None
+    sample: AuditCase | None
     """A case that can lie so, the smallest failing one if there is one."""
     in_place: Pairs
     """What the kernel declares, as `Kernel`."""
@@ -88,16 +96,19 @@ class Row:
 class _Tally:
     runs: Counter[Any] = field(default_factory=Counter)
     unsafe: Counter[Any] = field(default_factory=Counter)
-    cases: list[Case] = field(default_factory=list)
-    failing: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
+    failing: list[AuditCase] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     words: str = ""
 
 
 def measure(
-    kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
-) -> Row:
-    """Measure one row over the cases of one kernel. Raises EngineError where a kernel cannot be bound to a case as it stands."""
+    kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, seed: int = 0, draws: Draw = draw
+) -> AuditRow:
+    """Measure one row over the cases of one kernel.
+
+    Raises EngineError where a kernel cannot be bound to a case as it stands.
+    """
     tally = _Tally()
     for case in group if layout in PERMITTED or kernel.overlap == "any" else _few(group):
         if pair[0] < len(case.operands) and pair[1] < len(case.results):
@@ -108,7 +119,7 @@ def measure(
     measured: Measured = "unsafe" if bad else "safe" if ran else "not applicable"
     if measured == "safe" and layout not in READING and not _depends(kernel, tally.cases, pair, seed, draws):
         measured = "not reached"
-    return Row(
+    return AuditRow(
         kind=group[0].kind,
         variant=group[0].variant or "",
         operand=pair[0],
@@ -133,10 +144,10 @@ def measure(
     )
 
 
-def unmeasured(kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], layout: str, *, words: str) -> Row:
+def unmeasured(kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, words: str) -> AuditRow:
     """Return the row of what did not come to the test."""
     fits = (case for case in group if pair[0] < len(case.operands) and pair[1] < len(case.results))
-    return Row(
+    return AuditRow(
         kind=group[0].kind, variant=group[0].variant or "", operand=pair[0], result=pair[1], layout=layout,
         declared=promised(kernel, group, pair, layout), measured="not reached", max_error=0.0, cases=0, runs=0, unsafe=0, dtypes=(),
         smallest=None, words=words, sample=next((case for case in fits if any(LAYOUTS[layout](case, *pair))), None),
@@ -144,7 +155,7 @@ def unmeasured(kernel: Kernel, group: Sequence[Case], pair: tuple[int, int], lay
     )  # fmt: skip
 
 
-def _few(group: Sequence[Case]) -> list[Case]:
+def _few(group: Sequence[AuditCase]) -> list[AuditCase]:
     """Return a case for each size of its largest array, at most `FEW`, the smallest and the largest among them."""
     sizes = {max(prod(spec.shape) for spec in (*case.operands, *case.results)): case for case in reversed(group)}
     kept = sorted(sizes)
@@ -153,7 +164,7 @@ def _few(group: Sequence[Case]) -> list[Case]:
     return [sizes[size] for size in kept]
 
 
-def promised(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], layout: str) -> bool | None:
+def promised(kernel: Kernel, cases: Sequence[AuditCase], pair: tuple[int, int], layout: str) -> bool | None:
     """Return what the kernel's author says of a layout; None where nothing is said."""
     if layout in READING or kernel.overlap == "any":
         return True
@@ -167,7 +178,7 @@ def promised(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], layou
     return all((operand, pair[1]) in kernel.in_place for operand in operands)
 
 
-def _case(tally: _Tally, kernel: Kernel, case: Case, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw) -> None:
+def _case(tally: _Tally, kernel: Kernel, case: AuditCase, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw) -> None:
     hows = DATA if layout in PERMITTED else DATA[:1]
     data: list[list[Array]] = []
     ran = False
@@ -196,9 +207,19 @@ def _case(tally: _Tally, kernel: Kernel, case: Case, pair: tuple[int, int], layo
 
 
 def _judge(
-    kernel: Kernel, case: Case, pair: tuple[int, int], layout: str, *, arrangement: Arrangement, data: list[Array], exact: bool
+    kernel: Kernel,
+    case: AuditCase,
+    pair: tuple[int, int],
+    layout: str,
+    *,
+    arrangement: Arrangement,
+    data: list[Array],
+    exact: bool,
 ) -> tuple[float, str] | None:
-    """Return the error of one run, 0 where safe, and what it is; None where the kernel does not take arrays that lie so."""
+    """Return the error of one run, 0 where safe, and what it is.
+
+    Returns None where the kernel does not take arrays that lie so.
+    """
     ran = _play(kernel, case, arrangement, data, 0, optional=layout in {"views", "duplicate"})
     if ran is None:
         return None
@@ -219,7 +240,7 @@ def _judge(
     return error, arrangement.words
 
 
-def _catch(case: Case, arrangement: Arrangement, data: list[Array]) -> None:
+def _catch(case: AuditCase, arrangement: Arrangement, data: list[Array]) -> None:
     """Raise EngineError unless a kernel that clears its result first is found out in this arrangement, on these data."""
     for operand, result in arrangement.over:
         ran = _play(canary(operand), case, arrangement, data, 0)
@@ -231,7 +252,7 @@ def _catch(case: Case, arrangement: Arrangement, data: list[Array]) -> None:
 
 
 def _play(
-    kernel: Kernel, case: Case, arrangement: Arrangement, data: Sequence[Array], red: int, *, optional: bool = False
+    kernel: Kernel, case: AuditCase, arrangement: Arrangement, data: Sequence[Array], red: int, *, optional: bool = False
 ) -> tuple[list[Array], list[Array], list[Array]] | None:
     """Run a kernel once; return its results, and its operands before and after, all as copies.
 
@@ -265,7 +286,10 @@ def _play(
 
 
 def _difference(reference: Array, found: Array, *, exact: bool) -> float:
-    """Return the relative error, 0 where every bit agrees; NaNs agree with each other unless `exact`."""
+    """Return the relative error, 0 where every bit agrees.
+
+    NaNs agree with each other unless `exact`.
+    """
     if reference.tobytes() == found.tobytes():
         return 0.0
     a, b = (array.astype("f8") for array in (reference, found))
@@ -279,7 +303,7 @@ def _difference(reference: Array, found: Array, *, exact: bool) -> float:
     return float(gap / scale) if np.isfinite(gap) and gap > 0 and scale > 0 else inf
 
 
-def _depends(kernel: Kernel, cases: Sequence[Case], pair: tuple[int, int], seed: int, draws: Draw) -> bool:
+def _depends(kernel: Kernel, cases: Sequence[AuditCase], pair: tuple[int, int], seed: int, draws: Draw) -> bool:
     """Return whether another operand gives another result in some case."""
     for case in cases:
         data = [draws(case, n, np.random.default_rng([seed, 0, n]), "distinct") for n in range(len(case.operands))]

@@ -1,11 +1,15 @@
-"""Every kernel of the engine in one table: kind -> variant -> `Kernel`, the first variant being the default.
+"""Every kernel of the engine in one table: kind -> variant -> `Kernel`.
+
+The first variant is the default.
 
     function, args = KERNELS["mul"]["numpy"].bind(params, operands, results)     # once
     function(*args)                                                              # each run
 
-Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the result over *every* source of the
-same layout; and the mutated operand of ops that write into one (`opt_step_*`, `adamw_*`, `add_inplace`, `add_out_prod`). Of ops that ggml lacks, some declare what their loops keep: the note says so. All other ops declare nothing. A
-declaration is a promise, not a finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
+Declared pairs (`Kernel.in_place`) follow what ggml's in-place list promises: for a listed op, the
+result over *every* source of the same layout; and the mutated operand of ops that write into one
+(`opt_step_*`, `adamw_*`, `add_inplace`, `add_out_prod`). Of ops that ggml lacks, some declare what
+their loops keep: the note says so. All other ops declare nothing. A declaration is a promise, not a
+finding: both `two_pass` kernels keep the promise of the list and break it, as ggml's did.
 
 Importing this package neither loads numba nor compiles anything.
 """
@@ -43,7 +47,8 @@ _UFUNCS: Final[dict[str, tuple[Any, ...]]] = {
     "cos": (np.cos,),
     "tanh": (np.tanh,),
 }
-"""Functions that are one numpy ufunc, with constants behind the operand. All are UNARY, SQR, SQRT, LOG, SIN or COS to ggml."""
+"""Functions that are one numpy ufunc, with constants behind the operand. All are UNARY, SQR, SQRT,
+LOG, SIN or COS to ggml."""
 
 _MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
@@ -151,7 +156,8 @@ def _table() -> dict[str, dict[str, Kernel]]:
 KERNELS: Final[Mapping[str, Mapping[str, Kernel]]] = MappingProxyType(
     {kind: MappingProxyType(variants) for kind, variants in _table().items()}
 )
-"""kind -> variant -> kernel. Read-only; a table with more or other kernels is a new dict made from this one."""
+"""kind -> variant -> kernel. Read-only; a table with more or other kernels is a new dict made from
+this one."""
 
 
 def default(kind: str) -> str:
@@ -162,7 +168,10 @@ def default(kind: str) -> str:
 
 
 def kernel(kind: str, variant: str | None = None) -> Kernel:
-    """Return the kernel of `kind`, the default variant if none is named; raises UnknownNameError."""
+    """Return the kernel of `kind`, the default variant if none is named.
+
+    Raises UnknownNameError.
+    """
     name = default(kind) if variant is None else variant
     if kind not in KERNELS:
         raise UnknownNameError("kernel", kind, KERNELS)

@@ -1,16 +1,20 @@
 """What a kernel is to the runtime, and how its arrays are made ready once.
 
-A `Kernel` is bound to its arrays before the first run: `bind(params, operands, results)` returns `(function, args)`, and a run is
-`function(*args)`. All decisions (shape, dtype, contiguous or strided, which compiled version) fall in `bind`; the call neither slices
-nor allocates, unless numpy is handed operands that overlap a result in an undeclared way.
+A `Kernel` is bound to its arrays before the first run: `bind(params, operands, results)` returns
+`(function, args)`, and a run is `function(*args)`. All decisions (shape, dtype, contiguous or
+strided, which compiled version) fall in `bind`; the call neither slices nor allocates, unless numpy
+is handed operands that overlap a result in an undeclared way.
 
 Invariants
 ----------
-* The call reads operands and writes every element of every result; it keeps no state, so it may be repeated.
-* `in_place` is a promise about placement: with a result exactly over the declared operand (equal address, equal layout) the call
-  writes bit for bit what it writes apart. `engine.k_audit` measures it; nothing here enforces it.
+* The call reads operands and writes every element of every result; it keeps no state, so it may be
+  repeated.
+* `in_place` is a promise about placement: with a result exactly over the declared operand (equal
+  address, equal layout) the call writes bit for bit what it writes apart. `engine.k_audit` measures
+  it; nothing here enforces it.
 * Arrays keep the addresses they had at `bind`.
-* Memory of its own (`scratch`) is a call's only while it runs: calls that are bound in one `Workspace` share it.
+* Memory of its own (`scratch`) is a call's only while it runs: calls that are bound in one
+  `Workspace` share it.
 * Shapes are numpy's, row-major. float32 and float64; indices are int32.
 
 What this module does not see: graphs, plans, and what any kernel computes.
@@ -38,16 +42,19 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One implementation of an op, with its alias contract as data beside it."""
+    """One implementation of an op, with its alias contract as data."""
 
     bind: Bind
-    """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes the kernel cannot run."""
+    """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes
+    the kernel cannot run."""
     threaded: Bind | None = None
-    """What to bind instead where a run may use several threads, for a kernel that uses one; the bits may differ."""
+    """What to bind instead where a run may use several threads, for a kernel that uses one; the
+    bits may differ."""
     in_place: Pairs = ()
     """Declared alias pairs (operand position, result position): what the author promises."""
     overlap: Literal["declared", "any", "unknown"] = "declared"
-    """`declared`: no overlap but those pairs; `any`: every overlap of results and operands is right; `unknown`: the author says nothing."""
+    """`declared`: no overlap but those pairs; `any`: every overlap of results and operands is
+    right; `unknown`: the author says nothing."""
     note: str = ""
     """One line for people: where the contract or the formula comes from."""
 
@@ -69,7 +76,10 @@ def same_shapes(kind: str, *arrays: Array) -> None:
 
 
 def rows(array: Array) -> Array:
-    """Return a C-contiguous array as (rows, last axis) without copying; a scalar is one row of one."""
+    """Return a C-contiguous array as (rows, last axis) without copying.
+
+    A scalar is one row of one.
+    """
     width = array.shape[-1] if array.ndim else 1
     return array.reshape((array.size // width if width else 0, width))
 
@@ -80,9 +90,12 @@ def flat(array: Array) -> Array:
 
 
 def on_dense(bind: Bind) -> Bind:
-    """Let `bind` assume C-contiguous arrays: others get scratch, made here once, copied into before and out of after each call.
+    """Let `bind` assume C-contiguous arrays.
 
-    Operands in scratch are read before anything is written, so staging never weakens an alias contract.
+    Others get scratch, made here once, copied into before and out of after each call.
+
+    Operands in scratch are read before anything is written, so staging never weakens an alias
+    contract.
     """
 
     @wraps(bind)
@@ -113,13 +126,18 @@ def native(function: Callable[..., object]) -> Any:
 
 
 def in_turn(*calls: Call) -> None:
-    """Do several calls one after the other: what a bound call is that needs more than one function."""
+    """Do several calls one after the other.
+
+    What a bound call is that needs more than one function.
+    """
     for function, args in calls:
         function(*args)
 
 
 class Workspace:
-    """Scratch of calls that follow one another: each may use all of it, since none keeps state. Of one runtime, as its memory is.
+    """Scratch of calls that follow one another.
+
+    Each may use all of it, since none keeps state. Of one runtime, as its memory is.
 
     Blocks are powers of two, so that calls of nearly equal needs share them.
     """
@@ -156,9 +174,12 @@ _workspace: ContextVar[Workspace | None] = ContextVar("workspace", default=None)
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return uninitialised memory that begins at a multiple of 64 bytes, so that no kernel's bits hang on where numpy put it.
+    """Return uninitialised memory that begins at a multiple of 64 bytes.
 
-    It is the call's that is being bound, while that runs: what is in it afterwards may be another call's (`Workspace`).
+    Thus no kernel's bits hang on where numpy put it.
+
+    It is the call's that is being bound, while that runs: what is in it afterwards may be another
+    call's (`Workspace`).
     """
     nbytes, workspace = prod(shape) * dtype.itemsize, _workspace.get()
     raw = np.empty(nbytes + 64, np.uint8) if workspace is None else workspace.block(nbytes + 64)

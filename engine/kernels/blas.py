@@ -1,7 +1,10 @@
-"""`out += left @ right` by the BLAS that numpy brought: beta = 1, which numpy's own calls never use, so that no temporary is made.
+"""`out += left @ right` by numpy's own BLAS, without a temporary.
 
-The library is numpy's OpenBLAS, already loaded; its symbols have a prefix and 64-bit integers, and are private to numpy. So they are looked for and
-tried (`gemm`), and where they are not there the caller makes the temporary. A matrix must have unit stride on one axis (`lead`).
+The call uses beta = 1, which numpy's calls never do.
+
+The library is numpy's OpenBLAS, already loaded; its symbols have a prefix and 64-bit integers, and
+are private to numpy. So they are looked for and tried (`gemm`), and where they are not there the
+caller makes the temporary. A matrix must have unit stride on one axis (`lead`).
 
 What this module does not see: which op asks, and whether the arrays overlap.
 """
@@ -24,7 +27,7 @@ TURNED: Final = 112
 
 
 class Product(NamedTuple):
-    """What a call needs beside the addresses."""
+    """What a call needs in addition to the addresses."""
 
     function: Any
     turns: tuple[int, int]
@@ -37,7 +40,10 @@ class Product(NamedTuple):
 
 @lru_cache(maxsize=2)
 def gemm(dtype: np.dtype[Any]) -> Any:
-    """Return CBLAS's gemm for a dtype as a ctypes function, None if numpy's library has none that computes a product."""
+    """Return CBLAS's gemm for a dtype as a ctypes function.
+
+    Returns None if numpy's library has none that computes a product.
+    """
     from threadpoolctl import threadpool_info  # noqa: PLC0415 - scans the loaded libraries
 
     paths = [row["filepath"] for row in threadpool_info() if row["user_api"] == "blas" and "numpy" in row["filepath"]]
@@ -55,7 +61,10 @@ def gemm(dtype: np.dtype[Any]) -> Any:
 
 
 def lead(matrix: Array) -> tuple[int, int] | None:
-    """Return (`PLAIN` or `TURNED`, elements from one row to the next) of a matrix, None if BLAS cannot take it as it is."""
+    """Return (`PLAIN` or `TURNED`, elements from one row to the next) of a matrix.
+
+    Returns None if BLAS cannot take it as it is.
+    """
     (rows, columns), (down, across), size = matrix.shape, matrix.strides, matrix.itemsize
     if (across == size or columns <= 1) and (rows <= 1 or (down >= columns * size and down % size == 0)):
         return PLAIN, max(down // size if rows > 1 else columns, columns, 1)
@@ -65,7 +74,10 @@ def lead(matrix: Array) -> tuple[int, int] | None:
 
 
 def product(left: Array, right: Array, out: Array) -> Product | None:
-    """Return what `add_product` needs for these arrays, None if BLAS cannot be reached or cannot take one of them."""
+    """Return what `add_product` needs for these arrays.
+
+    Returns None if BLAS cannot be reached or cannot take one of them.
+    """
     function, leads = gemm(out.dtype), [lead(matrix) for matrix in (left, right, out)]
     if function is None or leads[0] is None or leads[1] is None or leads[2] is None or leads[2][0] != PLAIN:
         return None

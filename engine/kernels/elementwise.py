@@ -1,11 +1,14 @@
 """Kernels that are one numpy ufunc or copy each, bound. Strides of any kind.
 
-One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement nor on who does the operation. numpy
-handles a result exactly over an operand; if they overlap in any other way it copies first (and so allocates), which no declared
-pair needs (compiled loops do not). For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a dense operand repeating over leading
-rows, goes to a compiled loop instead; so do large dense arrays, which mostly lie in no cache.
+One IEEE operation per element (or a sum in a fixed order), so the bits depend neither on placement
+nor on who does the operation. numpy handles a result exactly over an operand; if they overlap in
+any other way it copies first (and so allocates), which no declared pair needs (compiled loops do
+not). For a broadcast numpy allocates a buffer of 8192 elements in each call, so the usual one, a
+dense operand repeating over leading rows, goes to a compiled loop instead; so do large dense
+arrays, which mostly lie in no cache.
 
-ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i` meets element `i % n`.
+ggml's repeat rule: each dimension of the smaller shape divides that of the larger, element `i`
+meets element `i % n`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +23,8 @@ from engine.kernels.binding import Array, Arrays, Bind, Call, flat, in_turn, on_
 def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """Return views (large, small) of one rank that numpy broadcasts, and the axes over which small repeats.
 
-    A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing leading dimensions count as 1.
+    A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing
+    leading dimensions count as 1.
     """
     shape = (1,) * (large.ndim - small.ndim) + small.shape
     fits = len(shape) == large.ndim and all(d and n % d == 0 for n, d in zip(large.shape, shape, strict=True) if n != d)
@@ -55,7 +59,8 @@ Function = Callable[..., object]
 """A ufunc, or a function with the result as its last argument."""
 
 LARGE: Final = 1 << 12
-"""Elements from which on operands or result are likely to lie in no cache; compiled loops ask for them ahead of time, numpy does not."""
+"""Elements from which on operands or result are likely to lie in no cache; compiled loops ask for
+them ahead of time, numpy does not."""
 
 _REAL: Final = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -155,7 +160,10 @@ def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
 
 
 def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    """Bind x -> the same elements in row-major order in the result's shape and strides; further operands are not read."""
+    """Bind x -> the same elements in row-major order in the result's shape and strides.
+
+    Further operands are not read.
+    """
     x, y = operands[0], results[0]
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
     if _large(y) and rowwise.has_heads(x):

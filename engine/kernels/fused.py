@@ -1,11 +1,16 @@
-"""Attention, bound: for each head and block of query rows two products and a softmax, forth; five and two, back.
+"""Attention as a bound kernel, by blocks of query rows.
 
-The scratch is `BLOCK_ROWS` x S elements (twice, back), taken when bound and shared by all heads; a plan does not see it. Products are numpy's
-BLAS, rows are those of `engine.kernels.compiled`. Sums over the heads of a group go head by head, then block by block, so bits depend on
-shapes alone. Operands without unit stride on a matrix axis are copied into scratch first.
+Forward takes two products and a softmax for each head and block, backward five products and two
+softmax passes.
 
-With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half the scores are left out. The mask is looked through
-and cut into blocks, in scratch, once for all heads.
+The scratch is `BLOCK_ROWS` x S elements (twice, back), taken when bound and shared by all heads; a
+plan does not see it. Products are numpy's BLAS, rows are those of `engine.kernels.compiled`. Sums
+over the heads of a group go head by head, then block by block, so bits depend on shapes alone.
+Operands without unit stride on a matrix axis are copied into scratch first.
+
+With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half
+the scores are left out. The mask is looked through and cut into blocks, in scratch, once for all
+heads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -78,7 +83,10 @@ def _part(held: Array, rows: int, columns: int) -> Array:
 
 
 def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e]; params scale, causal (default no)."""
+    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e].
+
+    Params scale, causal (default no).
+    """
     (q, k, v, *masks), (out,) = operands, results
     mask = _check("attention", q, k, v, masks)
     require(out.shape == (*q.shape[:-1], v.shape[-1]) and out.dtype == q.dtype, f"attention: result {list(out.shape)}")
@@ -97,7 +105,10 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
 
 
 def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other; params scale, causal (default no)."""
+    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other.
+
+    Params scale, causal (default no).
+    """
     (grad, q, k, v, *masks), (out,) = operands, results
     mask = _check("attention_back", q, k, v, masks)
     sizes = [x.size for x in (q, k, v)]

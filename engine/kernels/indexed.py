@@ -1,4 +1,7 @@
-"""Kernels that look up, count and draw, bound; the arithmetic is in `engine.kernels.compiled.lookups`, imported at the first bind."""
+"""Bound kernels that look up, count and draw.
+
+The arithmetic is in `engine.kernels.compiled.lookups`, which is imported at the first bind.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

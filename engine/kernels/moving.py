@@ -1,7 +1,10 @@
-"""Kernels that move elements, bound as a few numpy copies over views made once. Strides and dtypes of any kind.
+"""Bound kernels that move elements: a few numpy copies over views that are made once.
 
-A call is one numpy function, or several in a fixed order (`in_turn`). No kernel here may lie over an operand: they fill the result before they
-read. Copies with a cast go through numpy's loop for the pair of dtypes, which rounds to nearest even.
+They take strides and dtypes of any kind.
+
+A call is one numpy function, or several in a fixed order (`in_turn`). No kernel here may lie over
+an operand: they fill the result before they read. Copies with a cast go through numpy's loop for
+the pair of dtypes, which rounds to nearest even.
 """
 
 from collections.abc import Mapping

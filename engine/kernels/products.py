@@ -1,14 +1,18 @@
-"""Matrix products, bound to tiles or to numpy's BLAS. Views with unit stride on one matrix axis are taken as they are, without a temporary.
+"""Matrix products, bound to tiles or to numpy's BLAS.
+
+A view with unit stride on one matrix axis is used as it is, without a temporary.
 
     mul_mat(a[.., n, k], b[.., m, k]) -> [.., m, n]    b @ a.T     (ggml's orientation: a weight is stored [out, in])
     out_prod(a[.., k, n], b[.., k, m]) -> [.., m, n]   b.T @ a     (the gradient of a weight, or of an input)
     add_out_prod(acc[m, n], a[k, n], b[k, m])  acc + b.T @ a     (a gradient that adds up; beta = 1, no temporary)
 
-Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads). A matrix whose axes both step by
-more than an element is copied into scratch, bound once. Bits depend on shapes, orientation, processor and BLAS threads, not on placement.
+Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads).
+A matrix whose axes both step by more than an element is copied into scratch, bound once. Bits
+depend on shapes, orientation, processor and BLAS threads, not on placement.
 
-Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS), chosen when bound, by layout and sizes alone. Tiles
-use one thread, so a run that may use several binds BLAS (`Kernel.threaded`).
+Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS),
+chosen when bound, by layout and sizes alone. Tiles use one thread, so a run that may use several
+binds BLAS (`Kernel.threaded`).
 """
 
 from collections.abc import Mapping
@@ -21,7 +25,10 @@ from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, 
 
 
 def blas_ready(matrix: Array) -> bool:
-    """Whether BLAS takes the last two axes as they are: one of unit stride, the other a whole number of elements, no overlap."""
+    """Whether BLAS takes the last two axes as they are.
+
+    One of unit stride, the other a whole number of elements, no overlap.
+    """
     (rows, columns), (down, across), size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
     unit = (across == size and down >= columns * size and down % size == 0) or (
         down == size and across >= rows * size and across % size == 0
@@ -30,7 +37,10 @@ def blas_ready(matrix: Array) -> bool:
 
 
 def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
-    """Return views of one rank whose batches broadcast: b and out as (.., g, r, matrix), a as (.., g, 1, matrix)."""
+    """Return views of one rank whose batches broadcast.
+
+    B and out as (.., g, r, matrix), a as (.., g, 1, matrix).
+    """
     rank = max(a.ndim, b.ndim) - 2
     heads = (1,) * (rank + 2 - a.ndim) + a.shape[:-2]
     batch = (1,) * (rank + 2 - b.ndim) + b.shape[:-2]
@@ -47,9 +57,12 @@ def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
 
 
 def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
-    """(a, b) -> [.., m, n]; `inner_last`: the contracted axis is the last (mul_mat), else the one before (out_prod).
+    """(a, b) -> [.., m, n]; `inner_last`.
 
-    `tiled`: by `engine.kernels.tiles` where they fit and pay, else by BLAS; bits differ between the two.
+    The contracted axis is the last (mul_mat), else the one before (out_prod).
+
+    `tiled`: by `engine.kernels.tiles` where they fit and pay, else by BLAS; bits differ between the
+    two.
     """
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
@@ -73,7 +86,10 @@ def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
 
 
 def bind_add_out_prod(*, tiled: bool) -> Bind:
-    """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a; in acc's own bytes, as a mutation has it, nothing is copied."""
+    """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a.
+
+    In acc's own bytes, as a mutation has it, nothing is copied.
+    """
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         (acc, a, b), (out,) = operands, results

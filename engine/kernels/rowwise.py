@@ -1,7 +1,10 @@
-"""Kernels that numba compiles, bound: shapes checked, rows flattened, constants cast, compiled version chosen.
+"""Bound kernels whose arithmetic numba compiles.
 
-Each `bind_*` follows `engine.kernels.binding`; the arithmetic and its alias behaviour are in `engine.kernels.compiled`, which is imported
-at the first bind (that is when numba loads), never at import.
+Binding checks shapes, flattens rows, casts constants and chooses the compiled version.
+
+Each `bind_*` follows `engine.kernels.binding`; the arithmetic and its alias behaviour are in
+`engine.kernels.compiled`, which is imported at the first bind (that is when numba loads), never at
+import.
 """
 
 from collections.abc import Mapping
@@ -21,7 +24,10 @@ _ROPE_TABLE = 1024
 
 
 def call(name: str, *args: Any) -> Call:
-    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them; arrays must be C-contiguous."""
+    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them.
+
+    Arrays must be C-contiguous.
+    """
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     return compiled.find(name, args), args
@@ -54,7 +60,10 @@ def bind_rms_norm_back(name: str) -> Bind:
 
 @on_dense
 def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(x[.., T, n][, mask[T, n]]) -> [.., T, n]; params scale (default 1). The mask repeats over leading axes."""
+    """(x[.., T, n][, mask[T, n]]) -> [.., T, n].
+
+    Params scale (default 1). The mask repeats over leading axes.
+    """
     (x, *masks), (y,) = operands, results
     same_shapes("soft_max", x, y)
     mask = rows(masks[0]) if masks else np.empty((0, x.shape[-1]), x.dtype)
@@ -78,7 +87,10 @@ def bind_soft_max_back(name: str) -> Bind:
 
 
 def bind_elements(name: str) -> Bind:
-    """Any number of operands of one shape -> that shape; no params; `name` is the compiled kernel over flat arrays."""
+    """Any number of operands of one shape -> that shape; no params.
+
+    `name` is the compiled kernel over flat arrays.
+    """
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
@@ -89,7 +101,10 @@ def bind_elements(name: str) -> Bind:
 
 
 def bind_rows(name: str, *params_of: str) -> Bind:
-    """Operands of one shape [.., n] -> that shape, row by row; the parameters named go to the kernel, cast, before the result."""
+    """Operands of one shape [.., n] -> that shape, row by row.
+
+    The parameters named go to the kernel, cast, before the result.
+    """
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -110,7 +125,10 @@ def bind_clamp_back(params: Mapping[str, Any], operands: Arrays, results: Arrays
 
 @lru_cache(maxsize=16)
 def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Array, Array, Array]:
-    """Return (freq[dims/2] float64, cos[positions, dims/2], sin): angle = position * base ** (-2i / dims), rounded once."""
+    """Return (freq[dims/2] float64, cos[positions, dims/2], sin).
+
+    Angle = position * base ** (-2i / dims), rounded once.
+    """
     freq = base ** (-2.0 * np.arange(dims // 2) / dims)
     angles = np.arange(positions)[:, None] * freq
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
@@ -138,7 +156,10 @@ def reached(x: Array) -> Array:
 
 
 def bind_rope(sign: float) -> Bind:
-    """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims (default hd), mode (`ROPE_MODES`); `sign` -1 is the transpose."""
+    """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims (default hd), mode (`ROPE_MODES`).
+
+    `sign` -1 is the transpose.
+    """
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (x, pos), (y,) = operands, results
@@ -166,7 +187,10 @@ def bind_rope(sign: float) -> Bind:
 
 @on_dense
 def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(logits, labels)[.., V] -> one element: mean over rows of -sum(labels * log_softmax(logits))."""
+    """(logits, labels)[.., V] -> one element.
+
+    Mean over rows of -sum(labels * log_softmax(logits)).
+    """
     (logits, labels), (loss,) = operands, results
     same_shapes("cross_entropy_loss", logits, labels)
     require(
@@ -177,7 +201,10 @@ def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results
 
 @on_dense
 def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(grad[1], logits, labels) -> [.., V]: (softmax * sum(labels) - labels) * grad / T; ggml's where labels sum to 1."""
+    """(grad[1], logits, labels) -> [.., V]: (softmax * sum(labels) - labels) * grad / T.
+
+    Ggml's where labels sum to 1.
+    """
     (grad, logits, labels), (out,) = operands, results
     same_shapes("cross_entropy_loss_back", logits, labels, out)
     require(grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}")
@@ -186,7 +213,10 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
 
 @on_dense
 def bind_cross_entropy_classes(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(logits[T, V], classes[T]) -> one element: mean over rows of log(sum(e ** logits)) - logits[class]; NaN for a class out of range."""
+    """(logits[T, V], classes[T]) -> one element.
+
+    Mean over rows of log(sum(e ** logits)) - logits[class]; NaN for a class out of range.
+    """
     (logits, classes), (loss,) = operands, results
     require(
         logits.ndim == 2 and loss.size == 1 and loss.dtype == logits.dtype,
@@ -217,7 +247,10 @@ def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
 
 @on_dense
 def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(dy[T, D], ids[T]) -> [V, D], V = params rows: rows of dy added up where their index points."""
+    """(dy[T, D], ids[T]) -> [V, D], V = params rows.
+
+    Rows of dy added up where their index points.
+    """
     (dy, ids), (out,) = operands, results
     source = dy.reshape((prod(dy.shape[:-1]), dy.shape[-1]))
     fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
@@ -226,7 +259,10 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
 
 
 def bind_step(name: str, hyper: int) -> Bind:
-    """(target, others.., hp) of one shape -> that shape; `name` is the compiled kernel, hp has `hyper` entries."""
+    """(target, others.., hp) of one shape -> that shape.
+
+    `name` is the compiled kernel, hp has `hyper` entries.
+    """
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature

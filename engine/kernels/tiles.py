@@ -1,6 +1,9 @@
-"""Products by tiles (`engine.kernels.compiled.products`): which arrays they take, when they are quicker than a BLAS, and the call.
+"""Products by tiles: which arrays they take, when they are faster than a BLAS, and the call.
 
-All is decided when a kernel is bound, by layouts, sizes and the processor. Importing this loads no numba.
+The tiles are in `engine.kernels.compiled.products`.
+
+All is decided when a kernel is bound, by layouts, sizes and the processor. Importing this loads no
+numba.
 
 What this module does not see: ops, and how many threads a run may use.
 """
@@ -20,17 +23,24 @@ ROWS: Final = 8
 DEPTH: Final = 16
 """Fewest terms of a sum for which reading and writing the result pays."""
 SMALL: Final = 64**3
-"""Multiplications up to which OpenBLAS has code of its own that is quicker, if right has unit stride along its columns."""
+"""Multiplications up to which OpenBLAS has code of its own that is quicker, if right has unit
+stride along its columns."""
 
 
 @lru_cache(maxsize=1)
 def wide() -> bool:
-    """Return whether this processor has vectors of 512 bits; on others the tiles are right but slow."""
+    """Return whether this processor has vectors of 512 bits.
+
+    On others the tiles are right but slow.
+    """
     return "avx512f" in processor.flags()
 
 
 def fits(left: Array, right: Array, out: Array) -> bool:
-    """Return whether these arrays can be multiplied here: float32, one rank of 2 to 4, unit strides, at least `COLUMNS` columns."""
+    """Return whether these arrays can be multiplied here.
+
+    Float32, one rank of 2 to 4, unit strides, at least `COLUMNS` columns.
+    """
     return (
         left.dtype == right.dtype == out.dtype == np.float32
         and left.ndim == right.ndim == out.ndim
@@ -43,7 +53,10 @@ def fits(left: Array, right: Array, out: Array) -> bool:
 
 
 def pays(left: Array, right: Array) -> bool:
-    """Return whether the tiles are quicker than a BLAS here; measured by `benchmarks/products.py`."""
+    """Return whether the tiles are quicker than a BLAS here.
+
+    Measured by `benchmarks/products.py`.
+    """
     (m, k), n = left.shape[-2:], right.shape[-1]
     return wide() and m >= ROWS and k >= DEPTH and (m * k * n > SMALL or right.strides[-1] != 4)
 

@@ -1,8 +1,9 @@
-"""Kernels of sliding windows: for each place inside a window, one numpy call over all windows at once.
+"""Kernels of sliding windows: one numpy call over all windows for each place in a window.
 
-The views are made when bound; places that fall over the border are left out of them, so padding costs nothing. Sums go place by place, in
-row-major order of the window: bits do not depend on where arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements
-in each call. `pool_index` is compiled (`engine.kernels.compiled.lookups`).
+The views are made when bound; places that fall over the border are left out of them, so padding
+costs nothing. Sums go place by place, in row-major order of the window: bits do not depend on where
+arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements in each call.
+`pool_index` is compiled (`engine.kernels.compiled.lookups`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,10 @@ from engine.kernels.moving import in_turn
 
 
 def _places(params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int, int]) -> Iterator[tuple[int, int, Any, Any]]:
-    """Yield (i, j, windows, elements): which windows have their element (i, j) in the image, and which elements those are, as slices."""
+    """Yield (i, j, windows, elements).
+
+    Which windows have their element (i, j) in the image, and which elements those are, as slices.
+    """
     dilation = params.get("dilation", (1, 1))
     spans = [
         [
@@ -32,7 +36,10 @@ def _places(params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int
 
 
 def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
-    """Return the windows whose element lies in [0, n), and those elements; that of window w lies at first + w * step."""
+    """Return the windows whose element lies in [0, n), and those elements.
+
+    That of window w lies at first + w * step.
+    """
     low = max(0, -(first // step))
     high = max(low, min(count, (n - 1 - first) // step + 1))
     return slice(low, high), slice(first + low * step, first + (high - 1) * step + 1 if high > low else first + low * step, step)

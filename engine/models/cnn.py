@@ -1,8 +1,10 @@
-"""A small convolutional classifier: 3x3 convolutions with relu and 2x2 maximum pooling, then one dense layer.
+"""A small convolutional classifier: 3x3 convolutions, relu, 2x2 max pooling, a dense layer.
 
-Input `data` [batch, channels, size, size]; weights `conv.0.weight` [out, in, 3, 3], `conv.0.bias` [out], `dense.weight` [classes, features],
-`dense.bias`. Each stage keeps height and width (padding 1) and halves them by pooling, rounding down. Built of `engine.graph.composites`, so every
-intermediate is planned and seen. The shape of LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998.
+Input `data` [batch, channels, size, size]; weights `conv.0.weight` [out, in, 3, 3], `conv.0.bias`
+[out], `dense.weight` [classes, features], `dense.bias`. Each stage keeps height and width (padding
+1) and halves them by pooling, rounding down. Built of `engine.graph.composites`, so every
+intermediate is planned and seen. The shape of LeCun et al., Gradient-Based Learning Applied to
+Document Recognition, 1998.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
 from engine.graph.composites import conv2d, max_pool2d
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 
 def cnn(
@@ -24,8 +26,8 @@ def cnn(
 ) -> Model:
     """Return a model of f32 weights for images of `size` x `size` with `inputs` channels.
 
-    Weights are normal with standard deviation sqrt(2 / fan in), biases 0. Raises EngineError for sizes that make no model: every stage must
-    leave at least one pixel.
+    Weights are normal with standard deviation sqrt(2 / fan in), biases 0. Raises EngineError for
+    sizes that make no model: every stage must leave at least one pixel.
     """
     left = size >> len(channels)
     if not channels or min(*channels, classes, inputs) < 1 or left < 1:

@@ -1,6 +1,9 @@
-"""GPT-2: learned positions, layer norm with gain and bias, fused q, k, v projection, gelu; as llm.c trains it.
+"""GPT-2 as llm.c trains it.
 
-Shapes: B sequences of T positions, C channels, H heads of hd = C / H, V vocabulary. Weights are `[out, in]`. A layer is
+It has learned positions, layer norm with gain and bias, a fused q, k, v projection, and gelu.
+
+Shapes: B sequences of T positions, C channels, H heads of hd = C / H, V vocabulary. Weights are
+`[out, in]`. A layer is
 
     h    = layer_norm(x; attn_norm)
     qkv  = attn_qkv(h) [B T, 3 C]              q, k, v are views of it, [B, H, T, hd]
@@ -8,8 +11,9 @@ Shapes: B sequences of T positions, C channels, H heads of hd = C / H, V vocabul
     x    = x + attn_output(merge(mul_mat(v, a)))
     x    = x + ffn_down(gelu(ffn_up(layer_norm(x; ffn_norm))))
 
-and the logits are `mul_mat(token_embd, layer_norm(x; output_norm))`. Names follow GGUF's for this architecture (`layer.0` for
-`blk.0`). Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019; gelu is the tanh form.
+and the logits are `mul_mat(token_embd, layer_norm(x; output_norm))`. Names follow GGUF's for this
+architecture (`layer.0` for `blk.0`). Source: Radford et al., Language Models are Unsupervised
+Multitask Learners, 2019; gelu is the tanh form.
 
 What this module does not see: files (`engine.models.weights`), kernels, plans.
 """
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.graph import Graph, Tensor
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 Array = NDArray[Any]
 
@@ -66,7 +70,11 @@ def gpt2(config: GPT2Config, parameters: Mapping[str, Array]) -> Model:
 
 
 def init_parameters(config: GPT2Config, *, seed: int) -> dict[str, Array]:
-    """Return seeded f32 weights: normal with 0.02, projections into the residual by 1 / sqrt(2 layers) smaller, gains 1, biases 0."""
+    """Return seeded f32 weights.
+
+    Normal with 0.02, projections into the residual by 1 / sqrt(2 layers) smaller, gains 1, biases
+    0.
+    """
     generator = np.random.default_rng(seed)
     graph = Graph("parameters")
     _forward(graph, config, (1, 1))

@@ -1,7 +1,9 @@
-"""A llama-shaped transformer with LoRA, as the graph ggml builds for it: forward, loss, backward and one SGD step each run.
+"""A llama-shaped transformer with LoRA, as the graph that ggml builds for it.
 
-Shapes: T positions, D hidden, F feed-forward, H query heads and K key/value heads of hd elements, V vocabulary, r rank. Weights
-are `[out, in]` as `mul_mat` wants them. A layer is
+Each run does forward, loss, backward and one SGD step.
+
+Shapes: T positions, D hidden, F feed-forward, H query heads and K key/value heads of hd elements, V
+vocabulary, r rank. Weights are `[out, in]` as `mul_mat` wants them. A layer is
 
     h    = mul(rms_norm(x), attn_norm)
     q    = rope(reshape(attn_q(h), [T, H, hd]))                   k likewise with K heads
@@ -10,25 +12,29 @@ are `[out, in]` as `mul_mat` wants them. A layer is
     x    = x + attn_output(cont(permute(mul_mat(v, kq))))
     x    = x + ffn_down(silu(ffn_gate(g)) * ffn_up(g))     where g = mul(rms_norm(x), ffn_norm)
 
-With `attention="fused"` the middle of it is one op (`engine.ops.fused`), and neither scores nor weights, [H, T, T], are kept for backward:
+With `attention="fused"` the middle of it is one op (`engine.ops.fused`), and neither scores nor
+weights, [H, T, T], are kept for backward:
 
     x    = x + attn_output(cont(permute(attention(q, k, v, mask; 1 / sqrt(hd), causal))))     v a permuted view [K, T, hd]
 
 A mask that lets a row see what follows it makes that row NaN then.
 
-With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have a leading axis of B.
+With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have
+a leading axis of B.
 
-And an adapted projection `p(h)` is `mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with
-the order, it is the graph of the captured ggml plans (a test compares them), unless attention is fused.
+And an adapted projection `p(h)` is
+`mul_mat(p, h) + scale(mul_mat(p.lora_b, mul_mat(p.lora_a, h)), alpha / r)`. Node for node, with the
+order, it is the graph of the captured ggml plans (a test compares them), unless attention is fused.
 
-Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn_q.lora_a`, `output_norm`, `sgd.hp`; results of
-projections `layer.3.attn_q`. What this module does not see: data layout in memory, kernels, plans.
+Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn_q.lora_a`,
+`output_norm`, `sgd.hp`; results of projections `layer.3.attn_q`. What this module does not see:
+data layout in memory, kernels, plans.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +42,11 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.autodiff import SEED, backward
-from engine.autodiff.checkpoint import crossing
+from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
-from engine.runtime.memory import together
-
-if TYPE_CHECKING:
-    from engine.training.model import Model, Shapes
+from engine.models.labels import one_hot
+from engine.models.trainable import Model, Shapes
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 
@@ -91,7 +96,8 @@ class LlamaConfig:
     glu: Literal["swiglu", "silu"] = "swiglu"
     """One fused op, or silu and mul."""
     attention: Literal["parts", "fused"] = "parts"
-    """Products and a soft maximum, as ggml's graph has it; or one op, in less memory. The same weights, and to rounding the same numbers."""
+    """Products and a soft maximum, as ggml's graph has it; or one op, in less memory. The same
+    weights, and to rounding the same numbers."""
     dtype: Literal["f32", "f64"] = "f32"
 
     def __post_init__(self) -> None:
@@ -132,7 +138,7 @@ SMOLLM2_135M: Final = LlamaConfig(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Training:
+class TrainingStep:
     """A training step as a graph, and its landmarks."""
 
     config: LlamaConfig
@@ -154,13 +160,15 @@ def training_graph(
     seed_before_labels: bool = False,
     checkpoints: bool = False,
     classes: bool = False,
-) -> Training:
+) -> TrainingStep:
     """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
 
-    With `accumulate`, gradients add up in state tensors until the host resets them (`engine.autodiff`). With
-    `seed_before_labels` the caller declares the gradient of the loss before the labels, so that its leaf comes before theirs and
-    not last; the nodes are the same. With `checkpoints` backward keeps the outputs of layers and computes the rest of each again. With `classes`
-    labels are one class number for each row, as PyTorch and JAX have them; ggml's are rows of as many numbers as there are classes.
+    With `accumulate`, gradients add up in state tensors until the host resets them
+    (`engine.autodiff`). With `seed_before_labels` the caller declares the gradient of the loss
+    before the labels, so that its leaf comes before theirs and not last; the nodes are the same.
+    With `checkpoints` backward keeps the outputs of layers and computes the rest of each again.
+    With `classes` labels are one class number for each row, as PyTorch and JAX have them; ggml's
+    are rows of as many numbers as there are classes.
     """
     graph = Graph(f"llama-{config.layers}L")
     logits = _forward(graph, config)
@@ -185,7 +193,7 @@ def training_graph(
             with graph.scope("new", layer=parameter.layer, stage="update"):
                 updates[parameter.name] = graph.op("opt_step_sgd", parameter, gradient, hyper, name=parameter.name)
             graph.expand(updates[parameter.name])
-    return Training(
+    return TrainingStep(
         config=config,
         graph=graph,
         loss=loss,
@@ -205,14 +213,17 @@ def init_parameters(
     learning_rate: float = 0.01,
     weight_decay: float = 0.0,
 ) -> dict[str, Array]:
-    """Return an array for every parameter of `training_graph(config)`: seeded normal weights, gains of 1.
+    """Return an array for every parameter of `training_graph(config)`.
+
+    Seeded normal weights, gains of 1.
 
     Args:
         config: sizes and dtype; the drawn numbers are those of f32 for both dtypes.
         seed: of the generator; the same seed gives the same arrays.
         std: of the projections; 1 / sqrt(fan in) by default.
         embedding_std: of the token table.
-        lora_std: of both adapter factors (neither is zero, so that every gradient is non-zero); 1 / sqrt(fan in) by default.
+        lora_std: of both adapter factors (neither is zero, so that every gradient is non-zero); 1 /
+            sqrt(fan in) by default.
         learning_rate: first entry of `sgd.hp`.
         weight_decay: second entry.
     """
@@ -238,7 +249,9 @@ def init_parameters(
 
 
 def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, float] = (None, 0.0)) -> dict[str, Array]:
-    """Return seeded normal factors for every adapter; `std` of `lora_a` (1 / sqrt(fan in) by default) and of `lora_b`.
+    """Return seeded normal factors for every adapter.
+
+    `std` of `lora_a` (1 / sqrt(fan in) by default) and of `lora_b`.
 
     With zeros for `lora_b` training starts from the weights as they are (Hu et al., LoRA, 2021).
     """
@@ -256,13 +269,15 @@ def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, fl
 
 
 def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str, Array]:
-    """Return the inputs of one run: seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss seed 1."""
+    """Return the inputs of one run.
+
+    Seeded sequences, their next tokens as labels (one-hot, or `classes`), a causal mask, the loss
+    seed 1.
+    """
     dtype = _DTYPES[config.dtype]
     sequences = np.random.default_rng(seed).integers(0, config.vocab, (config.batch, config.seq + 1), dtype=np.int32)
     labels = following = sequences[:, 1:].ravel()
     if not classes:
-        from engine.training.dataset import one_hot  # noqa: PLC0415 - loads the trainer, which a step alone does without
-
         labels = one_hot(following, config.vocab, dtype)
     return {
         "tokens": sequences[:, :-1].ravel(),
@@ -273,7 +288,10 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
 
 
 def constants(config: LlamaConfig) -> dict[str, Array]:
-    """Return the inputs that are the same for every batch: positions of all rows, and the causal mask [T, T]."""
+    """Return the inputs that are the same for every batch.
+
+    Positions of all rows, and the causal mask [T, T].
+    """
     steps = config.seq
     return {
         "positions": np.tile(np.arange(steps, dtype=np.int32), config.batch),
@@ -281,11 +299,13 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
     }
 
 
-def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> "Model":
-    """Return the model for training on columns `tokens` and `labels` [B, T] of integers; B and T are those of the batch."""
-    from engine.training.model import Model  # noqa: PLC0415 - as above
+def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
+    """Return the model for training on columns `tokens` and `labels` [B, T] of integers.
 
-    def sized(shapes: "Shapes") -> LlamaConfig:
+    B and T are those of the batch.
+    """
+
+    def sized(shapes: Shapes) -> LlamaConfig:
         sequences, steps = shapes["tokens"]
         return replace(config, batch=sequences, seq=steps)
 

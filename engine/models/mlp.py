@@ -1,7 +1,8 @@
 """A multi-layer perceptron: `mul_mat` and a bias for each layer, an activation between them.
 
-Weights `layer.0.weight` [out, in] and `layer.0.bias` [out]; input `data` [batch, ...], read as rows. With sizes (2, 16, 16, 1), tanh or
-relu and the loss `mean_squared_error` this is micrograd's classifier, all neurons of a layer at once.
+Weights `layer.0.weight` [out, in] and `layer.0.bias` [out]; input `data` [batch, ...], read as
+rows. With sizes (2, 16, 16, 1), tanh or relu and the loss `mean_squared_error` this is micrograd's
+classifier, all neurons of a layer at once.
 """
 
 import itertools
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
-from engine.training.model import Model, Shapes
+from engine.models.trainable import Model, Shapes
 
 ACTIVATIONS: Final = ("relu", "tanh", "gelu", "gelu_erf", "silu", "sigmoid", "softplus")
 
@@ -22,8 +23,8 @@ ACTIVATIONS: Final = ("relu", "tanh", "gelu", "gelu_erf", "silu", "sigmoid", "so
 def mlp(sizes: tuple[int, ...], *, activation: str = "relu", seed: int = 0, name: str = "mlp") -> Model:
     """Return a model of f32 weights; `sizes` are the widths from the data to the outputs.
 
-    Weights are normal with standard deviation sqrt(2 / in) before a relu and 1 / sqrt(in) otherwise, biases 0. Raises EngineError for
-    sizes or an activation that make no model.
+    Weights are normal with standard deviation sqrt(2 / in) before a relu and 1 / sqrt(in)
+    otherwise, biases 0. Raises EngineError for sizes or an activation that make no model.
     """
     if len(sizes) < 2 or min(sizes) < 1:
         raise EngineError(f"sizes {sizes}: at least two widths, each at least 1")

@@ -1,15 +1,19 @@
-"""Weights from files: GGUF (F32, F16, BF16, Q8_0 and what else the `gguf` library decodes) and safetensors, as float32 arrays by our names.
+"""Weights from GGUF and safetensors files, as float32 arrays by the names of the engine.
+
+Of GGUF: F32, F16, BF16, Q8_0 and whatever else the `gguf` library decodes.
 
     found = read("SmolLM2-135M-Q8_0.gguf")         # a file, or a folder with config.json and *.safetensors
     found.config, found.weights                    # a LlamaConfig or a GPT2Config, and the arrays its graph asks for
 
-A file says which architecture it holds (`general.architecture`, or `model_type` of the config.json beside a safetensors file) and its
-sizes. `ARCHITECTURES` maps names, file by file kind. GGUF's q and k of llama are already in the pairwise order our rope reads;
-safetensors' are in halves and are reordered here. GPT-2's projections are stored [in, out] in safetensors and transposed here.
+A file says which architecture it holds (`general.architecture`, or `model_type` of the config.json
+beside a safetensors file) and its sizes. `ARCHITECTURES` maps names, file by file kind. GGUF's q
+and k of llama are already in the pairwise order our rope reads; safetensors' are in halves and are
+reordered here. GPT-2's projections are stored [in, out] in safetensors and transposed here.
 
-A file that asks for what these graphs do not compute (scaled rotary positions, another activation, heads of another size) is refused: its
-logits would be wrong without a word. Dequantising is the `gguf` library's; both libraries are imported when a file is read. What this module
-does not see: graphs.
+A file that asks for what these graphs do not compute (scaled rotary positions, another activation,
+heads of another size) is refused: its logits would be wrong without a word. Dequantising is the
+`gguf` library's; both libraries are imported when a file is read. What this module does not see:
+graphs.
 """
 
 import json
@@ -27,7 +31,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
-from engine.runtime.memory import together
+from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config
@@ -36,7 +40,7 @@ Tensors = Iterator[tuple[str, Callable[[], Array]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class WeightsFile:
     """A model read from a file: its sizes, and every weight the graph of these sizes asks for."""
 
     path: str
@@ -46,11 +50,12 @@ class Found:
     weights: Mapping[str, Array]
 
 
-def read(path: str | Path) -> Found:
+def read(path: str | Path) -> WeightsFile:
     """Return the model in a GGUF file, a safetensors file with config.json beside it, or a folder with both. O(bytes).
 
-    Raises EngineError, with file and rule, for what is no such file, an architecture that is not in the table, a tensor that is missing,
-    unknown or misshapen, and a quantisation that cannot be decoded.
+    Raises EngineError, with file and rule, for what is no such file, an architecture that is not in
+    the table, a tensor that is missing, unknown or misshapen, and a quantisation that cannot be
+    decoded.
     """
     place = Path(path)
     if not place.exists():
@@ -78,7 +83,7 @@ def read(path: str | Path) -> Found:
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
-    return Found(path=str(path), architecture=name, config=config, weights=placed)
+    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,8 @@ class Architecture:
     """One row of the table."""
 
     names: Mapping[str, str | None]
-    """Pattern of a name in the file (N is a layer's number) -> our name with N; None for what is not needed."""
+    """Pattern of a name in the file (N is a layer's number) -> our name with N; None for what is
+    not needed."""
     config: Callable[[Mapping[str, Any], Mapping[str, Array]], Config]
     expected: Callable[[Any], Mapping[str, tuple[int, ...]]]
     """Sizes -> our name -> shape of every weight."""
@@ -207,7 +213,10 @@ def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
 
 
 def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) -> int:
-    """Return a size, that of `otherwise` where there is none; KeyError if it is missing, ValueError if it is none."""
+    """Return a size, that of `otherwise` where there is none.
+
+    KeyError if it is missing, ValueError if it is none.
+    """
     value = sizes.get(name)
     if value is None and otherwise is not None:
         return _whole(sizes, otherwise)
@@ -219,7 +228,10 @@ def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) ->
 
 
 def _real(sizes: Mapping[str, Any], name: str, otherwise: float | None = None) -> float:
-    """Return a positive number, `otherwise` where there is none; KeyError if it is missing, ValueError if it is none."""
+    """Return a positive number, `otherwise` where there is none.
+
+    KeyError if it is missing, ValueError if it is none.
+    """
     value = sizes.get(name)
     if value is None and otherwise is not None:
         return otherwise
@@ -231,7 +243,10 @@ def _real(sizes: Mapping[str, Any], name: str, otherwise: float | None = None) -
 
 
 def _only(sizes: Mapping[str, Any], **known: Any) -> None:
-    """Raise ValueError where the file asks for what the graph does not compute; what it leaves out or leaves null is as we have it."""
+    """Raise ValueError where the file asks for what the graph does not compute.
+
+    What it leaves out or leaves null is as we have it.
+    """
     for name, value in known.items():
         if sizes.get(name) not in (None, value):
             raise ValueError(f"{name} is {sizes[name]!r}; only {value!r} is computed")
@@ -304,7 +319,10 @@ def _needed(weights: Mapping[str, Array], name: str) -> Array:
 
 
 def _pairwise(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
-    """Return q and k with the two halves of each head interleaved: rope by halves becomes rope by pairs."""
+    """Return q and k with the two halves of each head interleaved.
+
+    Rope by halves becomes rope by pairs.
+    """
     if not name.endswith(("attn_q.weight", "attn_k.weight")):
         return array
     q = name.endswith("attn_q.weight")

@@ -1,16 +1,16 @@
-"""The op table: one row for each kind, with its shape rule, its derivatives, and whether it is a view or a mutation.
+"""The op table: for each kind its shape rule, its derivatives, and what it writes over.
 
-To add an op, add its `Rule` to the file of its family and its kernel to `engine.kernels`; nothing else knows the list.
+To add an op, add its `Rule` to the file of its family and its kernel to `engine.kernels`; nothing
+else knows the list.
 """
 
 from typing import Final
 
 from engine.ops import (
     attention,
+    element_functions,
     elementwise,
-    functions,
     fused,
-    layout,
     loss,
     matmul,
     moving,
@@ -19,18 +19,19 @@ from engine.ops import (
     optim,
     precision,
     reduce,
+    views,
     windows,
 )
-from engine.ops.rule import REQUIRED, Layout, Rule
+from engine.ops.rule import REQUIRED, ResultLayout, Rule
 
 OPS: Final[dict[str, Rule]] = {
     rule.kind: rule
     for family in (
         elementwise,
-        functions,
+        element_functions,
         norm,
         matmul,
-        layout,
+        views,
         moving,
         reduce,
         windows,
@@ -65,6 +66,7 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "opt_step_adamw",
     }
 )
-"""Kinds without any derivative, listed so that silence is never a rule (a test compares the list with the table)."""
+"""Kinds without any derivative, listed so that silence is never a rule (a test compares the list
+with the table)."""
 
-__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "Layout", "Rule"]
+__all__ = ["NON_DIFFERENTIABLE", "OPS", "REQUIRED", "ResultLayout", "Rule"]

@@ -1,86 +1,87 @@
-"""Element-wise ops and their broadcasts: add, sub, mul, scale, silu, swiglu, repeat, sum, accumulation.
+"""Element-wise ops and their broadcasts.
 
-Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operands, so that the graphs agree node for node.
+They are add, sub, mul, scale, silu, swiglu, repeat, sum and accumulation.
+
+Formulas are ggml's (`ggml_compute_backward`, d99724f2), in its order of operands, so that the
+graphs agree node for node.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, floating, like, repeats_into, same_shape
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, floating, like, repeats_into, same_shape
 
 
-def broadcast(sources: Sources, params: dict[str, Any]) -> Layout:
+def broadcast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     """Shape rule of (a, b): shaped like a, b repeating into it."""
     del params
     a, b = sources
     if not repeats_into(b.shape, a.shape):
         raise EngineError(f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on")
-    return Layout(shape=a.shape, dtype=floating(a, b))
+    return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
-def _repeat(sources: Sources, params: dict[str, Any]) -> Layout:
+def _repeat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["shape"] = checked_shape(params["shape"])
     if not repeats_into(sources[0].shape, params["shape"]):
         raise EngineError(f"{sources[0]} does not repeat into {params['shape']}")
-    return Layout(shape=params["shape"], dtype=floating(*sources))
+    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _repeat_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _repeat_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["shape"] = checked_shape(params["shape"])
     if not repeats_into(params["shape"], sources[0].shape):
         raise EngineError(f"{params['shape']} does not repeat into {sources[0]}")
-    return Layout(shape=params["shape"], dtype=floating(*sources))
+    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _scalar(sources: Sources, params: dict[str, Any]) -> Layout:
+def _scalar(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
-    return Layout(shape=(1,), dtype=floating(*sources))
+    return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
-def unbroadcast(grad: "Tensor", source: "Tensor") -> "Tensor":
+def unbroadcast(grad: Tensor, source: Tensor) -> Tensor:
     """Return `grad` summed over whatever `source` was repeated over."""
     return grad if grad.shape == source.shape else grad.graph.op("repeat_back", grad, shape=source.shape)
 
 
-def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pass(node: Tensor, grad: Tensor) -> Tensor:
     del node
     return grad
 
 
-def _add_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _add_b(node: Tensor, grad: Tensor) -> Tensor:
     return unbroadcast(grad, node.sources[1])
 
 
-def _sub_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _sub_b(node: Tensor, grad: Tensor) -> Tensor:
     return unbroadcast(node.graph.op("scale", grad, s=-1.0), node.sources[1])
 
 
-def _mul_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mul_a(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("mul", grad, node.sources[1])
 
 
-def _mul_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mul_b(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     return unbroadcast(node.graph.op("mul", a, grad), b)
 
 
-def _scale_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _scale_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("scale", grad, s=node.params["s"])
 
 
-def _silu_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _silu_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("silu_back", grad, node.sources[0])
 
 
-def _silu_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _silu_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("silu_back", grad, node.sources[1])
 
 
-def _silu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+def _silu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     """Return dy * (s + x s (1 - s)) with s = sigmoid(x)."""
     graph = node.graph
     s = graph.op("sigmoid", x)
@@ -88,28 +89,28 @@ def _silu_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     return graph.op("mul", dy, graph.op("add", s, bent))
 
 
-def _swiglu_gate(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _swiglu_gate(node: Tensor, grad: Tensor) -> Tensor:
     gate, up = node.sources
     return node.graph.op("silu_back", node.graph.op("mul", grad, up), gate)
 
 
-def _swiglu_up(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _swiglu_up(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("mul", node.graph.op("silu", node.sources[0]), grad)
 
 
-def _repeat_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _repeat_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("repeat_back", grad, shape=node.sources[0].shape)
 
 
-def _repeat_back_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _repeat_back_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("repeat", grad, shape=node.sources[0].shape)
 
 
-def _accumulate(sources: Sources, params: dict[str, Any]) -> Layout:
+def _accumulate(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     acc, grad = sources
     same_shape(acc, grad)
-    return Layout(shape=acc.shape, dtype=floating(acc, grad))
+    return ResultLayout(shape=acc.shape, dtype=floating(acc, grad))
 
 
 RULES = (

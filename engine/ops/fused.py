@@ -1,31 +1,33 @@
-"""Attention as one op beside its parts (`engine.graph.composites.attention_by_parts`), with its backward.
+"""Attention as one op, with its backward.
+
+`engine.graph.composites.attention_by_parts` builds the same of several ops.
 
     attention(q[.., T, d], k[.., S, d], v[.., S, e], mask[T, S]) -> [.., T, e]     softmax(q k^T * scale + mask) v
 
-With `causal` the mask is -inf where a key lies beyond its query (s > t + S - T), and most of those scores are not computed. A row whose mask lets
-it see further is NaN.
+With `causal` the mask is -inf where a key lies beyond its query (s > t + S - T), and most of those
+scores are not computed. A row whose mask lets it see further is NaN.
 
-Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads), as in `mul_mat`. The weights, T x S
-for each head, exist a block of rows at a time, and backward computes them again (Dao et al. 2022, arXiv:2205.14135, without its
-streaming over S): that is the memory it saves.
+Batch dimensions of k and v divide those of q: batch i of q meets batch i // ratio (grouped heads),
+as in `mul_mat`. The weights, T x S for each head, exist a block of rows at a time, and backward
+computes them again (Dao et al. 2022, arXiv:2205.14135, without its streaming over S): that is the
+memory it saves.
 
-`attention_back(grad, q, k, v, mask)` is one vector, the gradients of q, k and v one after the other; what a rule returns is a view of
-its part. The three are computed together, since they share the weights.
+`attention_back(grad, q, k, v, mask)` is one vector, the gradients of q, k and v one after the
+other; what a rule returns is a view of its part. The three are computed together, since they share
+the weights.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, batch_divides, elements, floating, real
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import batch_divides, elements, floating, real
+from engine.ops.views import contiguous
 
-if TYPE_CHECKING:
-    from engine.graph import Tensor
 
-
-def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     params["scale"], params["causal"] = real("scale", params["scale"]), bool(params["causal"])
     q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
@@ -38,25 +40,25 @@ def _attention(sources: Sources, params: dict[str, Any]) -> Layout:
             raise EngineError(f"mask {mask} must have shape {wanted}")
     if params["causal"] and (not masks or q.shape[-2] > k.shape[-2]):
         raise EngineError(f"causal attention of {q} and {k}: it needs a mask, and at least as many keys as queries")
-    return Layout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
+    return ResultLayout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
 
 
-def _attention_back(sources: Sources, params: dict[str, Any]) -> Layout:
+def _attention_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     grad, *rest = sources
     layout = _attention(tuple(rest), params)
     if grad.shape != layout.shape:
         raise EngineError(f"{grad} must have shape {layout.shape}")
-    return Layout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
+    return ResultLayout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
 
 
-def _packed(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _packed(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("attention_back", grad, *node.sources, **node.params)
 
 
 def _part(position: int) -> Any:
     """Return the rule of one of q, k and v, which gets the packed vector in place of the gradient."""
 
-    def rule(node: "Tensor", packed: "Tensor") -> "Tensor":
+    def rule(node: Tensor, packed: Tensor) -> Tensor:
         sizes = [elements(x.shape) for x in node.sources[:3]]
         part = node.graph.op("slice", packed, starts=(sum(sizes[:position]),), lengths=(sizes[position],))
         return node.graph.op("reshape", part, shape=node.sources[position].shape)
@@ -64,7 +66,7 @@ def _part(position: int) -> Any:
     return rule
 
 
-def _attention_back_parts(node: "Tensor", *sources: "Tensor") -> "Tensor":
+def _attention_back_parts(node: Tensor, *sources: Tensor) -> Tensor:
     op, scale = node.graph.op, node.params["scale"]
     grad, q, k, v, *masks = sources
     weights = op("soft_max", op("mul_mat", k, q), *masks, scale=scale)

@@ -4,16 +4,15 @@
     out_prod a[.., k, n], b[.., k, m] -> [.., m, n]    b.T @ a
     add_out_prod acc[m, n], a[k, n], b[k, m] -> acc    acc + b.T @ a, in the bytes of acc
 
-Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio` of `a`.
+Batch dimensions of `a` divide those of `b`; batch index `i` of `b` meets batch index `i // ratio`
+of `a`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, batch_divides, floating
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import batch_divides, floating
 
 
 def _check(sources: Sources, inner: int) -> None:
@@ -26,53 +25,54 @@ def _check(sources: Sources, inner: int) -> None:
         raise EngineError(f"the batch dimensions of {a} do not divide those of {b}")
 
 
-def _mul_mat(sources: Sources, params: dict[str, Any]) -> Layout:
+def _mul_mat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     _check(sources, -1)
     a, b = sources
-    return Layout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
+    return ResultLayout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
 
 
-def _out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+def _out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     _check(sources, -2)
     a, b = sources
-    return Layout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
+    return ResultLayout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
 
 
-def _add_out_prod(sources: Sources, params: dict[str, Any]) -> Layout:
+def _add_out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     acc, *product = sources
     layout = _out_prod(tuple(product), params)
     if layout.shape != acc.shape or len(acc.shape) != 2:
         raise EngineError(f"{acc} is not the matrix that the product of {product[0]} and {product[1]} adds to")
-    return Layout(shape=acc.shape, dtype=floating(*sources))
+    return ResultLayout(shape=acc.shape, dtype=floating(*sources))
 
 
-def _mul_mat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mul_mat_a(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     product = node.graph.op("out_prod", b, grad)
     return product if product.shape == a.shape else sum_groups(product, a)
 
 
-def _mul_mat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mul_mat_b(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("out_prod", node.sources[0], node.graph.op("transpose", grad))
 
 
-def _out_prod_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _out_prod_a(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     product = node.graph.op("mul_mat", node.graph.op("transpose", grad), b)
     return product if product.shape == a.shape else sum_groups(product, a)
 
 
-def _out_prod_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _out_prod_b(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("transpose", node.graph.op("mul_mat", node.sources[0], grad))
 
 
-def sum_groups(product: "Tensor", a: "Tensor") -> "Tensor":
+def sum_groups(product: Tensor, a: Tensor) -> Tensor:
     """Sum the batches of `product` that met one batch of `a`.
 
-    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a view puts the groups' members
-    into leading dimensions, where `repeat_back` sums them (as ggml: a strided 4-d view and one repeat_back).
+    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a
+    view puts the groups' members into leading dimensions, where `repeat_back` sums them (as ggml: a
+    strided 4-d view and one repeat_back).
     """
     batch = (1,) * (len(product.shape) - len(a.shape)) + a.shape[:-2]
     ratios = tuple(m // n if n else 1 for n, m in zip(batch, product.shape, strict=False))

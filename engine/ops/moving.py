@@ -1,43 +1,32 @@
-"""Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full; and two that only say where gradients go.
+"""Ops that move elements: slice, pad, concat, acc, set, gather, scatter, full.
 
-* `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before` and `after` new elements of `value`
-  by axis; with steps of 1 each is the other's adjoint.
+Two more ops only redirect gradients.
+
+* `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before`
+  and `after` new elements of `value` by axis; with steps of 1 each is the other's adjoint.
 * `concat`: a then b along an axis (several: `engine.graph.composites.concat`).
 * `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
-* `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree. `scatter`, its adjoint: zeros of `length`
-  along that axis, each element of dy added where its index points. An index out of range gives NaN.
+* `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree.
+  `scatter`, its adjoint: zeros of `length` along that axis, each element of dy added where its
+  index points. An index out of range gives NaN.
 * `full`: one value everywhere.
-* `stop_gradient`: the bytes of x, through which no gradient flows. `straight_through`: the bytes of hard, and the gradient goes to soft
-  as if it had been the result (Bengio, Leonard and Courville 2013, arXiv:1308.3432).
+* `stop_gradient`: the bytes of x, through which no gradient flows. `straight_through`: the bytes of
+  hard, and the gradient goes to soft as if it had been the result (Bengio, Leonard and Courville
+  2013, arXiv:1308.3432).
 
 What is only moved may have any dtype; what is added must be floating.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
-from engine.ops.layout import contiguous
-from engine.ops.rule import (
-    FLOATS,
-    REQUIRED,
-    Layout,
-    Rule,
-    Sources,
-    axis_of,
-    checked_shape,
-    floating,
-    per_axis,
-    real,
-    same_shape,
-    whole,
-)
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, axis_of, checked_shape, floating, per_axis, real, same_shape, whole
+from engine.ops.views import contiguous
 
 
-def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
+def _slice(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     starts = params["starts"] = per_axis(x, "starts", params["starts"])
     lengths = params["lengths"] = checked_shape(params["lengths"], "lengths")
@@ -48,25 +37,25 @@ def _slice(sources: Sources, params: dict[str, Any]) -> Layout:
     _inside(x, starts, tuple((length - 1) * step + 1 if length else 0 for length, step in zip(lengths, steps, strict=True)))
     offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in lengths else 0
     strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
-    return Layout(shape=lengths, strides=strides, offset=offset, dtype=x.dtype)
+    return ResultLayout(shape=lengths, strides=strides, offset=offset, dtype=x.dtype)
 
 
-def _inside(x: "Tensor", starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
+def _inside(x: Tensor, starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
     for axis, (start, extent, n) in enumerate(zip(starts, extents, x.shape, strict=True)):
         if not 0 <= start <= n - extent:
             raise EngineError(f"[{start}, {start + extent}) of axis {axis} lies outside {x}")
 
 
-def _pad(sources: Sources, params: dict[str, Any]) -> Layout:
+def _pad(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     before, after = (per_axis(x, name, params[name]) for name in ("before", "after"))
     if min((*before, *after)) < 0:
         raise EngineError(f"before {before} and after {after} must not be negative; slice takes elements away")
     params.update(before=before, after=after, value=real("value", params["value"]))
-    return Layout(shape=tuple(b + n + a for b, n, a in zip(before, x.shape, after, strict=True)), dtype=x.dtype)
+    return ResultLayout(shape=tuple(b + n + a for b, n, a in zip(before, x.shape, after, strict=True)), dtype=x.dtype)
 
 
-def _concat(sources: Sources, params: dict[str, Any]) -> Layout:
+def _concat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     a, b = sources
     axis = params["axis"] = axis_of(a, params["axis"])
     fits = len(a.shape) == len(b.shape) and all(
@@ -74,19 +63,19 @@ def _concat(sources: Sources, params: dict[str, Any]) -> Layout:
     )
     if not fits or a.dtype != b.dtype:
         raise EngineError(f"{a} and {b} must agree in dtype and in every axis but {axis}")
-    return Layout(shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype)
+    return ResultLayout(shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype)
 
 
-def _window(sources: Sources, params: dict[str, Any]) -> Layout:
+def _window(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     a, b = sources
     starts = params["starts"] = per_axis(a, "starts", params["starts"])
     if len(b.shape) != len(a.shape):
         raise EngineError(f"{b} is no window of {a}: they differ in the number of axes")
     _inside(a, starts, b.shape)
-    return Layout(shape=a.shape, dtype=floating(a, b))
+    return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
-def _beside(x: "Tensor", ids: "Tensor", axis: int) -> None:
+def _beside(x: Tensor, ids: Tensor, axis: int) -> None:
     """Raise EngineError unless `ids` is i32 and agrees with `x` in all axes but one."""
     fits = len(ids.shape) == len(x.shape) and all(
         n == m for i, (n, m) in enumerate(zip(x.shape, ids.shape, strict=True)) if i != axis
@@ -95,47 +84,47 @@ def _beside(x: "Tensor", ids: "Tensor", axis: int) -> None:
         raise EngineError(f"{ids} must be i32 and agree with {x} in every axis but {axis}")
 
 
-def _gather(sources: Sources, params: dict[str, Any]) -> Layout:
+def _gather(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     x, ids = sources
     axis = params["axis"] = axis_of(x, params["axis"])
     _beside(x, ids, axis)
-    return Layout(shape=ids.shape, dtype=floating(x))
+    return ResultLayout(shape=ids.shape, dtype=floating(x))
 
 
-def _scatter(sources: Sources, params: dict[str, Any]) -> Layout:
+def _scatter(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     dy, ids = sources
     axis = params["axis"] = axis_of(dy, params["axis"])
     length = params["length"] = whole("length", params["length"])
     if ids.dtype != "i32" or length < 0:
         raise EngineError(f"{ids} must be i32 and length {length} not negative")
     same_shape(dy, ids)
-    return Layout(shape=tuple(length if i == axis else n for i, n in enumerate(dy.shape)), dtype=floating(dy))
+    return ResultLayout(shape=tuple(length if i == axis else n for i, n in enumerate(dy.shape)), dtype=floating(dy))
 
 
-def _full(sources: Sources, params: dict[str, Any]) -> Layout:
+def _full(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del sources
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
     params["value"] = real("value", params["value"])
-    return Layout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
+    return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
 
 
-def _same_bytes(sources: Sources, params: dict[str, Any]) -> Layout:
+def _same_bytes(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     x, *others = sources
     for other in others:
         same_shape(x, other)
         if other.dtype != x.dtype:
             raise EngineError(f"{x} and {other} must have one dtype")
-    return Layout(shape=x.shape, strides=x.strides, dtype=x.dtype)
+    return ResultLayout(shape=x.shape, strides=x.strides, dtype=x.dtype)
 
 
-def cut(x: "Tensor", starts: tuple[int, ...], lengths: tuple[int, ...]) -> "Tensor":
+def cut(x: Tensor, starts: tuple[int, ...], lengths: tuple[int, ...]) -> Tensor:
     """Return the slice of `x`, or `x` itself where that is all of it."""
     return x if lengths == x.shape else x.graph.op("slice", x, starts=starts, lengths=lengths)
 
 
-def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _slice_x(node: Tensor, grad: Tensor) -> Tensor:
     starts, steps, shape = node.params["starts"], node.params["steps"], node.sources[0].shape
     if max(steps) > 1:
         dense = contiguous_strides(shape, 1)
@@ -146,42 +135,42 @@ def _slice_x(node: "Tensor", grad: "Tensor") -> "Tensor":
     return node.graph.op("pad", grad, before=starts, after=after)
 
 
-def _pad_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pad_x(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, node.params["before"], node.sources[0].shape)
 
 
-def _concat_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _concat_a(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, (0,) * len(node.shape), node.sources[0].shape)
 
 
-def _concat_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _concat_b(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     axis = node.params["axis"]
     return cut(grad, tuple(a.shape[axis] if i == axis else 0 for i in range(len(a.shape))), b.shape)
 
 
-def _pass(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _pass(node: Tensor, grad: Tensor) -> Tensor:
     del node
     return grad
 
 
-def _window_b(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _window_b(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, node.params["starts"], node.sources[1].shape)
 
 
-def _set_a(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _set_a(node: Tensor, grad: Tensor) -> Tensor:
     graph, b = node.graph, node.sources[1]
     zeros = graph.op("full", shape=b.shape, value=0.0, dtype=b.dtype)
     return graph.op("set", grad, zeros, starts=node.params["starts"])
 
 
-def _gather_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _gather_x(node: Tensor, grad: Tensor) -> Tensor:
     x, ids = node.sources
     axis = node.params["axis"]
     return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
 
 
-def _scatter_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _scatter_dy(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("gather", contiguous(grad), node.sources[1], axis=node.params["axis"])
 
 

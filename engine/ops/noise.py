@@ -1,46 +1,46 @@
 """Random numbers that are functions of a seed: uniform numbers and dropout.
 
-The seed is an i32 tensor of shape [1], written by the host like any input; `salt` tells the ops of one graph apart. The same seed, salt
-and place give the same number, in either dtype and in every run: backward draws the mask of `dropout` again and stores none, and so does
-what gradient checkpointing computes twice.
+The seed is an i32 tensor of shape [1], written by the host like any input; `salt` tells the ops of
+one graph apart. The same seed, salt and place give the same number, in either dtype and in every
+run: backward draws the mask of `dropout` again and stores none, and so does what gradient
+checkpointing computes twice.
 
 * `uniform`: numbers in (0, 1), never 0 or 1.
-* `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in x and its own adjoint.
+* `dropout`: x / (1 - p) where the number of that place is at least p, 0 elsewhere. It is linear in
+  x and its own adjoint.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, Layout, Rule, Sources, checked_shape, floating, real, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, checked_shape, floating, real, whole
 
 
-def _seed(seed: "Tensor") -> None:
+def _seed(seed: Tensor) -> None:
     if seed.dtype != "i32" or seed.shape != (1,):
         raise EngineError(f"seed {seed} must be i32 of shape (1,)")
 
 
-def _uniform(sources: Sources, params: dict[str, Any]) -> Layout:
+def _uniform(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     _seed(sources[0])
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
     shape = params["shape"] = checked_shape(params["shape"])
     params["salt"] = whole("salt", params["salt"])
-    return Layout(shape=shape, dtype=params["dtype"])
+    return ResultLayout(shape=shape, dtype=params["dtype"])
 
 
-def _dropout(sources: Sources, params: dict[str, Any]) -> Layout:
+def _dropout(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     x, seed = sources
     _seed(seed)
     params.update(p=real("p", params["p"]), salt=whole("salt", params["salt"]))
     if not 0 <= params["p"] <= 1:
         raise EngineError(f"p {params['p']} is no probability")
-    return Layout(shape=x.shape, dtype=floating(x))
+    return ResultLayout(shape=x.shape, dtype=floating(x))
 
 
-def _dropout_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _dropout_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("dropout", grad, node.sources[1], **node.params)
 
 

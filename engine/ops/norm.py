@@ -1,28 +1,24 @@
 """Normalisation over the last dimension; gain and bias are an ordinary `mul` and `add`.
 
-`rms_norm`: x / sqrt(mean(x^2) + eps). `norm` (layer norm): (x - mean) / sqrt(variance + eps), the variance being that of the row
-(divided by n). `log_soft_max`: x - log(sum(exp(x))).
+`rms_norm`: x / sqrt(mean(x^2) + eps). `norm` (layer norm): (x - mean) / sqrt(variance + eps), the
+variance being that of the row (divided by n). `log_soft_max`: x - log(sum(exp(x))).
 """
 
-from typing import TYPE_CHECKING
-
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Rule, like
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, Rule, Tensor
+from engine.ops.shapes import like
 
 
-def _rms_norm_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _rms_norm_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("rms_norm_back", grad, node.sources[0], eps=node.params["eps"])
 
 
-def _rms_norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _rms_norm_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     """The Jacobian r I - r^3 / n x x^T is symmetric."""
     return node.graph.op("rms_norm_back", grad, node.sources[1], eps=node.params["eps"])
 
 
-def _rms_norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+def _rms_norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     """Return r (dy - x r^2 mean(x dy)) with r = (mean(x^2) + eps)^(-1/2)."""
     op = node.graph.op
     if 0 in x.shape:
@@ -32,17 +28,17 @@ def _rms_norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     return op("mul", op("sub", dy, op("mul", x, along)), r)
 
 
-def _inverse_root(node: "Tensor", square: "Tensor") -> "Tensor":
+def _inverse_root(node: Tensor, square: Tensor) -> Tensor:
     eps = node.graph.op("full", shape=(1,), value=node.params["eps"], dtype=square.dtype)
     return node.graph.op("pow", node.graph.op("add", square, eps), p=-0.5)
 
 
-def _norm_back_dy(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _norm_back_dy(node: Tensor, grad: Tensor) -> Tensor:
     """The Jacobian r (I - 1/n - z z^T / n), z the result of norm, is symmetric."""
     return node.graph.op("norm_back", grad, node.sources[1], eps=node.params["eps"])
 
 
-def _norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
+def _norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     """Return r (dy - mean(dy) - c r^2 mean(dy c)) with c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)."""
     op = node.graph.op
     if 0 in x.shape:
@@ -54,17 +50,17 @@ def _norm_back_parts(node: "Tensor", dy: "Tensor", x: "Tensor") -> "Tensor":
     return op("mul", op("sub", level, op("mul", c, along)), r)
 
 
-def _log_soft_max_back_parts(node: "Tensor", dy: "Tensor", y: "Tensor") -> "Tensor":
+def _log_soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
     """Return dy - exp(y) * sum(dy)."""
     op = node.graph.op
     return op("sub", dy, op("mul", op("exp", y), op("sum_axes", dy, axes=-1, keepdims=True)))
 
 
-def _norm_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _norm_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("norm_back", grad, node.sources[0], eps=node.params["eps"])
 
 
-def _log_soft_max_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _log_soft_max_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("log_soft_max_back", grad, node)
 
 

@@ -7,16 +7,19 @@
 | adamw_v(v, g, beta) | v beta + g g (1 - beta) | v |
 | opt_step_adamw(w, m, v, hp) | w (1 - alpha wd) - alpha (m beta1h) / (sqrt(v beta2h) + eps) | w |
 
-`hp` is (alpha, wd) for SGD and (alpha, eps, wd, beta1h, beta2h) for AdamW, with beta1h = 1 / (1 - beta1 ** t) and beta2h likewise
-for the t-th step, t from 1; `beta` has one entry. ggml's `opt_step_adamw` is one op that also writes two of its sources, by the same
-formulas; here each write is an op of its own, so that a planner and a detector see it. Source: Loshchilov and Hutter, Decoupled
-Weight Decay Regularization, 2019, as ggml computes it (`ggml_compute_forward_opt_step_adamw_f32`).
+`hp` is (alpha, wd) for SGD and (alpha, eps, wd, beta1h, beta2h) for AdamW, with beta1h = 1 / (1 -
+beta1 ** t) and beta2h likewise for the t-th step, t from 1; `beta` has one entry. ggml's
+`opt_step_adamw` is one op that also writes two of its sources, by the same formulas; here each
+write is an op of its own, so that a planner and a detector see it. Source: Loshchilov and Hutter,
+Decoupled Weight Decay Regularization, 2019, as ggml computes it
+(`ggml_compute_forward_opt_step_adamw_f32`).
 """
 
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import Layout, Rule, Sources, floating, same_shape
+from engine.ops.rule import ResultLayout, Rule, Sources
+from engine.ops.shapes import floating, same_shape
 
 SGD_HYPER: Final = ("alpha", "wd")
 ADAMW_HYPER: Final = ("alpha", "eps", "wd", "beta1h", "beta2h")
@@ -25,16 +28,19 @@ MOMENT_HYPER: Final = ("beta",)
 
 
 def _step(names: tuple[str, ...]) -> Any:
-    """Return the shape rule of (target, others.., hp): shaped like the target, hp with one entry for each name."""
+    """Return the shape rule of (target, others.., hp).
 
-    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
+    Shaped like the target, hp with one entry for each name.
+    """
+
+    def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
         del params
         target, *others, hp = sources
         for other in others:
             same_shape(target, other)
         if hp.shape != (len(names),):
             raise EngineError(f"{hp} must have shape ({len(names)},): {', '.join(names)}")
-        return Layout(shape=target.shape, dtype=floating(*sources))
+        return ResultLayout(shape=target.shape, dtype=floating(*sources))
 
     return rule
 

@@ -1,43 +1,41 @@
-"""Numbers in other formats, and what mixed precision needs beside them.
+"""Casts to other formats, and the further ops that mixed precision needs.
 
-* `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back. f16 and bf16 are storage: they are cast,
-  viewed and moved, and computed with only after a cast.
+* `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back. f16
+  and bf16 are storage: they are cast, viewed and moved, and computed with only after a cast.
 * `all_finite`: [1], 1 if every element is finite, else 0. No gradient flows.
-* `unscale`: g / scale where that is finite, 0 elsewhere; scale is [1]. For gradients of a scaled loss, on their way to the optimiser; no
-  gradient flows.
+* `unscale`: g / scale where that is finite, 0 elsewhere; scale is [1]. For gradients of a scaled
+  loss, on their way to the optimiser; no gradient flows.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, REQUIRED, STORED, Layout, Rule, Sources, floating
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import FLOATS, STORED, floating
 
 
-def _cast(sources: Sources, params: dict[str, Any]) -> Layout:
+def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     known = (*FLOATS, *STORED)
     if x.dtype not in known or params["dtype"] not in known:
         raise EngineError(f"{x} to {params['dtype']!r}: both must be of {', '.join(known)}")
-    return Layout(shape=x.shape, dtype=params["dtype"])
+    return ResultLayout(shape=x.shape, dtype=params["dtype"])
 
 
-def _all_finite(sources: Sources, params: dict[str, Any]) -> Layout:
+def _all_finite(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
-    return Layout(shape=(1,), dtype=floating(*sources))
+    return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
-def _unscale(sources: Sources, params: dict[str, Any]) -> Layout:
+def _unscale(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     g, scale = sources
     if scale.shape != (1,):
         raise EngineError(f"scale {scale} must have shape (1,)")
-    return Layout(shape=g.shape, dtype=floating(g, scale))
+    return ResultLayout(shape=g.shape, dtype=floating(g, scale))
 
 
-def _cast_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _cast_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("cast", grad, dtype=node.sources[0].dtype)
 
 

@@ -1,35 +1,39 @@
-"""The reverse walk itself: from gradients of some tensors to gradients of those they were made from, by the rules of the table.
+"""The reverse walk over a list of nodes, by the derivative rules of the op table.
+
+It goes from gradients of some tensors to gradients of the tensors that those were made from.
 
 Conventions
 -----------
-* `order` holds nodes, sources before what is made of them. Nodes are walked in reverse; the arguments of each, left to right; the rule builds one
-  contribution for each argument that needs a gradient.
-* The first contribution to a gradient *is* the gradient, without a copy; further ones are `add(gradient, contribution)`, through a cast
-  to f32 and back where the dtype is one of storage only.
-* `image` says what stands for a node in the rules: itself, or the same value computed again (gradient checkpointing).
+* `order` holds nodes, sources before what is made of them. Nodes are walked in reverse; the
+  arguments of each, left to right; the rule builds one contribution for each argument that needs a
+  gradient.
+* The first contribution to a gradient *is* the gradient, without a copy; further ones are
+  `add(gradient, contribution)`, through a cast to f32 and back where the dtype is one of storage
+  only.
+* `image` says what stands for a node in the rules: itself, or the same value computed again
+  (gradient checkpointing).
 
-It is the one walk there is: the backward pass (`engine.autodiff`), forward mode, and derivatives that are defined by the parts of an op
-(`by_parts`) all use it. What this module does not see: what runs, kernels, memory.
+It is the one walk there is: the backward pass (`engine.autodiff`), forward mode, and derivatives
+that are defined by the parts of an op (`by_parts`) all use it. What this module does not see: what
+runs, kernels, memory.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from allocsim.errors import EngineError
-from engine.ops.rule import FLOATS, Derivative
+from engine.ops.rule import Derivative, Tensor
+from engine.ops.shapes import FLOATS
 
-if TYPE_CHECKING:
-    from engine.graph import Tensor
-
-Image = Callable[["Tensor"], "Tensor"]
-Parts = Callable[..., "Tensor"]
+Image = Callable[[Tensor], Tensor]
+Parts = Callable[..., Tensor]
 """(node, *sources) -> the value of the node, built of simpler ops."""
 
 
-def needing(order: Iterable["Tensor"], wanted: Iterable["Tensor"]) -> set["Tensor"]:
+def needing(order: Iterable[Tensor], wanted: Iterable[Tensor]) -> set[Tensor]:
     """Return `wanted` and all nodes of `order` that a gradient must pass on its way there.
 
-    Raises EngineError if one of them is a mutation of something it reads: what it destroyed cannot be differentiated.
+    Raises EngineError if one of them is a mutation of something it reads: what it destroyed cannot
+    be differentiated.
     """
     needed = set(wanted)
     for node in order:
@@ -58,7 +62,8 @@ def pull(
         order: nodes, sources first.
         needed: tensors that get a gradient (see `needing`).
         gradients: tensor -> its gradient so far; changed.
-        accumulators: tensors whose entry in `gradients` is a state that contributions are added into.
+        accumulators: tensors whose entry in `gradients` is a state that contributions are added
+            into.
         image: what stands for a node in the rules.
         expand: called with each gradient as it grows.
 
@@ -93,10 +98,11 @@ def pull(
 def by_parts(argument: str, parts: Parts) -> Derivative:
     """Return the derivative for one argument that follows from the parts of the op.
 
-    `parts(node, *sources)` builds the value of the node out of simpler ops; their rules do the rest, to any order.
+    `parts(node, *sources)` builds the value of the node out of simpler ops; their rules do the
+    rest, to any order.
     """
 
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         graph = node.graph
         position = node.rule.arguments.index(argument)
         source = node.sources[position]
@@ -111,8 +117,11 @@ def by_parts(argument: str, parts: Parts) -> Derivative:
     return rule
 
 
-def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor") -> "Tensor":
-    """Return what the rule adds to the gradient of one argument; EngineError if there is none, or it does not fit."""
+def contribution(node: Tensor, argument: str, source: Tensor, grad: Tensor) -> Tensor:
+    """Return what the rule adds to the gradient of one argument.
+
+    Raises EngineError if there is none, or it does not fit.
+    """
     rule = node.rule.derivatives.get(argument)
     if rule is None:
         raise EngineError(f"{node.kind} has no derivative for its argument {argument!r} (of {node} by {source})")
@@ -122,14 +131,17 @@ def contribution(node: "Tensor", argument: str, source: "Tensor", grad: "Tensor"
     return found
 
 
-def _accumulated(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
-    """Return a state with a contribution added to it; a product of matrices is added by BLAS and never made."""
+def _accumulated(total: Tensor, more: Tensor, name: str) -> Tensor:
+    """Return a state with a contribution added to it.
+
+    A product of matrices is added by BLAS and never made.
+    """
     if more.kind == "out_prod" and len(more.shape) == 2:
         return total.graph.op("add_out_prod", total, *more.sources, name=name)
     return total.graph.op("add_inplace", total, more, name=name)
 
 
-def _sum(total: "Tensor", more: "Tensor", name: str) -> "Tensor":
+def _sum(total: Tensor, more: Tensor, name: str) -> Tensor:
     if total.dtype in FLOATS:
         return total.graph.op("add", total, more, name=name)
     wide = (total.graph.op("cast", x, dtype="f32") for x in (total, more))

@@ -1,21 +1,20 @@
 """Reductions: sums and means over axes, the place of the largest, and how often two tensors agree.
 
-* `sum_axes`, `mean`: over `axes` (None: all), which stay as lengths of 1 if `keepdims`; all of them gone leaves shape [1].
-* `argmax`: the first place of the largest along one axis, i32, that axis gone; a NaN counts as the largest. No gradient flows: it
-  jumps, and is flat everywhere else.
+* `sum_axes`, `mean`: over `axes` (None: all), which stay as lengths of 1 if `keepdims`; all of them
+  gone leaves shape [1].
+* `argmax`: the first place of the largest along one axis, i32, that axis gone; a NaN counts as the
+  largest. No gradient flows: it jumps, and is flat everywhere else.
 * `count_equal`: in how many places two i32 tensors agree, i32 [1]. No gradient flows.
 
 `sum` over everything is an op of its own (`engine.ops.elementwise`), as ggml has it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.layout import contiguous
-from engine.ops.rule import Layout, Rule, Sources, axes_of, axis_of, elements, floating, same_shape
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import axes_of, axis_of, elements, floating, same_shape
+from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
 
@@ -24,44 +23,44 @@ def _kept(shape: Shape, axes: Shape) -> Shape:
     return tuple(1 if axis in axes else n for axis, n in enumerate(shape))
 
 
-def _over(sources: Sources, params: dict[str, Any]) -> Layout:
+def _over(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     axes = params["axes"] = axes_of(x, params["axes"])
     keep = params["keepdims"] = bool(params["keepdims"])
     left = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
-    return Layout(shape=_kept(x.shape, axes) if keep else left or (1,), dtype=floating(x))
+    return ResultLayout(shape=_kept(x.shape, axes) if keep else left or (1,), dtype=floating(x))
 
 
-def _mean(sources: Sources, params: dict[str, Any]) -> Layout:
+def _mean(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     layout = _over(sources, params)
     if not _count(sources[0], params["axes"]) and elements(layout.shape):
         raise EngineError(f"{sources[0]} has no elements to take the mean of over axes {params['axes']}")
     return layout
 
 
-def _count(x: "Tensor", axes: Shape) -> int:
+def _count(x: Tensor, axes: Shape) -> int:
     return elements(tuple(x.shape[axis] for axis in axes))
 
 
-def _argmax(sources: Sources, params: dict[str, Any]) -> Layout:
+def _argmax(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     floating(x)
     axis = params["axis"] = axis_of(x, params["axis"])
     if not x.shape[axis] and elements(x.shape[:axis] + x.shape[axis + 1 :]):
         raise EngineError(f"{x} has no elements along axis {axis}")
-    return Layout(shape=x.shape[:axis] + x.shape[axis + 1 :] or (1,), dtype="i32")
+    return ResultLayout(shape=x.shape[:axis] + x.shape[axis + 1 :] or (1,), dtype="i32")
 
 
-def _count_equal(sources: Sources, params: dict[str, Any]) -> Layout:
+def _count_equal(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     a, b = sources
     same_shape(a, b)
     if {a.dtype, b.dtype} != {"i32"}:
         raise EngineError(f"{a} and {b} must be i32")
-    return Layout(shape=(1,), dtype="i32")
+    return ResultLayout(shape=(1,), dtype="i32")
 
 
-def _spread(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _spread(node: Tensor, grad: Tensor) -> Tensor:
     """Return the gradient repeated over what was summed."""
     graph, x = node.graph, node.sources[0]
     kept = _kept(x.shape, node.params["axes"])
@@ -69,7 +68,7 @@ def _spread(node: "Tensor", grad: "Tensor") -> "Tensor":
     return wide if kept == x.shape else graph.op("repeat", wide, shape=x.shape)
 
 
-def _mean_x(node: "Tensor", grad: "Tensor") -> "Tensor":
+def _mean_x(node: Tensor, grad: Tensor) -> Tensor:
     count = _count(node.sources[0], node.params["axes"])
     return _spread(node, node.graph.op("scale", grad, s=1.0 / count if count else 0.0))
 

@@ -1,36 +1,151 @@
-"""What the engine knows of an op: one `Rule` a kind, and the shape arithmetic the rules share.
+"""The vocabulary of the op table: `Rule` is one kind of op, `Tensor` what an op makes or reads.
 
-Shapes are row-major (`shape[-1]` varies fastest; ggml's `ne` reversed) and have at least one dimension. Strides are bytes, as
-in `allocsim.model`. A *shape rule* maps the sources and parameters of a call to the `Layout` of its result or raises
-`EngineError`; it never sees data. A *derivative* builds, out of ordinary ops, the gradient of one argument from the gradient
-of the result.
+A *shape rule* maps the sources and parameters of a call to the `ResultLayout` of its result or
+raises `EngineError`; it never sees data. A *derivative* builds, out of ordinary ops, the gradient
+of one argument from the gradient of the result; it records those ops through `Tensor.graph`.
 
-Broadcast is ggml's repeat: `b` repeats into `a` if, aligned at the last dimension, each length of `b` divides that of `a`;
-missing leading dimensions count as 1. numpy's broadcast is the case where the lengths of `b` are 1 or equal.
+Shapes are row-major (`shape[-1]` varies fastest; ggml's `ne` reversed) and have at least one
+dimension. Strides and offsets are bytes, as in `allocsim.model`, and absolute in the storage of a
+tensor.
 
-What this module does not see: kernels, buffers, and what an op computes.
+What this module does not see: the table (`engine.ops.OPS`), the graph that records
+(`engine.graph.Graph`), kernels, data.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import prod
-from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Protocol
 
 from allocsim.errors import EngineError
+from allocsim.model import Role
+from allocsim.model.layout import contiguous_strides, same_layout
 
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
+"""The dtypes of the engine: two to compute in, indices, and two to store in
+(`engine.ops.precision`)."""
 
 Shape = tuple[int, ...]
-Sources = tuple["Tensor", ...]
 Params = Mapping[str, Any]
-Derivative = Callable[["Tensor", "Tensor"], "Tensor"]
+
+
+class GraphRecorder(Protocol):
+    """What a derivative may ask of the graph it adds to; `engine.graph.Graph` is one."""
+
+    name: str
+
+    @property
+    def tensors(self) -> "Sequence[Tensor]":
+        """All tensors, in order of creation."""
+        ...
+
+    def op(self, kind: str, *sources: "Tensor", name: str = "", **params: Any) -> "Tensor":
+        """Add the result of one op."""
+        ...
+
+    def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> AbstractContextManager[None]:
+        """Put `prefix.` before the names of what is made inside."""
+        ...
+
+    def unused(self, stem: str) -> str:
+        """Return `stem`, with a number behind it where the name is taken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Tensor:
+    """A value of the graph; compared by identity."""
+
+    graph: "GraphRecorder"
+    index: int
+    """Order of creation."""
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes."""
+    offset: int = 0
+    """Bytes from the start of the storage to element 0."""
+    root: "Tensor | None" = None
+    """The tensor in whose storage a view lies, never itself a view; None if the storage is its
+    own."""
+    row: "Rule | None" = None
+    """The row of the op table for the op that makes it; None for a leaf."""
+    sources: "tuple[Tensor, ...]" = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    role: Role = Role.TEMPORARY
+    trainable: bool = False
+    """A parameter that training changes; all other parameters are read-only."""
+    reset: bool = False
+    """A state the host may set (to zeros, unless it gives data) before a run."""
+    layer: int | None = None
+    stage: str = "forward"
+    """`forward`, `backward` or `update`."""
+
+    @property
+    def storage(self) -> "Tensor":
+        """The tensor whose buffer this one lies in."""
+        return self if self.root is None else self.root
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Bytes from the start of its storage to element 0, and the bytes of that storage.
+
+        What a view of it may reach.
+        """
+        return self.offset, self.storage.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEMSIZES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements; of a leaf or a fresh result also the size of its buffer."""
+        return prod(self.shape) * self.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie densely in row-major order; if there are none, they do."""
+        dense = contiguous_strides(self.shape, self.itemsize)
+        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the op that makes it; None for a leaf."""
+        return None if self.row is None else self.row.kind
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no op makes it."""
+        return self.row is None
+
+    @property
+    def operands(self) -> "tuple[Tensor, ...]":
+        """The sources the kernel reads, by position."""
+        unread = self.rule.unread
+        return tuple(s for s, name in zip(self.sources, self.rule.arguments, strict=False) if name not in unread)
+
+    @property
+    def rule(self) -> "Rule":
+        """The row of the op table for the op that makes it; raises EngineError for a leaf."""
+        if self.row is None:
+            raise EngineError(f"{self} is a leaf; no op makes it")
+        return self.row
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+Sources = tuple[Tensor, ...]
+Derivative = Callable[[Tensor, Tensor], Tensor]
 """(node, gradient of node) -> gradient of one argument, shaped like the argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ResultLayout:
     """Where the elements of a result lie."""
 
     shape: Shape
@@ -48,13 +163,14 @@ class Rule:
     kind: str
     arguments: tuple[str, ...]
     """Names of the arguments by position."""
-    shape: Callable[[Sources, dict[str, Any]], Layout]
+    shape: Callable[[Sources, dict[str, Any]], ResultLayout]
     params: Params = field(default_factory=dict)
     """Parameters and their defaults; `REQUIRED` where the caller must say."""
     optional: int = 0
     """How many of the last arguments may be left out."""
     derivatives: Mapping[str, Derivative] = field(default_factory=dict)
-    """Argument -> rule. An argument that is in neither `derivatives` nor `constant` has no rule: asking for one is an error."""
+    """Argument -> rule. An argument that is in neither `derivatives` nor `constant` has no rule:
+    asking for one is an error."""
     constant: frozenset[str] = frozenset()
     """Arguments through which no gradient flows by definition: indices, positions, masks."""
     view: bool = False
@@ -62,9 +178,11 @@ class Rule:
     mutates: int | None = None
     """Position of the source in whose buffer the result is written, in the same layout."""
     unread: frozenset[str] = frozenset()
-    """Arguments that order the op and give it memory but are not read: no operands of the kernel."""
-    prepare: "Callable[[Tensor, Tensor], Tensor] | None" = None
-    """(node, gradient of node) -> what the derivatives get in place of the gradient: work they share, built once a node."""
+    """Arguments that order the op and give it memory but are not read: no operands of the
+    kernel."""
+    prepare: Callable[[Tensor, Tensor], Tensor] | None = None
+    """(node, gradient of node) -> what the derivatives get in place of the gradient: work they
+    share, built once a node."""
 
 
 class _Required:
@@ -74,123 +192,3 @@ class _Required:
 
 REQUIRED: Any = _Required()
 """Default of a parameter that has none."""
-
-FLOATS = ("f32", "f64")
-"""What is computed in."""
-
-STORED = ("f16", "bf16")
-"""What numbers are stored in: cast, viewed and moved, nothing else."""
-
-
-def floating(*sources: "Tensor") -> str:
-    """Return the dtype all sources share; raise EngineError unless it is one and floating."""
-    found = {source.dtype for source in sources}
-    if len(found) != 1 or not found <= set(FLOATS):
-        raise EngineError(f"operands have dtypes {', '.join(s.dtype for s in sources)}; all must be f32 or all f64")
-    return sources[0].dtype
-
-
-def whole(what: str, value: Any) -> int:
-    """Return a whole number; EngineError for what is none, 2.0 included."""
-    try:
-        return index(value)
-    except TypeError:
-        raise EngineError(f"{what}: {value!r} is no whole number") from None
-
-
-def real(what: str, value: Any) -> float:
-    """Return a number as a float; raise EngineError, which calls it `what`, for what is none, or none that a float holds."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise EngineError(f"{what}: {error}") from None
-
-
-def counts(what: str, values: Any) -> tuple[int, ...]:
-    """Return a tuple of whole numbers; EngineError for what is none."""
-    try:
-        return tuple(map(index, values))
-    except TypeError:
-        raise EngineError(f"{what}: {values!r} are no whole numbers") from None
-
-
-def axis_of(x: "Tensor", axis: Any) -> int:
-    """Return `axis` counted from the first; raise EngineError unless `x` has it."""
-    given, rank = whole("axis", axis), len(x.shape)
-    if not -rank <= given < rank:
-        raise EngineError(f"axis {axis} is none of the {rank} axes of {x}")
-    return given % rank
-
-
-def axes_of(x: "Tensor", axes: Any) -> tuple[int, ...]:
-    """Return distinct axes counted from the first, in order; None is all. Raise EngineError unless `x` has them."""
-    if axes is None:
-        return tuple(range(len(x.shape)))
-    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-    found = tuple(sorted(axis_of(x, axis) for axis in given))
-    if len(set(found)) != len(found):
-        raise EngineError(f"axes {given} name an axis of {x} twice")
-    return found
-
-
-def per_axis(x: "Tensor", what: str, given: Any) -> tuple[int, ...]:
-    """Return one whole number for each axis of `x`; raise EngineError unless there are that many."""
-    found = counts(what, given)
-    if len(found) != len(x.shape):
-        raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")
-    return found
-
-
-def indices(source: "Tensor", length: int | None = None) -> None:
-    """Raise EngineError unless `source` is an i32 vector (of `length` elements)."""
-    if source.dtype != "i32" or len(source.shape) != 1:
-        raise EngineError(f"{source} must be a vector of i32")
-    if length is not None and source.shape[0] != length:
-        raise EngineError(f"{source} has {source.shape[0]} entries; {length} are needed")
-
-
-def repeats_into(b: Shape, a: Shape) -> bool:
-    """Return whether `b` repeats into `a` (see the module header)."""
-    if len(b) > len(a):
-        return False
-    return all(_divides(n, m) for n, m in zip(reversed(b), reversed(a), strict=False))
-
-
-def batch_divides(a: Shape, b: Shape) -> bool:
-    """Return whether the batch dimensions (all but the last two) of `a` divide those of `b`."""
-    return repeats_into(a[:-2], b[:-2])
-
-
-def same_shape(a: "Tensor", b: "Tensor") -> None:
-    """Raise EngineError unless the shapes agree."""
-    if a.shape != b.shape:
-        raise EngineError(f"{a} and {b} must have one shape")
-
-
-def elements(shape: Shape) -> int:
-    """Return the number of elements."""
-    return prod(shape)
-
-
-def checked_shape(shape: object, what: str = "shape") -> Shape:
-    """Return `shape` as a tuple of ints; raise EngineError unless it has at least one dimension and none is negative."""
-    dims = counts(what, shape) if isinstance(shape, (tuple, list)) else ()
-    if not dims or min(dims) < 0:
-        raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")
-    return dims
-
-
-def like(*reals: str) -> Callable[[Sources, dict[str, Any]], Layout]:
-    """Return the shape rule: contiguous, shaped like the sources, which have one floating dtype and shape; `reals` names numbers."""
-
-    def rule(sources: Sources, params: dict[str, Any]) -> Layout:
-        params.update({name: real(name, params[name]) for name in reals})
-        for other in sources:
-            same_shape(sources[0], other)
-        return Layout(shape=sources[0].shape, dtype=floating(*sources))
-
-    return rule
-
-
-def _divides(n: int, m: int) -> bool:
-    return m % n == 0 if n else m == 0

@@ -1,24 +1,26 @@
 """Windows that slide over images: the columns of a convolution, and pooling.
 
-Images are x[N, C, H, W]. A window has lengths `kernel` (KH, KW), moves by `stride`, and may reach `padding` elements over the border, where
-there are zeros (`im2col`) or nothing (pooling: the mean divides by KH * KW all the same, the maximum ignores them). `dilation` is the
-distance of neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) // SH + 1 windows down, and OW likewise across.
+Images are x[N, C, H, W]. A window has lengths `kernel` (KH, KW), moves by `stride`, and may reach
+`padding` elements over the border, where there are zeros (`im2col`) or nothing (pooling: the mean
+divides by KH * KW all the same, the maximum ignores them). `dilation` is the distance of
+neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) // SH + 1 windows
+down, and OW likewise across.
 
-* `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`, its adjoint, adds columns up into
-  [N, C, H, W]. A convolution is `im2col` and a matrix product (`engine.graph.composites.conv2d`).
+* `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`,
+  its adjoint, adds columns up into [N, C, H, W]. A convolution is `im2col` and a matrix product
+  (`engine.graph.composites.conv2d`).
 * `avg_pool`, `avg_pool_back`: means of windows -> [N, C, OH, OW], and the adjoint.
-* `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals, i32 [N, C, OH, OW]. A window of
-  NaN has its first NaN. No gradient flows; maximum pooling gathers by it (`engine.graph.composites.max_pool2d`).
+* `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals,
+  i32 [N, C, OH, OW]. A window of NaN has its first NaN. No gradient flows; maximum pooling gathers
+  by it (`engine.graph.composites.max_pool2d`).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, Layout, Rule, Sources, checked_shape, counts, floating, whole
-
-if TYPE_CHECKING:
-    from engine.graph import Tensor
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, counts, floating, whole
 
 Pair = tuple[int, int]
 
@@ -44,20 +46,20 @@ def windows(image: tuple[int, ...], params: dict[str, Any]) -> Pair:
     return (room[0] // params["stride"][0] + 1, room[1] // params["stride"][1] + 1)
 
 
-def _image(x: "Tensor") -> None:
+def _image(x: Tensor) -> None:
     if len(x.shape) != 4:
         raise EngineError(f"{x} must have the axes image, channel, row and column")
 
 
-def _im2col(sources: Sources, params: dict[str, Any]) -> Layout:
+def _im2col(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     _image(x)
     _pairs(params)
     columns = x.shape[1] * params["kernel"][0] * params["kernel"][1]
-    return Layout(shape=(x.shape[0], *windows(x.shape, params), columns), dtype=floating(x))
+    return ResultLayout(shape=(x.shape[0], *windows(x.shape, params), columns), dtype=floating(x))
 
 
-def _adjoint(sources: Sources, params: dict[str, Any]) -> Layout:
+def _adjoint(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     """Return the layout of the image; the operand must be what its windows give."""
     (dy,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
@@ -70,31 +72,31 @@ def _adjoint(sources: Sources, params: dict[str, Any]) -> Layout:
     wanted = (images, *found, channels * kh * kw) if "dilation" in params else (images, channels, *found)
     if dy.shape != wanted:
         raise EngineError(f"{dy} is not {list(wanted)}, which the windows of {shape} give")
-    return Layout(shape=shape, dtype=floating(dy))
+    return ResultLayout(shape=shape, dtype=floating(dy))
 
 
-def _pool(sources: Sources, params: dict[str, Any]) -> Layout:
+def _pool(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     _image(x)
     _pairs(params)
     if any(2 * p > k for p, k in zip(params["padding"], params["kernel"], strict=True)):
         raise EngineError(f"padding {params['padding']} is more than half of kernel {params['kernel']}: a window could be empty")
-    return Layout(shape=(*x.shape[:2], *windows(x.shape, params)), dtype=floating(x))
+    return ResultLayout(shape=(*x.shape[:2], *windows(x.shape, params)), dtype=floating(x))
 
 
-def _pool_index(sources: Sources, params: dict[str, Any]) -> Layout:
-    return Layout(shape=_pool(sources, params).shape, dtype="i32")
+def _pool_index(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    return ResultLayout(shape=_pool(sources, params).shape, dtype="i32")
 
 
 def _back(kind: str) -> Any:
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, shape=node.sources[0].shape, **node.params)
 
     return rule
 
 
 def _forth(kind: str) -> Any:
-    def rule(node: "Tensor", grad: "Tensor") -> "Tensor":
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, **{name: value for name, value in node.params.items() if name != "shape"})
 
     return rule

@@ -1,22 +1,28 @@
 """Run a lowered graph in the memory a plan gives it.
 
-Contract: all memory is taken and every op is bound at construction, by the executor asked for; `run` allocates nothing but the
-copies it hands to the host. Arenas are one block each, aligned to 64 bytes and zeroed; a buffer whose slot is `OWN` has a block of
-its own. Memory is kept from run to run: what the host does not write again is what the plan made of it.
+Contract: all memory is taken and every op is bound at construction, by the executor asked for;
+`run` allocates nothing but the copies it hands to the host. Arenas are one block each, aligned to
+64 bytes and zeroed; a buffer whose slot is `OWN` has a block of its own. Memory is kept from run to
+run: what the host does not write again is what the plan made of it.
 
-Any plan of the program runs, sound or not: bytes are where the plan puts them, overlapping or late, and kernels do what they do
-there; infinities and NaN are results like any other, without a warning. Only what cannot be bound is refused: a buffer without
-a slot, a value outside its arena, an address that is no multiple of the item size.
+Any plan of the program runs, sound or not: bytes are where the plan puts them, overlapping or late,
+and kernels do what they do there; infinities and NaN are results like any other, without a warning.
+Only what cannot be bound is refused: a buffer without a slot, a value outside its arena, an address
+that is no multiple of the item size.
 
-Parameters that are read-only are used where they are, without a copy (unless their slot is in an arena); those that training
-changes are copied, so that several runtimes can start from the same arrays. States start as zeros. What `resident` names is used where
-it is in either case: several runtimes then work on the same weights and states.
+Parameters that are read-only are used where they are, without a copy (unless their slot is in an
+arena); those that training changes are copied, so that several runtimes can start from the same
+arrays. States start as zeros. What `resident` names is used where it is in either case: several
+runtimes then work on the same weights and states.
 
-Two executors do the same to the bit, under any plan: `calls` is a list of bound functions called from Python, some 0.5 us an op; `tape` plays
-all ops in one call of compiled code (`engine.tape`), some 0.02 us an op, and binds alike ops at once. Whoever looks at single
-ops (an observer, `execute`, `operands`, `results`) is served by calls bound when first asked for, whatever the executor.
+Two executors do the same to the bit, under any plan: `calls` is a list of bound functions called
+from Python, some 0.5 us an op; `tape` plays all ops in one call of compiled code (`engine.tape`),
+some 0.02 us an op, and binds alike ops at once. Whoever looks at single ops (an observer,
+`execute`, `operands`, `results`) is served by calls bound when first asked for, whatever the
+executor.
 
-What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops mean (`engine.kernels`).
+What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops
+mean (`engine.kernels`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,7 +38,7 @@ from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from allocsim.programs.fingerprints import fingerprint
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
-from engine.runtime.memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
+from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
@@ -57,18 +63,24 @@ class Runtime:
 
         Args:
             lowered: what to run.
-            plan: a plan of `lowered.program`; for a plan made for another program, make one of this program from its slots.
-            parameters: name -> array for every parameter of the graph, of its shape and dtype, C-contiguous.
-            resident: name -> array for trainable parameters and states that are to lie in the caller's memory: neither copied nor
-                zeroed, changed by every run. Their slots must be outside the arenas.
-            threads: BLAS threads of this process until `close`; None leaves them alone. With one, kernels that use one thread may
-                be bound; with more or None those that BLAS runs (`Kernel.threaded`): last digits depend on it.
-            allocate: where memory comes from, once for each arena in order, then for each buffer outside them that is not used where
-                it is; zeroed blocks by default. What is written beside a block is no business of the runtime.
+            plan: a plan of `lowered.program`; for a plan made for another program, make one of this
+                program from its slots.
+            parameters: name -> array for every parameter of the graph, of its shape and dtype,
+                C-contiguous.
+            resident: name -> array for trainable parameters and states that are to lie in the
+                caller's memory: neither copied nor zeroed, changed by every run. Their slots must
+                be outside the arenas.
+            threads: BLAS threads of this process until `close`; None leaves them alone. With one,
+                kernels that use one thread may be bound; with more or None those that BLAS runs
+                (`Kernel.threaded`): last digits depend on it.
+            allocate: where memory comes from, once for each arena in order, then for each buffer
+                outside them that is not used where it is; zeroed blocks by default. The runtime does
+                not check what is written outside a block.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
 
         Raises:
-            EngineError: the plan is not of this program or cannot be bound; a parameter is missing, unknown or misshapen.
+            EngineError: the plan is not of this program or cannot be bound; a parameter is missing,
+                unknown or misshapen.
             UnknownNameError: no such executor.
         """
         if executor not in EXECUTORS:
@@ -120,8 +132,8 @@ class Runtime:
     ) -> dict[str, Array]:
         """Write the inputs, run every op in order, and return a copy of each tensor the host reads, by name.
 
-        Inputs named in `skip` are not written: the op reads whatever its bytes hold. A state with a reset that gets no array is
-        set to zeros.
+        Inputs named in `skip` are not written: the op reads whatever its bytes hold. A state with a
+        reset that gets no array is set to zeros.
         """
         self._check_inputs(inputs, skip)
         if observer is not None:
@@ -135,7 +147,10 @@ class Runtime:
         return self.outputs()
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
-        """Do the op of one step: for running two runtimes in lockstep. Views and `host.read` do nothing."""
+        """Do the op of one step: for running two runtimes in lockstep.
+
+        Views and `host.read` do nothing.
+        """
         if self.kernels[step] is not None:
             function, arguments = self.call(step)
             with np.errstate(all="ignore"):
@@ -166,7 +181,10 @@ class Runtime:
         return tuple(self.array(v) for v in ops.results[ops.result_starts[step] : ops.result_starts[step + 1]].tolist())
 
     def array(self, value: int) -> Array:
-        """Return the memory of a value as an array: what lies there now, whether or not it is still that value."""
+        """Return the memory of a value as an array.
+
+        What lies there now, whether or not it is still that value.
+        """
         array = self._arrays.get(value)
         if array is None:
             row = self.program.values[value]
@@ -285,7 +303,10 @@ class Runtime:
 
 
 def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
-    """Return the kernels as a run with that many threads wants them; those that were one stay one."""
+    """Return the kernels as a run with that many threads wants them.
+
+    Those that were one stay one.
+    """
     if threads == 1:
         return kernels
     known = {id(k): k if k is None or k.threaded is None else replace(k, bind=k.threaded) for k in kernels}

@@ -1,10 +1,13 @@
 """Make a program that came from a file run on the engine, with data drawn from a seed.
 
-A program says which bytes are read and written, not what is computed. It can run if the engine knows every kind of op in it (`view`, `host.write` and
-`host.read` aside), every value is of a dtype the engine has, and each op's parameters are in its `meta.params` (`engine.graph.lowering` writes them there) or have
-defaults. `meta.variant` names the variant of a kernel; without it the default one runs. Anything else is refused, with the op and the rule.
+A program says which bytes are read and written, not what is computed. It can run if the engine
+knows every kind of op in it (`view`, `host.write` and `host.read` aside), every value is of a dtype
+the engine has, and each op's parameters are in its `meta.params` (`engine.graph.lowering` writes
+them there) or have defaults. `meta.variant` names the variant of a kernel; without it the default
+one runs. Anything else is refused, with the op and the rule.
 
-Numbers mean nothing here, only whether they are the same: floats are normal with standard deviation 0.5, integers are 0, 1, 2, ... and wrap at 4.
+Numbers mean nothing here, only whether they are the same: floats are normal with standard deviation
+0.5, integers are 0, 1, 2, ... and wrap at 4.
 
 What this module does not see: plans, orders, and whether the program is any good.
 """
@@ -22,7 +25,7 @@ from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels import KERNELS, Kernel
 from engine.ops import OPS, REQUIRED
-from engine.runtime.memory import NUMPY_DTYPES
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 Array = NDArray[Any]
 
@@ -41,7 +44,10 @@ class Playable:
 
 
 def playable(program: Program, *, seed: int = 0) -> Playable:
-    """Return the program with kernels and data; raise EngineError, with the place and the rule, if the engine cannot run it. O(bytes)."""
+    """Return the program with kernels and data.
+
+    Raises EngineError, with the place and the rule, if the engine cannot run it. O(bytes).
+    """
     rng = np.random.default_rng(seed)
     graph = Graph(program.name)
     used = np.unique(np.concatenate([program.ops.operands, program.ops.results])).tolist()

@@ -5,14 +5,18 @@
     for finding in watch.findings:
         print(finding)           # nan first made by log at op 17, layer.3.log (3 of 64 elements, the first at [0, 5]); it read layer.3.x
 
-Contract: after each op the results are looked at, and an op is named if a result holds a NaN (or an infinity) that none of its operands
-holds; what only passes one on is not. What the host writes is no op's doing: an input that is not finite is named as given by the host.
-One finding for NaN and one for infinity at most: the first of each. Where an operand is infinite and a result is NaN, the op made the NaN.
-What an operand held is remembered from when it was made, since an op may lay its result over it.
+Contract: after each op the results are looked at, and an op is named if a result holds a NaN (or an
+infinity) that none of its operands holds; what only passes one on is not. What the host writes is
+no op's doing: an input that is not finite is named as given by the host. One finding for NaN and
+one for infinity at most: the first of each. Where an operand is infinite and a result is NaN, the
+op made the NaN. What an operand held is remembered from when it was made, since an op may lay its
+result over it.
 
-Without an observer a run looks at nothing and costs what it cost; with one, each op costs a pass over its operands and results.
+Without an observer a run looks at nothing and costs what it cost; with one, each op costs a pass
+over its operands and results.
 
-What this module does not see: mutation after the op that made a value, and values that are overwritten before anything reads them.
+What this module does not see: mutation after the op that made a value, and values that are
+overwritten before anything reads them.
 """
 
 from dataclasses import dataclass
@@ -33,7 +37,7 @@ PERSISTENT = (Role.PARAMETER, Role.STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class NonfiniteOrigin:
     """The op whose result was the first to hold what no operand held."""
 
     what: What
@@ -68,14 +72,16 @@ class FiniteWatch:
         Args:
             runtime: what runs; its parameters and states are looked at when a run begins.
             fail: raise EngineError at the first finding of an op, which stops the run.
-            infinity: look for infinities too; a mask of them is none of an op's doing, but a model may make one on purpose.
+            infinity: look for infinities too; a mask of them is none of an op's doing, but a model
+                may make one on purpose.
         """
         self._runtime = runtime
         self._lowered = runtime.lowered
         self._fail = fail
         self._wanted: tuple[What, ...] = ("nan", "infinity") if infinity else ("nan",)
-        self.findings: list[Finding] = []
-        """In order of steps; at most one of an op for each of NaN and infinity, and those of the host."""
+        self.findings: list[NonfiniteOrigin] = []
+        """In order of steps; at most one of an op for each of NaN and infinity, and those of the
+        host."""
         self._done: set[What] = set()
         self._held: dict[int, frozenset[What]] = {}
         """What each value held when it was made."""
@@ -96,7 +102,7 @@ class FiniteWatch:
     def _look(self, array: Array) -> "frozenset[What]":
         return frozenset(what for what in self._wanted if _any(what, array))
 
-    def _report(self, finding: Finding) -> None:
+    def _report(self, finding: NonfiniteOrigin) -> None:
         self.findings.append(finding)
         if finding.kind == HOST_WRITE:
             return
@@ -104,10 +110,10 @@ class FiniteWatch:
         if self._fail:
             raise EngineError(str(finding))
 
-    def _finding(self, what: What, step: int, result: Array) -> Finding:
+    def _finding(self, what: What, step: int, result: Array) -> NonfiniteOrigin:
         tensor = self._lowered.tensors[step]
         places = np.argwhere(_TESTS[what](result.astype(np.float64)))
-        return Finding(
+        return NonfiniteOrigin(
             what=what,
             step=step,
             name=tensor.name,

@@ -1,21 +1,26 @@
-"""The second executor: all ops of a program in one call of compiled code, over the memory a plan gives them.
+"""The second executor: all ops of a program in one call of compiled code.
+
+It works in the memory that a plan gives them.
 
     tape = Tape(program, kernels=..., kernel_of=..., address=..., call=...)
     for function, args in tape.calls:
         function(*args)
 
-A tape is a row of entries in execution order: a form (what all ops that are alike share: `engine.tape.forms`) and the addresses of the
-arrays it touches. It is made in columns: each form is bound once, and each op costs a few words, not a Python object. Playing it costs
-some 10 ns an entry beside what the kernels do (`engine.tape.machine`).
+A tape is a row of entries in execution order: a form (what all ops that are alike share:
+`engine.tape.forms`) and the addresses of the arrays it touches. It is made in columns: each form is
+bound once, and each op costs a few words, not a Python object. Playing it costs some 10 ns an entry
+beside what the kernels do (`engine.tape.machine`).
 
-The same bits as the list of calls, under any plan, sound or not: the entries call the same machine code (numba's, numpy's inner loops, BLAS through numpy's
-matmul) with the same arguments. Where numpy would copy operands first, since they overlap a result, and where a call has no form, the op stays a
-call from Python between two stretches of tape: `tape.calls` is then longer than one.
+The same bits as the list of calls, under any plan, sound or not: the entries call the same machine
+code (numba's, numpy's inner loops, BLAS through numpy's matmul) with the same arguments. Where
+numpy would copy operands first, since they overlap a result, and where a call has no form, the op
+stays a call from Python between two stretches of tape: `tape.calls` is then longer than one.
 
-Invariants: addresses do not change; whoever owns the memory outlives the tape. Nothing is observed on a tape: whoever wants to see single
-ops runs the calls.
+Invariants: addresses do not change; whoever owns the memory outlives the tape. Nothing is observed
+on a tape: whoever wants to see single ops runs the calls.
 
-What this module does not see: what an op means, which plan this is, and whether an address lies inside its memory (`engine.runtime` checks).
+What this module does not see: what an op means, which plan this is, and whether an address lies
+inside its memory (`engine.runtime` checks).
 """
 
 import ctypes
@@ -31,8 +36,8 @@ from allocsim.model import Int32s, Program
 from allocsim.model.layout import Int64s
 from engine.kernels.binding import Call, Kernel
 from engine.tape import machine
-from engine.tape.columns import groups, padded
-from engine.tape.forms import ELSEWHERE, Form, Layout, form_of
+from engine.tape.forms import ELSEWHERE, Form, TapeLayout, form_of
+from engine.tape.grouping import groups, padded
 from engine.tape.loops import ANYHOW, APART, EXACTLY
 
 __all__ = ["Tape"]
@@ -97,7 +102,7 @@ class Tape:
         op, values = self._program.ops[step], self._program.values
         operands, results = (
             tuple(
-                Layout(dtype=self._dtypes[value.dtype], shape=value.shape, strides=value.strides)
+                TapeLayout(dtype=self._dtypes[value.dtype], shape=value.shape, strides=value.strides)
                 for value in (values[index] for index in indices)
             )
             for indices in (op.operands, op.results)
@@ -108,7 +113,10 @@ class Tape:
     def _called(
         self, operands: list[Int64s], results: list[Int64s], group: Int64s, address: Int64s, layout: Int64s
     ) -> NDArray[np.bool_]:
-        """Return which ops stay calls: those without a form, and those where numpy would copy what overlaps."""
+        """Return which ops stay calls.
+
+        Those without a form, and those where numpy would copy what overlaps.
+        """
         overlap = np.array([APART if form is None else _overlap(form) for form in self._forms], np.int64)[group]
         apart = np.array([form is None for form in self._forms], np.bool_)[group]
         hulls = self._program.values.hulls - self._program.values.offset[:, None] + address[:, None]
@@ -120,7 +128,10 @@ class Tape:
         return apart
 
     def move(self, address: Int64s) -> None:
-        """Bind the ops again, values lying elsewhere now. Those that overlapped must overlap as before, and no others."""
+        """Bind the ops again, values lying elsewhere now.
+
+        Those that overlapped must overlap as before, and no others.
+        """
         self._own[:] = np.append(address, 0)[self._value] + self._delta
         self.calls = self._stretches(self._steps, self._apart, self._call)
 
@@ -180,7 +191,7 @@ class Tape:
 
 
 def _overlap(form: Form) -> int:
-    """Return which overlap of a result with an operand all entries of a form bear."""
+    """Return which overlap of a result with an operand all entries of a form allow."""
     return min((entry.overlap for entry in form), default=ANYHOW)
 
 

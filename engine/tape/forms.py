@@ -1,14 +1,16 @@
 """From a bound call to entries of the tape, once for all ops that are alike.
 
-Ops are *alike* if they have the same kernel, the same parameters, and operands and results of the same dtypes, shapes and strides: then `bind`
-decides the same for each, and only addresses differ. So one of them is bound, over arrays that nobody reads or writes, and its call is
-read: which functions it calls, with which words, and where each of its arrays begins within which operand or result. No kernel is
-written a second time, and none has to know of the tape.
+Ops are *alike* if they have the same kernel, the same parameters, and operands and results of the
+same dtypes, shapes and strides: then `bind` decides the same for each, and only addresses differ.
+So one of them is bound, over arrays that nobody reads or writes, and its call is read: which
+functions it calls, with which words, and where each of its arrays begins within which operand or
+result. No kernel is written a second time, and none has to know of the tape.
 
-What can be read (`coded`): kernels that numba compiled, numpy's ufuncs, matrix products, copies and sums, and `in_turn` of these. Anything else has no form,
-and its op stays a call from Python.
+What can be read (`coded`): kernels that numba compiled, numpy's ufuncs, matrix products, copies and
+sums, and `in_turn` of these. Anything else has no form, and its op stays a call from Python.
 
-Arrays that `bind` made itself (tables, scratch) are shared by all ops that are alike: calls follow one another and keep no state.
+Arrays that `bind` made itself (tables, scratch) are shared by all ops that are alike: calls follow
+one another and keep no state.
 
 What this module does not see: plans, and where anything really lies.
 """
@@ -29,27 +31,29 @@ _GAP: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class TapeEntry:
     """One call of a driver (`engine.tape.machine`)."""
 
     driver: int
     shared: Array
     """int64 words that all ops of the form share; some drivers keep scratch in them."""
     place: tuple[int, ...]
-    """For each own word the position of an operand, or after these of a result; `ELSEWHERE` for memory of the form."""
+    """For each own word the position of an operand, or after these of a result; `ELSEWHERE` for
+    memory of the form."""
     delta: tuple[int, ...]
     """Bytes from element 0 of that array; where it lies elsewhere, the address."""
     overlap: int
-    """Which overlap of result and operands gives the bits of the call from Python: `APART`, `EXACTLY` or `ANYHOW`."""
+    """Which overlap of result and operands gives the bits of the call from Python: `APART`,
+    `EXACTLY` or `ANYHOW`."""
     kept: tuple[Array, ...]
     """Arrays that must live as long as the form."""
 
 
-Form = tuple[Entry, ...]
+Form = tuple[TapeEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TapeLayout:
     """dtype, lengths and strides (bytes) of an operand or a result."""
 
     dtype: np.dtype[Any]
@@ -65,8 +69,11 @@ class Layout:
         return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + self.dtype.itemsize
 
 
-def form_of(bind: Any, params: Any, operands: tuple[Layout, ...], results: tuple[Layout, ...]) -> Form | None:
-    """Return the entries of ops of these layouts, None where they have to be called; raises what `bind` raises."""
+def form_of(bind: Any, params: Any, operands: tuple[TapeLayout, ...], results: tuple[TapeLayout, ...]) -> Form | None:
+    """Return the entries of ops of these layouts, None where they have to be called.
+
+    Raises what `bind` raises.
+    """
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
     return None if calls is None else tuple(_entry(call, ranges, arrays, alone=len(calls) == 1) for call in calls)
@@ -99,7 +106,7 @@ _CODERS: Final[dict[Any, Any]] = {
 }
 
 
-def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
+def _samples(layouts: tuple[TapeLayout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
     """Return an array of each layout, none of which is ever touched, and the first and last address of each, one not in another."""
     starts, end = [], 0
     for layout in layouts:
@@ -117,7 +124,7 @@ def _samples(layouts: tuple[Layout, ...]) -> tuple[list[Array], list[tuple[int, 
     return arrays, ranges
 
 
-def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array], *, alone: bool) -> Entry:
+def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array], *, alone: bool) -> TapeEntry:
     driver, words, arrays, overlap = code
     places, deltas, kept = [], [], []
     for array in arrays:
@@ -131,7 +138,7 @@ def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array
     if overlap == loops.EXACTLY and not alone and len(mine) > 1:  # an operand may be seen otherwise than it lies
         overlap = loops.APART
     shared = np.array(words, np.int64)
-    return Entry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
+    return TapeEntry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
 
 
 def _address(array: Array) -> int:

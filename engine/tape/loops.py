@@ -1,11 +1,16 @@
-"""numpy's inner loops by address: the very functions that its ufuncs run, as words of the drivers `loop` and `nest`.
+"""numpy's inner loops by address, as words of the drivers `loop` and `nest`.
 
-A ufunc keeps its inner loops in a table with the types each is for; the struct is part of numpy's C interface (`ufuncobject.h`). Where it does
-not read as it should (`readable`), no loop has an address, and ufuncs stay calls from Python.
+They are the functions that its ufuncs run.
 
-Bits. `np.f(a, b, out)` over dense operands is one call of an inner loop; so is the entry. Over other operands numpy decides how to cut the
-axes, and only functions of one IEEE operation per element (`EXACT`) give the same bits however they are cut; the others have no entry then.
-The same goes for numpy's copies where a result overlaps an operand: such an op stays a call (`engine.tape.forms`).
+A ufunc keeps its inner loops in a table with the types each is for; the struct is part of numpy's C
+interface (`ufuncobject.h`). Where it does not read as it should (`readable`), no loop has an
+address, and ufuncs stay calls from Python.
+
+Bits. `np.f(a, b, out)` over dense operands is one call of an inner loop; so is the entry. Over
+other operands numpy decides how to cut the axes, and only functions of one IEEE operation per
+element (`EXACT`) give the same bits however they are cut; the others have no entry then. The same
+goes for numpy's copies where a result overlaps an operand: such an op stays a call
+(`engine.tape.forms`).
 
 What this module does not see: graphs, plans, which op a call belongs to.
 """
@@ -37,10 +42,12 @@ _UFUNCS: Final[dict[Callable[..., Any], np.ufunc]] = {
 APART: Final = 0
 EXACTLY: Final = 1
 ANYHOW: Final = 2
-"""How the result may lie over an operand without numpy copying that first: not at all, exactly over it, or in any way (no numpy in it)."""
+"""How the result may lie over an operand without numpy copying that first: not at all, exactly over
+it, or in any way (no numpy in it)."""
 
 Coded = tuple[int, list[int], list[Array], int]
-"""Driver, shared words, arrays whose addresses are the own words, and which overlap gives the bits of the call from Python."""
+"""Driver, shared words, arrays whose addresses are the own words, and which overlap gives the bits
+of the call from Python."""
 
 
 class _Ufunc(ctypes.Structure):
@@ -76,7 +83,10 @@ def readable() -> bool:
 
 
 def inner(ufunc: np.ufunc, char: str) -> tuple[int, int] | None:
-    """Return (address, data) of the inner loop whose operands and results are all of one dtype, None if there is none."""
+    """Return (address, data) of the inner loop whose operands and results are all of one dtype.
+
+    Returns None if there is none.
+    """
     wanted = char * ufunc.nin + "->" + char * ufunc.nout
     if not readable() or wanted not in ufunc.types:
         return None
@@ -97,7 +107,10 @@ def _arrays_readable() -> bool:
 
 
 def addresses(arrays: Sequence[Array]) -> Int64s:
-    """Return the address of element 0 of each array: for many small ones, a tenth of the time that asking each takes."""
+    """Return the address of element 0 of each array.
+
+    For many small ones, a tenth of the time that asking each takes.
+    """
     if not _arrays_readable():
         return np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
     objects = np.fromiter(map(id, arrays), np.int64, len(arrays))
@@ -133,7 +146,10 @@ def copy_call(target: Array, source: Any, *options: Any) -> Coded | None:
 
 
 def sum_call(source: Array, target: Array) -> list[Coded] | None:
-    """Encode `np.add.reduce(source, 0, None, target)` of one dense axis: the neutral element, then the inner loop onto it."""
+    """Encode `np.add.reduce(source, 0, None, target)` of one dense axis.
+
+    The neutral element, then the inner loop onto it.
+    """
     found = inner(np.add, target.dtype.char)
     neutral = np.add.reduce(np.full(min(source.size, 1), -0.0, target.dtype))  # numpy's own: -0.0, but 0.0 of nothing
     start = copy_call(target, np.array(neutral, target.dtype))
@@ -143,7 +159,10 @@ def sum_call(source: Array, target: Array) -> list[Coded] | None:
 
 
 def product_call(a: Array, b: Array, out: Array) -> Coded | None:
-    """Encode `np.matmul(a, b, out)` over arrays of one rank: numpy's loop, which chooses what of BLAS it calls."""
+    """Encode `np.matmul(a, b, out)` over arrays of one rank.
+
+    Numpy's loop, which chooses what of BLAS it calls.
+    """
     found = inner(np.matmul, out.dtype.char)
     if found is None or a.ndim != out.ndim or b.ndim != out.ndim or not a.dtype == b.dtype == out.dtype:
         return None

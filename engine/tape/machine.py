@@ -1,8 +1,11 @@
-"""The machine of the tape: the loop that plays it, and the drivers of loops that come from outside. All compiled code of the tape is here.
+"""The machine of the tape: the loop that executes it, and the drivers of external loops.
 
-An *entry* is the address of a driver, the address of what all ops of one form share (int64 words), and the address of what is its own: one
-address of memory for each array it touches. Every driver is a C function `int32 driver(shared, own)` that returns 0, or what
-numba's calling convention returns for an exception.
+All compiled code of the tape is here.
+
+An *entry* is the address of a driver, the address of what all ops of one form share (int64 words),
+and the address of what is its own: one address of memory for each array it touches. Every driver is
+a C function `int32 driver(shared, own)` that returns 0, or what numba's calling convention returns
+for an exception.
 
 | driver | shared words | own |
 |---|---|---|
@@ -11,10 +14,12 @@ numba's calling convention returns for an exception.
 | `gemm_32`, `gemm_64` | function, whether left and right are transposed, m, n, k, leading lengths | left, right, out |
 | those of `engine.tape.trampolines` | function, the arguments that are no addresses | an address for each array |
 
-`loop` is one call of a numpy inner loop, `nest` one call for each index of the outer axes, the last fastest. Inner loops have
-numpy's signature `void(char **args, intp *dims, intp *steps, void *data)`; `copy` is of that kind and ours.
+`loop` is one call of a numpy inner loop, `nest` one call for each index of the outer axes, the last
+fastest. Inner loops have numpy's signature
+`void(char **args, intp *dims, intp *steps, void *data)`; `copy` is of that kind and ours.
 
-What this module does not see: which ops these are, and whether the addresses are right. Nothing here checks anything.
+What this module does not see: which ops these are, and whether the addresses are right. Nothing
+here checks anything.
 """
 
 from collections.abc import Callable
@@ -136,8 +141,9 @@ def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 def play(codes: int, count: int, drivers: int, shared: int, own: int) -> int:
     """Run `count` entries; return -1, or the position of the first that failed.
 
-    All arguments are addresses but the count: `codes` of one int64 word for each entry, its form times 2^16 plus the words of its own;
-    `drivers` and `shared` of one word for each form; `own` of the own words of all entries, one after the other.
+    All arguments are addresses but the count: `codes` of one int64 word for each entry, its form
+    times 2^16 plus the words of its own; `drivers` and `shared` of one word for each form; `own` of
+    the own words of all entries, one after the other.
     """
     for position in range(count):
         code = _load(codes + 8 * position)
@@ -161,7 +167,10 @@ def loop(shared: int, own: int) -> int:
 
 @_compiled(types.int32(types.int64, types.int64))
 def nest(shared: int, own: int) -> int:
-    """Call an inner loop for each index of the outer axes; see the table of the module for the words."""
+    """Call an inner loop for each index of the outer axes.
+
+    See the table of the module for the words.
+    """
     function, data, operands, rank = _load(shared), _load(shared + 8), _load(shared + 16), _load(shared + 24)
     dims = shared + 48
     steps = dims + 8 * _load(shared + 32)
@@ -210,7 +219,10 @@ def gemm_64(shared: int, own: int) -> int:
 
 @_compiled(types.void(*[types.int64] * 4))
 def copy(args: int, dims: int, steps: int, size: int) -> None:
-    """Copy elements of 1, 2, 4 or 8 bytes: an inner loop of one operand, with the size as its data."""
+    """Copy elements of 1, 2, 4 or 8 bytes.
+
+    An inner loop of one operand, with the size as its data.
+    """
     source, target, count = _load(args), _load(args + 8), _load(dims)
     down, across = _load(steps), _load(steps + 8)
     if down == size and across == size:

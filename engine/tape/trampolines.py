@@ -1,10 +1,14 @@
-"""Drivers of the kernels that numba compiled: machine code that unpacks words into numba's calling convention and calls the kernel itself.
+"""Drivers of the kernels that numba compiled.
 
-One driver serves every kernel of one signature, since the kernel's address is its first shared word. It is built from numba's own description
-of the signature, so it knows nothing of any kernel; and the kernel is not compiled again, so that its bits are those of the list of calls.
+The machine code unpacks words into numba's calling convention and calls the kernel.
 
-Words of an array are its size and item size, its lengths and its strides (shared) and its address (own); an integer is a word, a real
-number its bits in a word. Numba describes a C-contiguous array by (owner, parent, size, itemsize, address, shape, strides); nobody owns these.
+One driver serves every kernel of one signature, since the kernel's address is its first shared
+word. It is built from numba's own description of the signature, so it knows nothing of any kernel;
+and the kernel is not compiled again, so that its bits are those of the list of calls.
+
+Words of an array are its size and item size, its lengths and its strides (shared) and its address
+(own); an integer is a word, a real number its bits in a word. Numba describes a C-contiguous array
+by (owner, parent, size, itemsize, address, shape, strides); nobody owns these.
 
 What this module does not see: where anything lies, and which op a kernel belongs to.
 """
@@ -27,7 +31,10 @@ _known: Final[dict[str, tuple[int, Any]]] = {}
 
 
 def kernel_call(compiled: Any, args: tuple[Any, ...]) -> Coded | None:
-    """Encode a call of what numba compiled (its `CompileResult`), None for arguments that have no words."""
+    """Encode a call of what numba compiled (its `CompileResult`).
+
+    Returns None for arguments that have no words.
+    """
     described = compiled.fndesc
     if not all(_has_words(kind) for kind in described.argtypes):
         return None
@@ -96,7 +103,10 @@ def _write(module: Any, name: str, compiled: Any) -> None:
 
 
 def _as(builder: Any, word: Any, wanted: Any) -> Any:
-    """Return a word as what numba passes: a pointer, an integer of any width, the bits of a real number."""
+    """Return a word as what numba passes.
+
+    A pointer, an integer of any width, the bits of a real number.
+    """
     if isinstance(wanted, ir.PointerType):
         return builder.inttoptr(word, wanted)
     if isinstance(wanted, ir.FloatType):

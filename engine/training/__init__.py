@@ -1,10 +1,13 @@
-"""Training: datasets, losses, optimizers, logical batches, validation and checkpoints, with all memory planned.
+"""Training with all memory planned.
+
+There are datasets, losses, optimizers, logical batches, validation and checkpoints.
 
     from engine.training import Dataset, Settings, fit
     fitted = fit(models.mlp((2, 16, 2)), Dataset.of(points, classes), Settings(epochs=50, batch=20))
 
-The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, runtime of each build; shared weights and moments) ->
-`Result`s; `fit` drives it, `checkpoint` saves it. Capabilities and their meaning are those of ggml's ggml-opt.
+The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, runtime of each build;
+shared weights and moments) -> `EpochResult`s; `fit` drives it, `checkpoint` saves it. Capabilities
+and their meaning are those of ggml's ggml-opt.
 
 | file | room for |
 |---|---|
@@ -17,35 +20,35 @@ The way data takes: `Dataset` -> physical batches -> `Trainer` (graph, plan, run
 | `config.py` | `allocsim train CONFIG.toml` |
 """
 
-from engine.training.course import Course, Epoch, Settings, Split
+from engine.models.trainable import Model
 from engine.training.dataset import Dataset
-from engine.training.finite import NotFiniteError
-from engine.training.loop import Fitted, Progress, epoch, fit
+from engine.training.epoch_results import EpochResult
+from engine.training.loop import BatchProgress, Fitted, epoch, fit
 from engine.training.losses import LOSSES
-from engine.training.model import Model
+from engine.training.nonfinite_policy import NotFiniteError
 from engine.training.optimizers import OPTIMIZERS
-from engine.training.results import Result
 from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear
-from engine.training.trainer import GRAPHS, Outcome, Trainer
+from engine.training.settings import Epoch, Settings, Split, TrainingState
+from engine.training.trainer import GRAPHS, BatchOutcome, Trainer
 
 __all__ = [
     "GRAPHS",
     "LOSSES",
     "OPTIMIZERS",
     "SCHEDULES",
-    "Course",
+    "BatchOutcome",
+    "BatchProgress",
     "Dataset",
     "Epoch",
+    "EpochResult",
     "Fitted",
     "Model",
     "NotFiniteError",
-    "Outcome",
     "Position",
-    "Progress",
-    "Result",
     "Settings",
     "Split",
     "Trainer",
+    "TrainingState",
     "constant",
     "cosine",
     "epoch",

@@ -1,4 +1,4 @@
-"""Training on disk: one safetensors file with all that decides what comes next, replaced atomically.
+"""Training on disk: one safetensors file with the whole state, replaced atomically.
 
 | tensor | holds |
 |---|---|
@@ -6,9 +6,10 @@
 | state.NAME | its moments (accumulators are empty between optimizer steps and are not saved) |
 | order | the datapoints in the order of this epoch |
 
-The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the epochs before, the generator's state, and
-the *identity*: settings, model, frozen weights and data, as far as they decide the course. A file with another identity is refused, with
-the first entry that differs. Frozen weights are not saved, only hashed.
+The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
+epochs before, the generator's state, and the *identity*: settings, model, frozen weights and data,
+as far as they decide the course. A file with another identity is refused, with the first entry that
+differs. Frozen weights are not saved, only hashed.
 
 What this module does not see: graphs and plans; the same weights go on under any planner.
 """
@@ -23,10 +24,10 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
-from engine.training.course import Course, Epoch, Settings
+from engine.models.trainable import Model
 from engine.training.dataset import Dataset
-from engine.training.model import Model
-from engine.training.results import Result
+from engine.training.epoch_results import EpochResult
+from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
@@ -34,7 +35,10 @@ VERSION: Final = 1
 
 
 def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a course of training is decided by, by name: `about`, and what can be seen. O(bytes of the weights and of the data)."""
+    """Return what a course of training is decided by, by name.
+
+    `about`, and what can be seen. O(bytes of the weights and of the data).
+    """
     state = blake2b(digest_size=16)
     for name, array in sorted(model.parameters.items()):
         state.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -56,8 +60,11 @@ def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[
     }
 
 
-def save(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str, Any]) -> None:
-    """Write the checkpoint; OutputError where it cannot be written. Between optimizer steps only."""
+def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
+    """Write the checkpoint; OutputError where it cannot be written.
+
+    Between optimizer steps only.
+    """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
     if trainer.pending:
@@ -77,8 +84,11 @@ def save(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str,
     write_atomic(path, pack({**tensors, "order": course.order}, metadata={KEY: json.dumps(said)}))
 
 
-def restore(path: str | Path, trainer: Trainer, course: Course, about: Mapping[str, Any]) -> None:
-    """Put trainer and course where they were; EngineError, with file and rule, for a file that is none or another run's."""
+def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
+    """Put trainer and course where they were.
+
+    EngineError, with file and rule, for a file that is none or another run's.
+    """
     tensors, said = read(path)
     theirs = said["identity"]
     for name, value in json.loads(json.dumps(about)).items():
@@ -100,7 +110,10 @@ def restore(path: str | Path, trainer: Trainer, course: Course, about: Mapping[s
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors of a checkpoint and what its metadata says; EngineError if the file is none."""
+    """Return the tensors of a checkpoint and what its metadata says.
+
+    Raises EngineError if the file is none.
+    """
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - only who resumes needs it
 
     try:
@@ -118,10 +131,10 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise EngineError(f"{path}: is no readable checkpoint: {error.strerror or error}") from None
 
 
-def _packed(result: Result) -> list[Any]:
+def _packed(result: EpochResult) -> list[Any]:
     return [list(result.losses), result.rows, result.hits, result.summed]
 
 
-def _unpacked(said: list[Any]) -> Result:
+def _unpacked(said: list[Any]) -> EpochResult:
     losses, rows, hits, summed = said
-    return Result(losses=tuple(losses), rows=rows, hits=hits, summed=summed)
+    return EpochResult(losses=tuple(losses), rows=rows, hits=hits, summed=summed)

@@ -20,25 +20,29 @@
     alpha = 0.01
     warmup = 10
 
-An entry that is unknown, missing or of another type is refused with its place. Paths are relative to the file. The decoding is
-msgspec's. What this module does not see: how anything trains.
+An entry that is unknown, missing or of another type is refused with its place. Paths are relative
+to the file. The decoding is msgspec's. What this module does not see: how anything trains.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from allocsim.errors import EngineError
+from engine.models import gpt2, llama, weights
+from engine.models.cnn import cnn
+from engine.models.mlp import mlp
+from engine.models.trainable import Model
 from engine.training import data as sources
-from engine.training.course import Settings
 from engine.training.dataset import Dataset
-from engine.training.model import Model
 from engine.training.schedules import SCHEDULES, Schedule
+from engine.training.settings import Settings
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A table of the file that says its kind."""
 
     def __post_init__(self) -> None:
@@ -48,7 +52,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
             raise EngineError(f"seed is {seed}; it must be at least 0")
 
 
-class Mlp(_Row, frozen=True, tag="mlp"):
+class Mlp(_KindTable, frozen=True, tag="mlp"):
     """`engine.models.mlp.mlp`."""
 
     sizes: tuple[int, ...]
@@ -57,13 +61,11 @@ class Mlp(_Row, frozen=True, tag="mlp"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models.mlp import mlp  # noqa: PLC0415 - only the model asked for
-
         del folder
         return mlp(self.sizes, activation=self.activation, seed=self.seed)
 
 
-class Gpt2(_Row, frozen=True, tag="gpt2"):
+class Gpt2(_KindTable, frozen=True, tag="gpt2"):
     """`engine.models.gpt2`: sizes and a seed, or a file."""
 
     weights: str | None = None
@@ -76,8 +78,6 @@ class Gpt2(_Row, frozen=True, tag="gpt2"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models import gpt2, weights  # noqa: PLC0415 - only the model asked for
-
         if self.weights is not None:
             found = weights.read(folder / self.weights)
             if not isinstance(found.config, gpt2.GPT2Config):
@@ -89,7 +89,7 @@ class Gpt2(_Row, frozen=True, tag="gpt2"):
         return gpt2.gpt2(config, gpt2.init_parameters(config, seed=self.seed))
 
 
-class Llama(_Row, frozen=True, tag="llama"):
+class Llama(_KindTable, frozen=True, tag="llama"):
     """`engine.models.llama`: sizes and a seed, or a file, with adapters or trained whole."""
 
     weights: str | None = None
@@ -111,10 +111,6 @@ class Llama(_Row, frozen=True, tag="llama"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from dataclasses import replace  # noqa: PLC0415 - as below
-
-        from engine.models import llama, weights  # noqa: PLC0415 - only the model asked for
-
         chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "full", "attention")}
         if self.weights is None:
             sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
@@ -127,7 +123,7 @@ class Llama(_Row, frozen=True, tag="llama"):
         return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
 
 
-class Cnn(_Row, frozen=True, tag="cnn"):
+class Cnn(_KindTable, frozen=True, tag="cnn"):
     """`engine.models.cnn.cnn`."""
 
     size: int
@@ -140,13 +136,11 @@ class Cnn(_Row, frozen=True, tag="cnn"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        from engine.models.cnn import cnn  # noqa: PLC0415 - only the model asked for
-
         del folder
         return cnn(size=self.size, classes=self.classes, channels=self.channels, inputs=self.inputs, seed=self.seed)
 
 
-class Moons(_Row, frozen=True, tag="moons"):
+class Moons(_KindTable, frozen=True, tag="moons"):
     """`engine.training.data.moons`."""
 
     points: int
@@ -159,7 +153,7 @@ class Moons(_Row, frozen=True, tag="moons"):
         return sources.moons(self.points, noise=self.noise, seed=self.seed)
 
 
-class Shapes(_Row, frozen=True, tag="shapes"):
+class ShapesTable(_KindTable, frozen=True, tag="shapes"):
     """`engine.training.data.shapes`."""
 
     images: int
@@ -173,7 +167,7 @@ class Shapes(_Row, frozen=True, tag="shapes"):
         return sources.shapes(self.images, size=self.size, noise=self.noise, seed=self.seed)
 
 
-class Text(_Row, frozen=True, tag="text"):
+class Text(_KindTable, frozen=True, tag="text"):
     """`engine.training.data.text`."""
 
     path: str
@@ -185,7 +179,7 @@ class Text(_Row, frozen=True, tag="text"):
         return sources.text(folder / self.path, seq=self.seq, shard=self.shard)
 
 
-class Tokens(_Row, frozen=True, tag="tokens"):
+class Tokens(_KindTable, frozen=True, tag="tokens"):
     """`engine.training.data.tokens`."""
 
     path: str
@@ -197,7 +191,7 @@ class Tokens(_Row, frozen=True, tag="tokens"):
         return sources.tokens(folder / self.path, seq=self.seq, shard=self.shard)
 
 
-class Arrays(_Row, frozen=True, tag="arrays"):
+class Arrays(_KindTable, frozen=True, tag="arrays"):
     """`engine.training.data.arrays`."""
 
     path: str
@@ -221,7 +215,7 @@ class TrainingTable(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise EngineError(f"save_every is {self.save_every}; it must be at least 1")
 
 
-class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScheduleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A schedule by name."""
 
     kind: str = "constant"
@@ -234,14 +228,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The whole file."""
 
     model: Mlp | Cnn | Gpt2 | Llama
-    data: Moons | Shapes | Text | Tokens | Arrays
+    data: Moons | ShapesTable | Text | Tokens | Arrays
     training: TrainingTable = TrainingTable()
-    schedule: Curve | None = None
+    schedule: ScheduleTable | None = None
 
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     table: tuple(str(row.__struct_config__.tag) for row in rows)
-    for table, rows in (("model", (Mlp, Cnn, Gpt2, Llama)), ("data", (Moons, Shapes, Text, Tokens, Arrays)))
+    for table, rows in (("model", (Mlp, Cnn, Gpt2, Llama)), ("data", (Moons, ShapesTable, Text, Tokens, Arrays)))
 }
 """The kinds that a table of the file can have."""
 
@@ -263,7 +257,10 @@ def read(path: str | Path) -> Config:
 
 
 def about(config: Config) -> dict[str, Any]:
-    """Return what decides a course of training and neither weights nor settings show: what the model computes, and the schedule."""
+    """Return what decides a course of training and neither weights nor settings show.
+
+    What the model computes, and the schedule.
+    """
     model = {
         name: value for name, value in msgspec.to_builtins(config.model).items() if name != "weights"
     }  # a path; they are hashed
@@ -271,7 +268,10 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def schedule(config: Config) -> Schedule | None:
-    """Return the schedule, None where the file has none; EngineError for an unknown kind or an option it does not take."""
+    """Return the schedule, None where the file has none.
+
+    Raises EngineError for an unknown kind or an option it does not take.
+    """
     curve = config.schedule
     if curve is None:
         return None

@@ -81,7 +81,10 @@ def arrays(path: str | Path, *, shard: int = 1) -> Dataset:
 
 
 def sequences(stream: Array, *, seq: int, shard: int = 1, source: str = "the stream") -> Dataset:
-    """Return columns `tokens` and `labels` [n, seq] i32: the stream in pieces, and the same one further on."""
+    """Return columns `tokens` and `labels` [n, seq] i32.
+
+    The stream in pieces, and the same one further on.
+    """
     count = (len(stream) - 1) // seq if seq > 0 else 0
     if count < 1:
         raise EngineError(f"{source}: {len(stream)} tokens make no sequence of {seq} and the token after it")

@@ -1,8 +1,10 @@
 """Datapoints by column, their shuffling by shards, and what of them goes into a batch.
 
-A dataset is columns of one length, such as `data` and `labels`; row i of each is datapoint i. The order in which datapoints are used is an
-array of row numbers beside it, so that a dataset is never changed and an order can be saved. Shuffling moves *shards*, runs of `shard`
-neighbouring datapoints, as ggml's `ggml_opt_dataset_shuffle` does; the last shard may be shorter and stays where it is.
+A dataset is columns of one length, such as `data` and `labels`; row i of each is datapoint i. The
+order in which datapoints are used is an array of row numbers of its own, so that a dataset is never
+changed and an order can be saved. Shuffling moves *shards*, runs of `shard` neighbouring
+datapoints, as ggml's `ggml_opt_dataset_shuffle` does; the last shard may be shorter and stays where
+it is.
 
 What this module does not see: models, and what a column means.
 """
@@ -51,7 +53,10 @@ class Dataset:
 
     @classmethod
     def of(cls, data: Array, labels: Array | None = None, *, shard: int = 1, **columns: Array) -> "Dataset":
-        """Return a dataset of `data` [n, ...] and `labels`: [n] class numbers, or [n, ...] targets; further columns by name."""
+        """Return a dataset of `data` [n, ...] and `labels`: [n] class numbers, or [n, ...] targets.
+
+        Further columns by name.
+        """
         given = {"data": data, **({} if labels is None else {LABELS: labels}), **columns}
         return cls(columns={name: np.asarray(column) for name, column in given.items()}, shard=shard)
 
@@ -71,9 +76,12 @@ class Dataset:
         return np.arange(len(self), dtype=np.int64)
 
     def shuffled(self, order: Order, generator: np.random.Generator, count: int | None = None) -> Order:
-        """Return `order` with the shards of its first `count` places (all by default) permuted. O(datapoints).
+        """Return `order` with the shards of its first `count` places (all by default) permuted.
 
-        Raises EngineError if `count` is no multiple of the shard: half a shard would be torn from its other half.
+        O(datapoints).
+
+        Raises EngineError if `count` is no multiple of the shard: half a shard would be torn from
+        its other half.
         """
         count = len(order) if count is None else count
         whole = count // self.shard
@@ -89,18 +97,3 @@ class Dataset:
             state.update(f"{name} {column.dtype.str} {column.shape}".encode())
             state.update(np.ascontiguousarray(column).reshape(-1).view(np.uint8).data)
         return state.hexdigest()
-
-
-def check_classes(classes: Array, count: int) -> None:
-    """Raise EngineError unless all class numbers lie in 0..count-1."""
-    if classes.size and not (int(classes.min()) >= 0 and int(classes.max()) < count):
-        raise EngineError(f"labels reach from {classes.min()} to {classes.max()}; the outputs have {count} classes, from 0")
-
-
-def one_hot(classes: Array, count: int, dtype: Any) -> Array:
-    """Return [n, count] with a 1 at each class number of `classes` (any shape, n elements), 0 elsewhere; EngineError outside 0..count-1."""
-    numbers = classes.reshape(-1)
-    check_classes(numbers, count)
-    made = np.zeros((len(numbers), count), dtype=dtype)
-    made[np.arange(len(numbers)), numbers] = 1
-    return made

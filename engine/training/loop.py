@@ -2,13 +2,17 @@
 
     history = fit(model, dataset, Settings(epochs=30, batch=50, logical_batch=500, validation=0.05))
 
-The first `1 - validation` of the shuffled datapoints, rounded down to whole logical batches, train; all other whole physical batches
-validate, and what is left over rests. Before each epoch the training part is shuffled again, in shards. This is ggml_opt_fit's way.
+The first `1 - validation` of the shuffled datapoints, rounded down to whole logical batches, train;
+all other whole physical batches validate, and what is left over rests. Before each epoch the
+training part is shuffled again, in shards. This is ggml_opt_fit's way.
 
-All that decides the course of training (position, order, generator, weights, moments) is in `Course` and `Trainer` and can be saved after
-any optimizer step (`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never stopped.
+All that decides the course of training (position, order, generator, weights, moments) is in
+`TrainingState` and `Trainer` and can be saved after any optimizer step
+(`engine.training.checkpoint`): a resumed run goes on to the same bits as one that was never
+stopped.
 
-Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.finite`): no checkpoint is made of them.
+Numbers that are no longer finite end it (`Settings.nonfinite`, `engine.training.nonfinite_policy`):
+no checkpoint is made of them.
 
 What this module does not see: graphs, plans, terminals.
 """
@@ -21,20 +25,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.models.trainable import Model
 from engine.training import checkpoint
-from engine.training.course import Course, Epoch, Settings, Split
 from engine.training.dataset import LABELS, Dataset
-from engine.training.finite import Lookout, warn
-from engine.training.model import Model
-from engine.training.results import Result
+from engine.training.epoch_results import EpochResult
+from engine.training.nonfinite_policy import Lookout, warn
 from engine.training.schedules import Position, Schedule
+from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import Trainer
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class BatchProgress:
     """Told after each physical batch."""
 
     epoch: int
@@ -45,11 +49,11 @@ class Progress:
     """Optimizer steps made so far, over all epochs."""
     training: bool
     """Whether the batch trained or validated."""
-    result: Result
+    result: EpochResult
     """Of the epoch so far."""
 
 
-OnBatch = Callable[[Progress], None]
+OnBatch = Callable[[BatchProgress], None]
 OnEpoch = Callable[[int, Epoch], None]
 CHECKPOINT_EVERY: Final = 100
 """Optimizer steps between checkpoints by default; the end of an epoch always makes one."""
@@ -76,16 +80,19 @@ def fit(
         model: what to train; its arrays are left as they are.
         dataset: datapoints; columns as the model's inputs are named, and `labels`.
         settings: how.
-        schedule: hyper-parameters before each optimizer step; those of `settings` where it says nothing.
+        schedule: hyper-parameters before each optimizer step; those of `settings` where it says
+            nothing.
         on_batch: called after each physical batch.
         on_epoch: called after each epoch with its number from 0.
         save: file for checkpoints, replaced atomically.
         save_every: optimizer steps between checkpoints.
-        resume: go on from `save` where it exists; EngineError if it was made with other settings, weights or data.
+        resume: go on from `save` where it exists; EngineError if it was made with other settings,
+            weights or data.
         stop_after: return after so many optimizer steps over all epochs, resumable.
-        about: what else decides the course, by name and in plain values, say the parameters of the schedule: functions show none of
-            it. A checkpoint made with other ones is refused.
-        say: called with one line where numbers are not finite and training goes on; a RuntimeWarning by default.
+        about: what else decides the course, by name and in plain values, say the parameters of the
+            schedule: functions show none of it. A checkpoint made with other ones is refused.
+        say: called with one line where numbers are not finite and training goes on; a
+            RuntimeWarning by default.
 
     Raises:
         EngineError: model, dataset and settings do not fit together.
@@ -137,7 +144,7 @@ def fit(
                 saved()
                 break
             course.history.append(done)
-            course.epoch, course.batch, course.result = course.epoch + 1, 0, Result(summed=not trainer.loss.mean)
+            course.epoch, course.batch, course.result = course.epoch + 1, 0, EpochResult(summed=not trainer.loss.mean)
             if on_epoch is not None:
                 on_epoch(course.epoch - 1, done)
             if course.epoch < settings.epochs:
@@ -169,7 +176,7 @@ class Fitted:
 def epoch(
     trainer: Trainer,
     dataset: Dataset,
-    course: Course,
+    course: TrainingState,
     split: Split,
     settings: Settings,
     *,
@@ -179,11 +186,14 @@ def epoch(
     stop_after: int | None = None,
     lookout: Lookout | None = None,
 ) -> Epoch | None:
-    """Train over the first part of the order from where `course` is, then validate on the rest; None if stopped before its end."""
+    """Train over the first part of the order from where `course` is, then validate on the rest.
+
+    Returns None if stopped before its end.
+    """
     per_epoch = split.training // settings.period
     lookout = lookout or Lookout(settings.nonfinite, warn, watching=settings.watch)
 
-    def measured(result: Result, batch: int, *, train: bool) -> Result:
+    def measured(result: EpochResult, batch: int, *, train: bool) -> EpochResult:
         rows = course.order[batch * settings.batch : (batch + 1) * settings.batch]
         given = dataset.take(rows)
         outcome = trainer.step(given) if train else trainer.run("forward", given)
@@ -205,7 +215,7 @@ def epoch(
             on_batch(_progress(course, split, settings, trainer, course.result, training=True))
         if trainer.pending == 0 and after_step is not None and course.batch < split.training:
             after_step()
-    validated = Result(summed=not trainer.loss.mean)
+    validated = EpochResult(summed=not trainer.loss.mean)
     for index in range(split.validation):
         validated = measured(validated, split.training + index, train=False)
         if on_batch is not None:
@@ -213,11 +223,11 @@ def epoch(
     return Epoch(training=course.result, validation=validated)
 
 
-def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> Course:
-    course = Course(
+def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> TrainingState:
+    course = TrainingState(
         generator=np.random.Generator(np.random.PCG64(settings.seed)),
         order=dataset.order(),
-        result=Result(summed=not trainer.loss.mean),
+        result=EpochResult(summed=not trainer.loss.mean),
     )
     if settings.shuffle:  # all of it once, so that what is held out is a sample
         course.order = dataset.shuffled(course.order, course.generator)
@@ -225,13 +235,15 @@ def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> Course:
     return course
 
 
-def _shuffle(dataset: Dataset, course: Course, settings: Settings, split: Split) -> None:
+def _shuffle(dataset: Dataset, course: TrainingState, settings: Settings, split: Split) -> None:
     if settings.shuffle:
         course.order = dataset.shuffled(course.order, course.generator, split.training * settings.batch)
 
 
-def _progress(course: Course, split: Split, settings: Settings, trainer: Trainer, result: Result, *, training: bool) -> Progress:
-    return Progress(
+def _progress(
+    course: TrainingState, split: Split, settings: Settings, trainer: Trainer, result: EpochResult, *, training: bool
+) -> BatchProgress:
+    return BatchProgress(
         epoch=course.epoch,
         epochs=settings.epochs,
         batch=len(result.losses),
@@ -242,4 +254,4 @@ def _progress(course: Course, split: Split, settings: Settings, trainer: Trainer
     )
 
 
-__all__ = ["CHECKPOINT_EVERY", "Fitted", "Progress", "epoch", "fit"]
+__all__ = ["CHECKPOINT_EVERY", "BatchProgress", "Fitted", "epoch", "fit"]

@@ -7,8 +7,9 @@
 | cross_entropy | mean over rows of -sum(labels * log_softmax(outputs)), or of -log_softmax(outputs)[class] | mean |
 | mean_squared_error | sum((outputs - labels)^2) / n | mean |
 
-These are ggml-opt's four. Over a logical batch of several physical ones the gradients add up; where the loss is a mean, the seed of the
-backward pass is one over their number, so that the gradient is that of one large batch.
+These are ggml-opt's four. Over a logical batch of several physical ones the gradients add up; where
+the loss is a mean, the seed of the backward pass is one over their number, so that the gradient is
+that of one large batch.
 
 What this module does not see: data.
 """
@@ -33,7 +34,8 @@ class Loss:
     mean: bool
     """Whether a logical batch is the mean of its physical ones, not their sum."""
     classes: bool = False
-    """Whether outputs are rows of class scores, so that there is an accuracy and labels may be class numbers, one i32 a row."""
+    """Whether outputs are rows of class scores, so that there is an accuracy and labels may be
+    class numbers, one i32 a row."""
 
 
 def _sum(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:

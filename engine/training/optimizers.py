@@ -1,7 +1,12 @@
-"""Optimizers, a table: which nodes step a weight, which states they keep, and what the host tells them before each step.
+"""The table of optimizers.
 
-Hyper-parameters are ggml's (`ggml_opt_optimizer_params`), with its defaults: `alpha` the learning rate, `wd` the decoupled weight decay, for AdamW also
-`beta1`, `beta2` and `eps`. They reach the graph as parameters that are read where they are, so that a schedule changes them without a new graph.
+A row says which nodes step a weight, which states they keep, and what the host writes before each
+step.
+
+Hyper-parameters are ggml's (`ggml_opt_optimizer_params`), with its defaults: `alpha` the learning
+rate, `wd` the decoupled weight decay, for AdamW also `beta1`, `beta2` and `eps`. They reach the
+graph as parameters that are read where they are, so that a schedule changes them without a new
+graph.
 
 What this module does not see: schedules, data, plans.
 """
@@ -35,7 +40,10 @@ class Optimizer:
     """(hyper-parameters, number of the step from 1) -> content of each leaf."""
 
     def checked(self, given: Hyper) -> dict[str, float]:
-        """Return the defaults with `given` over them; EngineError for an unknown name or a value out of range."""
+        """Return the defaults with `given` over them.
+
+        Raises EngineError for an unknown name or a value out of range.
+        """
         for name, value in given.items():
             if name not in self.hyper:
                 raise EngineError(f"{self.name} has no hyper-parameter {name!r}; there are {', '.join(self.hyper)}")

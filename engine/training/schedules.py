@@ -1,7 +1,8 @@
 """Hyper-parameters over time: functions of the position in training.
 
-A *schedule* is `(Position) -> {hyper-parameter: value}`; whatever it leaves out keeps its value. `SCHEDULES` holds those a
-configuration can name, each made from the peak learning rate; any function of a position will do.
+A *schedule* is `(Position) -> {hyper-parameter: value}`; whatever it leaves out keeps its value.
+`SCHEDULES` holds those a configuration can name, each made from the peak learning rate; any
+function of a position will do.
 """
 
 from collections.abc import Callable, Mapping

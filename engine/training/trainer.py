@@ -1,17 +1,20 @@
 """One step of training at a time: the graphs, their plans, and the memory they share.
 
-What is asked for is one of three *builds*, ggml-opt's: `forward` (outputs and loss), `gradient` (also the gradients, added to
-accumulators) and `optimizer` (also the step of every weight). Each is a graph of its own; all work on the same weights, moments and
-accumulators, which lie outside the arenas, and take turns in one block of memory for everything else.
+What is asked for is one of three *builds*, ggml-opt's: `forward` (outputs and loss), `gradient`
+(also the gradients, added to accumulators) and `optimizer` (also the step of every weight). Each is
+a graph of its own; all work on the same weights, moments and accumulators, which lie outside the
+arenas, and take turns in one block of memory for everything else.
 
     static    one set of graphs, for the shapes of the first batch; another shape is an error
     shapes    one set of graphs for each shape of a batch
     dynamic   the graph is built anew for every batch, for models whose structure changes
 
-A plan is made for a fingerprint of program and pins (`allocsim.programs.fingerprints`) and never used for a program with another one; a graph that
-comes out as an earlier one takes that one's plan. Every new plan is judged by `allocsim.checks` before it is used.
+A plan is made for a fingerprint of program and pins (`allocsim.programs.fingerprints`) and never
+used for a program with another one; a graph that comes out as an earlier one takes that one's plan.
+Every new plan is judged by `allocsim.checks` before it is used.
 
-A logical batch is `period` physical ones. Accumulators are set to zero before the first of them, whatever graph runs it.
+A logical batch is `period` physical ones. Accumulators are set to zero before the first of them,
+whatever graph runs it.
 
 What this module does not see: datasets, epochs, files.
 """
@@ -32,12 +35,13 @@ from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
+from engine.models.labels import check_classes, one_hot
+from engine.models.trainable import Model, Shapes
 from engine.runtime import EXECUTORS, Runtime
-from engine.runtime.memory import NUMPY_DTYPES, Allocate, block
-from engine.runtime.nonfinite import Finding, FiniteWatch
-from engine.training.dataset import LABELS, check_classes, one_hot
+from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
+from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
+from engine.training.dataset import LABELS
 from engine.training.losses import LOSSES, Loss
-from engine.training.model import Model, Shapes
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
@@ -47,17 +51,17 @@ GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class BatchOutcome:
     """What one run gave."""
 
     loss: float
     outputs: Array
-    made: tuple[Finding, ...] = ()
+    made: tuple[NonfiniteOrigin, ...] = ()
     """The first NaN and infinity, and who made them; only looked for by a trainer that watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bound:
+class BoundBuild:
     """A build, ready to run."""
 
     lowered: Lowered
@@ -103,10 +107,12 @@ class Trainer:
             planner: who plans the memory; a name or `package.module:function`.
             executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
             threads: BLAS threads, None for all.
-            watch: look at every result of every op for NaN and infinity (`engine.runtime.nonfinite`).
+            watch: look at every result of every op for NaN and infinity
+                (`engine.runtime.nonfinite`).
 
         Raises:
-            EngineError: a hyper-parameter or the period is out of range; a weight is missing or of another shape.
+            EngineError: a hyper-parameter or the period is out of range; a weight is missing or of
+                another shape.
             UnknownNameError: no such loss, optimizer, planner or executor.
         """
         for what, name, table in (
@@ -138,13 +144,14 @@ class Trainer:
         self._planner = find(planner)
         self._executor, self._threads, self._watch = executor, threads, watch
         self._hyper: dict[str, Array] = {}
-        self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], Bound] = {}
+        self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], BoundBuild] = {}
         self._memory: Array = np.empty(0, dtype=np.uint8)
 
-    def run(self, build: Build, batch: Mapping[str, Array]) -> Outcome:
+    def run(self, build: Build, batch: Mapping[str, Array]) -> BatchOutcome:
         """Run one build on one physical batch.
 
-        Raises EngineError if the batch does not fit the model, or `optimizer` comes before the logical batch is complete.
+        Raises EngineError if the batch does not fit the model, or `optimizer` comes before the
+        logical batch is complete.
         """
         if build == "optimizer" and self.pending != self.period - 1:
             raise EngineError(
@@ -161,15 +168,18 @@ class Trainer:
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
-        return Outcome(
+        return BatchOutcome(
             loss=float(given[bound.loss][0]), outputs=given[bound.outputs], made=() if watch is None else tuple(watch.findings)
         )
 
-    def step(self, batch: Mapping[str, Array]) -> Outcome:
-        """Run the build whose turn it is: `gradient` until the logical batch is complete, then `optimizer`."""
+    def step(self, batch: Mapping[str, Array]) -> BatchOutcome:
+        """Run the build whose turn it is.
+
+        `gradient` until the logical batch is complete, then `optimizer`.
+        """
         return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
 
-    def bound(self, build: Build, batch: Mapping[str, Array]) -> Bound:
+    def bound(self, build: Build, batch: Mapping[str, Array]) -> BoundBuild:
         """Return the build for a batch of these shapes, made now if there is none yet."""
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         key = (build, tuple(sorted(shapes.items())))
@@ -187,7 +197,10 @@ class Trainer:
         return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
-        """Go on from these weights and states, copied into memory that later graphs share. Before the first run only."""
+        """Go on from these weights and states, copied into memory that later graphs share.
+
+        Before the first run only.
+        """
         if self._made or self.plans:
             raise EngineError(f"model {self.model.name!r} has run already; weights are adopted before the first run")
         for table, given in ((self.weights, weights), (self.states, states)):
@@ -228,13 +241,16 @@ class Trainer:
         return graph, loss, outputs
 
     def _labels(self, graph: Graph, shapes: Shapes, outputs: Tensor) -> Tensor:
-        """Return the leaf of the labels: shaped like the outputs, or one class number for each row of them."""
+        """Return the leaf of the labels.
+
+        Shaped like the outputs, or one class number for each row of them.
+        """
         *rows, classes = outputs.shape
         if self.loss.classes and classes > 1 and prod(shapes.get(LABELS, ())) == prod(rows):
             return graph.input(LABELS, (prod(rows),), "i32")
         return graph.input(LABELS, outputs.shape, outputs.dtype)
 
-    def _make(self, build: Build, shapes: Shapes) -> Bound:
+    def _make(self, build: Build, shapes: Shapes) -> BoundBuild:
         graph, loss, outputs = self.graph(build, shapes)
         lowered = lower(graph, dict.fromkeys((loss, outputs)))
         plan = self._plan(lowered)
@@ -255,7 +271,7 @@ class Trainer:
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
         constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
-        return Bound(
+        return BoundBuild(
             lowered=lowered,
             plan=plan,
             runtime=runtime,
@@ -302,7 +318,10 @@ class Trainer:
             raise EngineError(f"model {self.model.name!r} gives parameters that its graph does not have: {', '.join(unused[:5])}")
 
     def _sharing(self) -> Allocate:
-        """Return what gives a runtime's first arena the block all runtimes share: nothing in it outlives a run."""
+        """Return what gives a runtime's first arena the block all runtimes share.
+
+        Nothing in it outlives a run.
+        """
         taken = False
 
         def allocate(nbytes: int) -> Array:
@@ -321,7 +340,7 @@ class Trainer:
             if name in self._hyper:
                 self._hyper[name][...] = values
 
-    def _inputs(self, bound: Bound, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def _inputs(self, bound: BoundBuild, batch: Mapping[str, Array]) -> dict[str, Array]:
         given: dict[str, Array] = dict(bound.constants)
         for name, leaf in bound.inputs.items():
             if name in given:
@@ -344,7 +363,10 @@ class Trainer:
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return zeros that begin where a block of the runtime does, so that results do not depend on where memory happens to lie."""
+    """Return zeros that begin where a block of the runtime does.
+
+    Thus results do not depend on where memory happens to lie.
+    """
     wanted = np.dtype(dtype)
     made: Array = block(int(np.prod(shape)) * wanted.itemsize).view(wanted).reshape(shape)
     return made

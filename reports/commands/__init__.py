@@ -1,6 +1,7 @@
 """The commands that draw: a table, from which nothing is imported before it is called.
 
-`COMMANDS` is what the entry point `reports` of the group `allocsim.commands` names (`allocsim.plugins`).
+`COMMANDS` is what the entry point `reports` of the group `allocsim.commands` names
+(`allocsim.plugins`).
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""`allocsim report FILE-or-DIR -o X.html`: one self-contained page with the verdict, the pictures and a memory map to move about in.
+"""`allocsim report FILE-or-DIR -o X.html`: one page with verdict, pictures and a memory map.
 
-A folder is one with saved evidence, as `repro run --out` writes it: the verdict is recomputed from the evidence, losses and gradients are those of its
-`report.json`, where there is one. A file is a document of any supported format, and the verdict is what S, H, L and R say of it.
+A folder is one with saved evidence, as `repro run --out` writes it: the verdict is recomputed from
+the evidence, losses and gradients are those of its `report.json`, where there is one. A file is a
+document of any supported format, and the verdict is what S, H, L and R say of it.
 
 What this module does not see: how pages are made (`reports.interactive`).
 """
@@ -21,7 +22,7 @@ from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 
 RECORD = "report.json"
-"""The record of a run, beside its evidence."""
+"""The record of a run, in the folder of its evidence."""
 
 
 def report(

@@ -1,8 +1,10 @@
-"""One figure a file, one row a figure. Drawing code, and matplotlib with it, is imported when a figure is first asked for.
+"""The table of figures, one file for each.
 
-A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG or SVG of one. To add a figure, write its
-file and give it a row: `FIGURES` for one drawn from a document (it becomes a `--kind`), `RECORD_FIGURES` for one drawn from
-the record of a scenario's run.
+Drawing code, and matplotlib with it, is imported when a figure is first used.
+
+A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG or SVG of
+one. To add a figure, write its file and give it a row: `FIGURES` for one drawn from a document (it
+becomes a `--kind`), `RECORD_FIGURES` for one drawn from the record of a scenario's run.
 """
 
 from collections.abc import Callable
@@ -10,13 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from reports.figures.audit import audit_matrix
+    from reports.figures.audit_figure import audit_matrix
     from reports.figures.gantt import lifetimes
-    from reports.figures.gradients import gradient_ratio
-    from reports.figures.live import live_bytes
-    from reports.figures.loss import loss_curves
-    from reports.figures.memory import memory_map
-    from reports.figures.modes import mode_errors
+    from reports.figures.gradients_figure import gradient_ratio
+    from reports.figures.live_figure import live_bytes
+    from reports.figures.loss_figure import loss_curves
+    from reports.figures.memory_figure import memory_map
+    from reports.figures.modes_figure import mode_errors
     from reports.figures.planners import planner_ratios
 
 __all__ = [
@@ -34,18 +36,18 @@ __all__ = [
 
 FIGURES: Final[dict[str, tuple[str, str]]] = {
     # kind: (module, function of a document)
-    "map": ("memory", "memory_map"),
+    "map": ("memory_figure", "memory_map"),
     "lifetimes": ("gantt", "lifetimes"),
-    "live": ("live", "live_bytes"),
+    "live": ("live_figure", "live_bytes"),
 }
 
 RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     # name: (module, function of a part of the record)
-    "loss": ("loss", "loss_curves"),
-    "gradients": ("gradients", "gradient_ratio"),
-    "modes": ("modes", "mode_errors"),
+    "loss": ("loss_figure", "loss_curves"),
+    "gradients": ("gradients_figure", "gradient_ratio"),
+    "modes": ("modes_figure", "mode_errors"),
     "planners": ("planners", "planner_ratios"),
-    "audit": ("audit", "audit_matrix"),
+    "audit": ("audit_figure", "audit_matrix"),
 }
 
 

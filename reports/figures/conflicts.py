@@ -1,9 +1,10 @@
-"""Where in a memory map the violations of a report lie: rectangles of steps x bytes, in the order of the report.
+"""Where the violations of a report lie in a memory map, as rectangles of steps x bytes.
 
-One rule for all kinds. *Bytes*: the violation's ranges within its buffer, the whole buffer if it names none, at the buffer's slot.
-*Steps*: from the op that took the bytes (`other_op`, if it is of this run; else from the start) to the op that read them late; the one op where
-no other is named; where no op is named, the steps in which the buffer (and the other one) lives. What has no slot in this
-arena, belongs to another run or to a belief cannot be drawn; it is counted.
+One rule for all kinds. *Bytes*: the violation's ranges within its buffer, the whole buffer if it
+names none, at the buffer's slot. *Steps*: from the op that took the bytes (`other_op`, if it is of
+this run; else from the start) to the op that read them late; the one op where no other is named;
+where no op is named, the steps in which the buffer (and the other one) lives. What has no slot in
+this arena, belongs to another run or to a belief cannot be drawn; it is counted.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,14 @@ from typing import Any
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Program
 from reports.figures.scene import Scene
-from reports.words import short
+from reports.number_format import short
 
 RELATIONAL = frozenset({"StaleRead", "Race"})
 """Kinds in which `other_op` did something to the same bytes at another time."""
 
 URGENT = {"StaleRead": 0, "UnsafeInPlace": 1}
-"""Kinds by which numbers go wrong, in the order in which they are labelled: before those that only could."""
+"""Kinds by which numbers go wrong, in the order in which they are labelled: before those that only
+could."""
 
 NAME = 44
 """Characters of a name in the words about a conflict."""
@@ -53,8 +55,9 @@ def conflicts(scene: Scene, arena: int, run: int, report: Report | None) -> tupl
 def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | None) -> tuple[Conflict, ...]:
     """Return the findings of a verdict (as in a run's record) whose victim lies in this arena during this run.
 
-    A kernel that is unsafe in place leaves no violation in a report: this is how it gets onto the map. The rectangle is the
-    victim's bytes from the step of the writer to that of the reader, both included.
+    A kernel that is unsafe in place leaves no violation in a report: this is how it gets onto the
+    map. The rectangle is the victim's bytes from the step of the writer to that of the reader, both
+    included.
     """
     found = [verdict, *(verdict.get("also") or ())] if verdict is not None else []
     return tuple(conflict for conflict in (_finding(scene, arena, run, each) for each in found) if conflict is not None)
@@ -134,7 +137,7 @@ def _words(program: Program, run: int, violation: Violation) -> str:
 def _writer(program: Program, run: int, violation: Violation) -> str:
     other = violation.other_op
     if other is None:
-        return "bytes nobody wrote in time" if violation.other_run is None else "content laid before the session"
+        return "bytes not written in time" if violation.other_run is None else "content from before the session"
     if violation.other_run not in (None, run):
         return f"overwritten in run {violation.other_run} (op {other:,})"
     name = short(program.ops.names[other], NAME) if 0 <= other < len(program.ops) else "?"

@@ -1,8 +1,9 @@
 """Which colour each buffer has in a picture: by layer, by the kind of op that makes it, or by role.
 
-A layer is `meta.layer` (a whole number) of the buffer, of a value in it or of the op that made it; failing that, a number after
-`L`, `layer`, `blk`, `block` or `h` in a name (`L12.wq`, `blk.3.attn_q`). Names mean nothing to a check; here they only choose
-a colour. A kind is that of the first op other than `view` that writes into the buffer.
+A layer is `meta.layer` (a whole number) of the buffer, of a value in it or of the op that made it;
+failing that, a number after `L`, `layer`, `blk`, `block` or `h` in a name (`L12.wq`,
+`blk.3.attn_q`). Names mean nothing to a check; here they only choose a colour. A kind is that of
+the first op other than `view` that writes into the buffer.
 """
 
 import re
@@ -17,7 +18,7 @@ from allocsim.errors import UnknownNameError
 from allocsim.model import VIEW, Role
 from reports.figures.scene import Scene
 from reports.figures.style import GREY, PALETTE
-from reports.words import short
+from reports.number_format import short
 
 _LAYER: Final = re.compile(r"(?:^|[^A-Za-z0-9])(?:L|layers?|blk|block|h)[._-]?(\d{1,4})(?![0-9A-Za-z])")
 _NOBODY: Final = "given"
@@ -41,7 +42,9 @@ class Families:
 
 
 def families(scene: Scene, shown: Any, by: str | None = None) -> Families:
-    """Colour all buffers by `by`; None chooses layers where most of the buffers shown have one, else kinds, else roles.
+    """Colour all buffers by `by`.
+
+    None chooses layers where most of the buffers shown have one, else kinds, else roles.
 
     Raises UnknownNameError for another word.
     """

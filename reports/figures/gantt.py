@@ -1,10 +1,13 @@
-"""Lifetimes as bars, one row a buffer: what the program needs (solid) against what a planner believes (a frame round it).
+"""Lifetimes as bars, one row for each buffer.
 
-A frame that ends before its bar is a buffer believed dead too early, and the missing steps are red; a frame that goes on behind
-its bar is waste, and hatched. A pinned buffer may go on without being waste; a dot marks it. Rows are the largest buffers, in order of birth; those believed dead too early come into it whatever
-their size. Buffers that nothing
-touches, and parameters and state (which live throughout), have no row. Where the document holds no belief, the bars stand alone; where it holds no
-ops, the belief is all there is.
+A solid bar is what the program needs, a frame what a planner believes.
+
+A frame that ends before its bar is a buffer believed dead too early, and the missing steps are red;
+a frame that goes on behind its bar is waste, and hatched. A pinned buffer may go on without being
+waste; a dot marks it. Rows are the largest buffers, in order of birth; those believed dead too
+early come into it whatever their size. Buffers that nothing touches, and parameters and state
+(which live throughout), have no row. Where the document holds no belief, the bars stand alone;
+where it holds no ops, the belief is all there is.
 """
 
 from typing import Any, Final
@@ -21,10 +24,10 @@ from allocsim.model.layout import Int64s
 from reports.figures.families import families
 from reports.figures.scene import Scene, scene
 from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, canvas, heading, pale, step_axis, styled
-from reports.words import count, nbytes, short
+from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
-"""Buffers shown unless told otherwise."""
+"""Buffers shown by default."""
 
 LABELLED_ROWS: Final = 64
 """More rows than this carry no names: they would cover one another."""
@@ -73,7 +76,8 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
 def _rows(shown: Scene, believed: Problem | None, limit: int | None) -> Int64s:
     """Return the buffers to show, in order of birth: those that live and do not live throughout.
 
-    Where not all can be shown, up to half the rows are the largest of those believed dead too early, the rest the largest.
+    Where not all can be shown, up to half the rows are the largest of those believed dead too
+    early, the rest the largest.
     """
     candidates = np.flatnonzero(shown.used & ~shown.program.buffers.persistent)
     largest = candidates[np.argsort(-shown.nbytes[candidates], kind="stable")]

@@ -1,7 +1,10 @@
-"""Planners against the lower bound: one line a planner, one dot a problem, the geometric mean as a bar.
+"""Planners against the lower bound: one line for each planner, one dot for each problem.
 
-The horizontal axis is peak over bound, 1 at its left; planners stand by their mean, the best on top. A plan that is not sound is a red
-cross, and a planner without a plan for some problem has no mean and stands at the end, with the number of its failures.
+A bar is the geometric mean.
+
+The horizontal axis is peak over bound, 1 at its left; planners stand by their mean, the best on
+top. A plan that is not sound is a red cross, and a planner without a plan for some problem has no
+mean and stands at the end, with the number of its failures.
 """
 
 import math
@@ -11,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures.style import BLUE, FAINT, ORANGE, RED, blank, canvas, heading, styled
-from reports.words import short
+from reports.number_format import short
 
 Ratio = tuple[str, str, float | None, bool]
 """(problem, planner, peak over bound or None, whether the plan is sound)."""

@@ -1,12 +1,14 @@
-"""What a document shows, as columns ready to be drawn: lifetimes, slots, handovers, live bytes. No matplotlib here.
+"""What a document shows, as columns for drawing: lifetimes, slots, handovers, live bytes.
 
-Time: steps, half-open. Lifetimes and permissible pairs are those of `allocsim.liveness`. A program without ops is shown by its
-problem: the believed lifetimes, sizes and pairs stand in for the derived ones. Space: bytes, half-open, from the start of an
-arena.
+Nothing here needs matplotlib.
 
-A *handover* is what the plan does in place: the recipient's slot starts where the donor's does, and the donor's last step is
-the recipient's first. A *pair* is what the kernels would allow under some plan. Pairs make the bound: at the step of a pair its
-two buffers count once, as the larger.
+Time: steps, half-open. Lifetimes and permissible pairs are those of `allocsim.liveness`. A program
+without ops is shown by its problem: the believed lifetimes, sizes and pairs stand in for the
+derived ones. Space: bytes, half-open, from the start of an arena.
+
+A *handover* is what the plan does in place: the recipient's slot starts where the donor's does, and
+the donor's last step is the recipient's first. A *pair* is what the kernels would allow under some
+plan. Pairs make the bound: at the step of a pair its two buffers count once, as the larger.
 
 What this module does not see: whether any of it is right. Conflicts come from a `Report`.
 """
@@ -25,7 +27,7 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class LiveCurve:
     """A step function of time: `height[k]` from `edges[k]` to `edges[k + 1]`, both int64."""
 
     edges: Int64s
@@ -68,7 +70,10 @@ class Scene:
 
     @cached_property
     def placed(self) -> Bools:
-        """Which buffers have a slot in an arena; without a plan, those that a plan would have to give one."""
+        """Which buffers have a slot in an arena.
+
+        Without a plan, those that a plan would have to give one.
+        """
         if self.plan is not None:
             return self.plan.placed
         mask: Bools = ~self.program.buffers.persistent
@@ -99,7 +104,10 @@ class Scene:
 
     @cached_property
     def pairs(self) -> Int64s:
-        """(n, 3): step, donor, recipient that could share one address; at one step each buffer is in one pair at most."""
+        """(n, 3): step, donor, recipient that could share one address.
+
+        At one step each buffer is in one pair at most.
+        """
         if len(self.program.ops):
             found = liveness.permissible_pairs(self.program, skip=self.skip).astype(np.int64)
         else:
@@ -109,8 +117,11 @@ class Scene:
         saved = np.minimum(self.nbytes[found[:, 1]], self.nbytes[found[:, 2]])
         return _matching(found[np.argsort(-saved, kind="stable")])
 
-    def live_bytes(self, mask: Bools) -> Curve:
-        """Return the bytes of the buffers in `mask` that live, over time, pairs counted once. O(n log n) for n buffers."""
+    def live_bytes(self, mask: Bools) -> LiveCurve:
+        """Return the bytes of the buffers in `mask` that live, over time, pairs counted once.
+
+        O(n log n) for n buffers.
+        """
         chosen = np.flatnonzero(mask & self.used)
         both = self.pairs[mask[self.pairs[:, 1]] & mask[self.pairs[:, 2]]]
         shared = np.minimum(self.nbytes[both[:, 1]], self.nbytes[both[:, 2]])
@@ -121,15 +132,18 @@ class Scene:
             change = change.astype(np.float64)  # a picture of more than 2^62 bytes need not be exact
         total = np.zeros(len(edges), dtype=change.dtype)
         np.add.at(total, place, change)
-        return Curve(edges=edges, height=np.cumsum(total)[:-1])
+        return LiveCurve(edges=edges, height=np.cumsum(total)[:-1])
 
-    def reach(self) -> Curve:
-        """Return the highest end of a live slot over time, summed over arenas: what a plan that ended there would need. O(n log n)."""
+    def reach(self) -> LiveCurve:
+        """Return the highest end of a live slot over time, summed over arenas.
+
+        What a plan that ended there would need. O(n log n).
+        """
         chosen = np.flatnonzero(self.placed & self.used)
         edges = np.unique(np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen]]))
         total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
         if self.plan is None:
-            return Curve(edges=edges, height=total)
+            return LiveCurve(edges=edges, height=total)
         if float(np.abs(self.plan.offset[chosen]).max(initial=0)) + float(self.nbytes[chosen].max(initial=0)) > LIMIT / 64:
             total = total.astype(np.float64)  # as above
         for arena in np.unique(self.plan.arena[chosen]).tolist():
@@ -137,7 +151,7 @@ class Scene:
             ends = self.plan.offset[here].astype(total.dtype) + self.nbytes[here]
             first, last = np.searchsorted(edges, self.start[here]), np.searchsorted(edges, self.stop[here])
             total += _highest(first, last, ends, len(total))
-        return Curve(edges=edges, height=total)
+        return LiveCurve(edges=edges, height=total)
 
     @property
     def source(self) -> str:
@@ -154,7 +168,9 @@ def scenes(document: Document) -> tuple[Scene, ...]:
 
 
 def scene(document: Document, run: int) -> Scene | None:
-    """Return the scene of one run; where nothing ran, run 0 is the first program, or None if there is none either.
+    """Return the scene of one run.
+
+    Where nothing ran, run 0 is the first program, or None if there is none either.
 
     Raises ModelError for a run that the document does not have.
     """
@@ -184,7 +200,10 @@ def _belief(document: Document, program: Program) -> Problem | None:
 
 
 def _highest(first: Int64s, last: Int64s, ends: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the highest of the ends over each of `count` places, 0 where none is; an end is over the places `[first, last)`."""
+    """Return the highest of the ends over each of `count` places, 0 where none is.
+
+    An end is over the places `[first, last)`.
+    """
     top = np.zeros(count, dtype=ends.dtype)
     free = list(range(count + 1))
     """The next place that has no end yet, or one on the way there."""

@@ -1,10 +1,11 @@
 """How every figure looks, and how one becomes bytes: colours, units, headings, rendering.
 
-Convention: figures are `matplotlib.figure.Figure` objects drawn on Agg or SVG without pyplot, so nothing global is left behind.
-Whatever the user's matplotlib configuration says is set aside while drawing (`styled`) and while rendering (`render`): the
-same input gives the same bytes. SVG ids come from a fixed salt, no file carries a date. Sizes in bytes are written in binary
-units (KiB = 1024 bytes). Colours are those of Okabe and Ito (2008), told apart with any common colour blindness; red is kept
-for conflicts and nothing else.
+Convention: figures are `matplotlib.figure.Figure` objects drawn on Agg or SVG without pyplot, so
+nothing global is left behind. Whatever the user's matplotlib configuration says is set aside while
+drawing (`styled`) and while rendering (`render`): the same input gives the same bytes. SVG ids come
+from a fixed salt, no file carries a date. Sizes in bytes are written in binary units (KiB = 1024
+bytes). Colours are those of Okabe and Ito (2008), distinguishable with any common colour blindness; red
+is kept for conflicts and nothing else.
 """
 
 import io
@@ -22,7 +23,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.words import UNITS
+from reports.number_format import UNITS
 
 BLUE: Final = "#0072B2"
 ORANGE: Final = "#E69F00"
@@ -82,7 +83,10 @@ Drawn = ParamSpec("Drawn")
 
 
 def styled(draw: Callable[Drawn, Figure]) -> Callable[Drawn, Figure]:
-    """Decorate a function that draws: only the project's style applies while it does, and its layout is settled after it."""
+    """Decorate a function that draws.
+
+    Only the project's style applies while it does, and its layout is settled after it.
+    """
 
     @wraps(draw)
     def drawing(*args: Drawn.args, **kwargs: Drawn.kwargs) -> Figure:
@@ -95,7 +99,10 @@ def styled(draw: Callable[Drawn, Figure]) -> Callable[Drawn, Figure]:
 
 
 def render(figure: Figure, suffix: str) -> bytes:
-    """Return the figure as a file of the kind `suffix` names (a key of `FORMATS`); equal figures give equal bytes."""
+    """Return the figure as a file of the kind `suffix` names (a key of `FORMATS`).
+
+    Equal figures give equal bytes.
+    """
     out = io.BytesIO()
     kind = FORMATS[suffix]
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
@@ -110,9 +117,12 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: float = 0.0) -> None:
-    """Write the finding in bold above the axes with the details in grey below it; `room` points stay free above the axes.
+    """Write the finding in bold above the axes with the details in grey below it.
 
-    To be called last: lines are as long as the axes are wide once everything beside them has its place.
+    `room` points stay free above the axes.
+
+    To be called last: lines are as long as the axes are wide once everything beside them has its
+    place.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -141,7 +151,10 @@ def blank(axes: Axes, words: str) -> None:
 
 
 def bytes_axis(axis: Axis, top: float, label: str) -> None:
-    """Make an axis one of bytes from 0 to `top`: round binary steps, one unit for all ticks, named in the label."""
+    """Make an axis one of bytes from 0 to `top`.
+
+    Round binary steps, one unit for all ticks, named in the label.
+    """
     unit, name = next(((u, n) for u, n in UNITS if top >= 2 * u), (1, "bytes"))
     locator = MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=unit == 1, min_n_ticks=1)
     ticks = [tick for tick in locator.tick_values(0, max(top, 1) / unit) if 0 <= tick <= max(top, 1) / unit * 1.0001]
@@ -184,8 +197,9 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 def _settle(figure: Figure) -> None:
     """Lay the figure out once and for all, on a grid of a ten-thousandth of its size.
 
-    The solver behind constrained layout adds in the order of addresses in memory, so its last digits vary from run to run, and
-    laying out again starts from where it is: without this, equal figures would not give equal bytes.
+    The solver behind constrained layout adds in the order of addresses in memory, so its last
+    digits vary from run to run, and laying out again starts from where it is: without this, equal
+    figures would not give equal bytes.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

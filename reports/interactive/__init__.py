@@ -1,7 +1,10 @@
-"""One self-contained page of a run or a document: what `reports.page` says, the pictures, and a memory map to move about in.
+"""One self-contained page of a run or a document.
 
-The page asks for nothing from anywhere: pictures, style and script are in it, and its own policy forbids the rest. Names come from files; they are escaped in the
-Markdown the page is made of, which may hold no HTML, and stand in JSON otherwise, in which no `<` is left.
+It has the text of `reports.page`, the pictures, and an interactive memory map.
+
+The page asks for nothing from anywhere: pictures, style and script are in it, and its own policy
+forbids the rest. Names come from files; they are escaped in the Markdown the page is made of, which
+may hold no HTML, and stand in JSON otherwise, in which no `<` is left.
 
 What this module does not see: where record and document come from.
 """
@@ -42,7 +45,8 @@ def html(record: Mapping[str, Any], document: Document | None) -> bytes:
     """Return the page; `document` gives the map and the pictures of memory, None leaves them out.
 
     Args:
-        record: the record of a run (an entry of the command line's `--json` "runs") or what there is of one.
+        record: the record of a run (an entry of the command line's `--json` "runs") or what there
+            is of one.
         document: what was planned and run.
     """
     drawn, more = ([], 0) if document is None else maps(document, report=check(document), verdict=record.get("verdict"))

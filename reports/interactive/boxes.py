@@ -1,9 +1,11 @@
-"""What an interactive memory map holds: one for each plan and arena, as columns that go into a page as JSON.
+"""The data of an interactive memory map, for each plan and arena, as columns of JSON.
 
-A box is a buffer where its plan puts it, for the steps it lives: `start` and `stop` in steps, `low` and `high` in bytes of the arena, half-open, as in
-`reports.figures.memory`; a donor's box ends where its recipient's begins. Numbers beyond 2^53 lose their last digits in a browser.
+A box is a buffer where its plan puts it, for the steps it lives: `start` and `stop` in steps, `low`
+and `high` in bytes of the arena, half-open, as in `reports.figures.memory_figure`; a donor's box
+ends where its recipient's begins. Numbers beyond 2^53 lose their last digits in a browser.
 
-What this module does not see: how a map is drawn, and whether a plan is any good (`conflicts` come from a `Report`).
+What this module does not see: how a map is drawn, and whether a plan is any good (`conflicts` come
+from a `Report`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +19,7 @@ from allocsim.model import VIEW, Document
 from allocsim.model.layout import Int64s
 from reports.figures.conflicts import conflicts, findings
 from reports.figures.families import families
-from reports.figures.memory import visible
+from reports.figures.memory_figure import visible
 from reports.figures.scene import Scene, scene
 
 MOST_BOXES: Final = 20_000
@@ -83,7 +85,10 @@ def _map(
 
 
 def _makers(shown: Scene) -> tuple[Int64s, Int64s]:
-    """Return for each buffer the first op that writes it, views aside, and the last that reads it; -1 where there is none."""
+    """Return for each buffer the first op that writes it, views aside, and the last that reads it.
+
+    -1 where there is none.
+    """
     ops, home = shown.program.ops, shown.program.values.buffer
     makers, readers = (np.full(len(shown.nbytes), -1, dtype=np.int64) for _ in range(2))
     steps = np.arange(len(ops))

@@ -1,6 +1,9 @@
-"""The command of the scenarios, and what they do for commands of the core: a table, from which nothing is imported before it is called.
+"""The command of the scenarios, and their services for commands of the core.
 
-`COMMANDS` is what the entry point `repro` of the group `allocsim.commands` names (`allocsim.plugins`); services are entry points of their own.
+The table imports nothing before a command is called.
+
+`COMMANDS` is what the entry point `repro` of the group `allocsim.commands` names
+(`allocsim.plugins`); services are entry points of their own.
 """
 
 from typing import Final

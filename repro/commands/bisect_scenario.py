@@ -1,4 +1,6 @@
-"""`allocsim bisect NAME`: a scenario is run, cured and reduced, and told as files are (`allocsim.cli.bisect`).
+"""`allocsim bisect NAME`: run a scenario, find its cure, reduce it.
+
+The output is that of files (`allocsim.cli.bisect`).
 
 What this module does not see: how scenarios are bisected (`repro.bisection`).
 """
@@ -10,17 +12,20 @@ from allocsim.cli.progress import stepping
 from allocsim.errors import UnknownNameError
 from allocsim.reduction import Reduction, script
 from repro import bisection, scenarios
-from repro.bench import Options
+from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
-    """Run a scenario at some sizes, cure it and reduce it. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Run a scenario at some sizes, cure it and reduce it.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
     with stepping(name) as progress:
-        done = bisection.bisect_scenario(scenario, Options(**sizes), seconds=seconds, progress=progress)
+        done = bisection.bisect_scenario(scenario, EngineOptions(**sizes), seconds=seconds, progress=progress)
     first = done.verdict.findings[0] if done.verdict.findings else None
     if first is None:
         record = {"target": name, "found": False, "cause": None, "cure": None, "smallest": None}

@@ -1,6 +1,7 @@
 """Runs of scenarios, one after another: each is printed and its report written when it is done.
 
-Report folders are checked before the work begins; an interrupted series keeps the reports it has made.
+Report folders are checked before the work begins; an interrupted series keeps the reports it has
+made.
 
 What this module does not see: which runs were asked for, and how a scenario is run.
 """
@@ -14,7 +15,8 @@ from typing import Any
 from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
 from allocsim.cli.progress import stepping
 from allocsim.verdict.evidence import save
-from repro.bench import Progress
+from engine.d_differential.side_comparison import Progress
+from reports.folder import check_folder, write_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +29,14 @@ class Job:
     go: Callable[[Progress], Any]
     """Runs it and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []
-    """What is printed of this kind of result beside what all have."""
+    """What is printed of this kind of result in addition to what all have."""
 
 
 def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:
-    """Run the jobs in order, print each, write their reports; 1 if one is not as expected. What was skipped comes last."""
+    """Run the jobs in order, print each, write their reports.
+
+    1 if one is not as expected. What was skipped comes last.
+    """
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
     _check_folders(folders)
@@ -61,16 +66,12 @@ def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _check_folders(folders: list[Path | None]) -> None:
-    from reports.folder import check_folder  # noqa: PLC0415  # only where a report is wanted
-
     for folder in folders:
         if folder is not None:
             check_folder(folder)
 
 
 def _write(result: Any, folder: Path) -> None:
-    from reports.folder import write_report  # noqa: PLC0415  # as above
-
     write_report(result.as_json(), result.evidence.document, folder)
     save(result.evidence, folder)
 

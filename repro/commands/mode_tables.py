@@ -1,13 +1,17 @@
-"""How a comparison of modes is printed: one line a mode, the error of each layer at the step that tells most, and the worst over steps.
+"""The tables that show a comparison of modes.
 
-What this module does not see: how modes are compared (`engine.d_differential.modes`) and chosen (`repro.modes`).
+They have one line for each mode, the error of each layer at the most telling step, and the worst
+error of each step.
+
+What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
+chosen (`repro.mode_words`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from allocsim.cli.output import Section, in_bytes
-from reports.differential import layers_at, over_steps, telling_step
+from reports.mode_rows import layers_at, over_steps, telling_step
 
 
 def sections(courses: Sequence[Mapping[str, Any]]) -> list[Section]:

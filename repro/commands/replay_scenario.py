@@ -1,6 +1,9 @@
-"""`allocsim replay NAME`: a scenario is run, and every case of its plan judged and executed beside the reference.
+"""`allocsim replay NAME`: judge and execute every replay case of a scenario.
 
-What this module does not see: how scenarios are replayed (`repro.replay`) and rows printed (`allocsim.cli.replay`).
+Each case is executed and compared with the reference.
+
+What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed
+(`allocsim.cli.replay`).
 """
 
 from collections.abc import Iterator
@@ -12,23 +15,31 @@ from allocsim.cli.replay import Row, Rows
 from allocsim.errors import UnknownNameError
 from allocsim.programs.fingerprints import fingerprint_of
 from repro import scenarios
-from repro.bench import Options
-from repro.replay import bench_of
-from repro.replay import replay as replayed
+from repro.options import EngineOptions
+from repro.pipeline import prepare
+from repro.r_replay import replay as replayed
 
 
 @contextmanager
 def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows. Raises UnknownNameError for a name that is neither a file nor a scenario."""
+    """Give what is replayed and what makes its rows.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     try:
         scenario = scenarios.find(name)
     except UnknownNameError as error:
         raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
     with stepping(name) as progress:
         steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
-        options = Options(**(sizes | chosen | {"steps": steps}))
-        bench = bench_of(scenario, options, progress)
-        plan = bench.plans["default"]
-        kernels = dict(sorted(bench.lowered.variants.items()))
+        options = EngineOptions(**(sizes | chosen | {"steps": steps}))
+        experiment = prepare(scenario, options)
+        plan = experiment.plans["default"]
+        kernels = dict(sorted(experiment.workload.lowered.variants.items()))
         head = {"replay": 1, "planner": plan.source, "fingerprint": fingerprint_of(plan), "kernels": kernels, "sizes": sizes}
-        yield head, lambda groups, limit, every, done: replayed(bench, groups=groups, limit=limit, every=every, done=done)
+        yield (
+            head,
+            lambda groups, limit, every, done: replayed(
+                experiment, groups=groups, limit=limit, every=every, done=done, progress=progress
+            ),
+        )

@@ -1,9 +1,11 @@
 """`allocsim repro`: list, show and run scenarios of real bugs.
 
-Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With `--json` standard output holds one
-JSON document and nothing else. Progress is shown on standard error, and only if that is a terminal. A report folder is
-checked before the work begins and written when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips
-what runs on real ggml, with the reason, where no library is installed; what is named by hand exits with 2.
+Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With
+`--json` standard output holds one JSON document and nothing else. Progress is shown on standard
+error, and only if that is a terminal. A report folder is checked before the work begins and written
+when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips what
+runs on real ggml, with the reason, where no library is installed; what is named by hand exits with
+2.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
@@ -18,9 +20,10 @@ import typer
 
 from allocsim.cli.output import print_json, print_line, print_table
 from repro import scenarios
-from repro.bench import Options
+from repro.commands import repro_ggml
 from repro.commands.jobs import Job, run_all
 from repro.commands.mode_tables import sections
+from repro.options import EngineOptions, LibraryOptions
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario
 
@@ -97,7 +100,7 @@ def run_scenarios(
     jobs: list[Job] = []
     skipped: list[dict[str, Any]] = []
     if runtime is RunsOn.ENGINE:
-        options = Options(
+        options = EngineOptions(
             layers=layers,
             seq=seq,
             steps=steps,
@@ -112,10 +115,9 @@ def run_scenarios(
         jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
     left = [scenario for scenario in chosen if runtime is RunsOn.GGML or isinstance(scenario, GgmlFault)]
     if left:
-        from repro.commands import repro_ggml  # noqa: PLC0415  # only where real ggml is asked for
-
         asked = repro_ggml.GgmlRunOptions(
-            layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full, fixed=fixed, every=every,
+            options=LibraryOptions(layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full),
+            fixed=fixed, every=every,
             refused={
                 "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
             } if runtime is RunsOn.GGML else {},
@@ -127,7 +129,7 @@ def run_scenarios(
     return run_all(jobs, skipped, out, as_json=as_json)
 
 
-def engine_job(scenario: Scenario, options: Options) -> Job:
+def engine_job(scenario: Scenario, options: EngineOptions) -> Job:
     """Return the run of a scenario on the engine."""
     return Job(
         name=scenario.name,

@@ -1,7 +1,8 @@
 """`allocsim repro run` on real ggml: which libraries, and what is printed of them.
 
-Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario named by hand whose library is not there is
-refused before any work; with `--all` it is skipped with the reason.
+Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario
+named by hand whose library is not there is refused before any work; with `--all` it is skipped with
+the reason.
 
 What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
 """
@@ -16,11 +17,12 @@ import typer
 
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
-from engine.ggml.library import WHEELS, find
-from engine.ggml.probe import open_library
+from engine.d_differential.side_comparison import Progress
+from engine.ggml.access.library import WHEELS, find
+from engine.ggml.access.probe import open_library
 from repro import ggml_faults, on_ggml
-from repro.bench import Progress
 from repro.commands.jobs import Job
+from repro.options import LibraryOptions
 from repro.scenario import GgmlFault, Scenario
 
 
@@ -28,12 +30,7 @@ from repro.scenario import GgmlFault, Scenario
 class GgmlRunOptions:
     """The options of `repro run`."""
 
-    layers: int | None
-    seq: int | None
-    steps: int | None
-    seed: int
-    threads: int
-    full: bool
+    options: LibraryOptions
     fixed: bool
     every: bool
     """`--all`: skip what cannot be run instead of refusing it."""
@@ -43,7 +40,8 @@ class GgmlRunOptions:
     @property
     def sized(self) -> bool:
         """Whether a size was asked for."""
-        return self.full or any(size is not None for size in (self.layers, self.seq, self.steps))
+        options = self.options
+        return options.full or any(size is not None for size in (options.layers, options.seq, options.steps))
 
 
 def jobs(
@@ -51,7 +49,8 @@ def jobs(
 ) -> tuple[list[Job], list[dict[str, Any]]]:
     """Return what is to be run, and an entry for each run that is skipped.
 
-    Raises EngineError for a library that is not there and typer's usage errors for options that do not go together.
+    Raises EngineError for a library that is not there and typer's usage errors for options that do
+    not go together.
     """
     if asked.every:
         chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
@@ -84,7 +83,10 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) 
 
 
 def _reason(which: str, *, all_of_it: bool) -> str | None:
-    """Say why a library cannot be used; None if it can. Without `all_of_it` only look for it, and raise what is wrong."""
+    """Say why a library cannot be used.
+
+    Returns None if it can. Without `all_of_it` only look for it, and raise what is wrong.
+    """
     if not all_of_it:
         find(which)
         return None
@@ -100,17 +102,14 @@ def _job(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) -> J
     if isinstance(scenario, GgmlFault):
         run = partial(ggml_faults.run, scenario, which, fixed=asked.fixed)
         return Job(name=scenario.name, folder=folder, go=lambda _progress: run(), more=_numbers)
-    options = on_ggml.Options(
-        layers=asked.layers, seq=asked.seq, steps=asked.steps, seed=asked.seed, threads=asked.threads, full=asked.full
-    )
 
-    def go(progress: Progress) -> on_ggml.Result:
-        return on_ggml.run(scenario, options, which, progress=progress)
+    def go(progress: Progress) -> on_ggml.LibraryResult:
+        return on_ggml.run(scenario, asked.options, which, progress=progress)
 
     return Job(name=f"{scenario.name} ({which})", folder=folder, go=go, more=_claims)
 
 
-def _numbers(result: ggml_faults.Result) -> list[Section]:
+def _numbers(result: ggml_faults.FaultResult) -> list[Section]:
     rows = [
         ("found", f"{result.found:.6g}"),
         ("wanted", f"{result.wanted:.6g}"),
@@ -119,7 +118,7 @@ def _numbers(result: ggml_faults.Result) -> list[Section]:
     return [("what the host read", ("", "number"), rows)]
 
 
-def _claims(result: on_ggml.Result) -> list[Section]:
+def _claims(result: on_ggml.LibraryResult) -> list[Section]:
     claims = [
         (claim.text, _yes(claim.found), "as expected" if claim.holds else f"expected {_yes(claim.expected)}")
         for claim in result.claims

@@ -1,6 +1,9 @@
-"""Scenarios on real ggml: `run` one, `require` what it must show there; `bench` does the work, `result` is what comes out."""
+"""Scenarios on real ggml: `run` runs one, `require` returns what it must show there.
 
-from repro.on_ggml.bench import MODES, SMALL, require, run, smokes
-from repro.on_ggml.result import Claim, Mode, Options, Result, Smoke
+The work is in `library_run`, the result in `library_result`.
+"""
 
-__all__ = ["MODES", "SMALL", "Claim", "Mode", "Options", "Result", "Smoke", "require", "run", "smokes"]
+from repro.on_ggml.library_result import Claim, LibraryResult, Smoke
+from repro.on_ggml.library_run import MODES, SMALL, require, run, smokes
+
+__all__ = ["MODES", "SMALL", "Claim", "LibraryResult", "Smoke", "require", "run", "smokes"]

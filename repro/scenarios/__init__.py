@@ -1,4 +1,4 @@
-"""Every scenario by name. A new one is a file beside this with a `SCENARIO`, and a row here."""
+"""Every scenario by name. A new one is a file in this folder with a `SCENARIO`, and a row here."""
 
 from importlib import import_module
 from typing import Final
@@ -29,7 +29,8 @@ ON_GGML: Final[dict[str, str]] = {
 def find(name: str) -> Scenario:
     """Return the scenario called `name`, or several joined by `+`.
 
-    Raises UnknownNameError for a name that is not in the table, ModelError where two cannot be joined.
+    Raises UnknownNameError for a name that is not in the table, ModelError where two cannot be
+    joined.
     """
     parts = [part.strip() for part in name.split("+")]
     for part in parts:

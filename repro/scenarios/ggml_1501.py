@@ -1,4 +1,4 @@
-"""ggml issue 1501: a LoRA backward pass that does not learn on the CPU, because one kernel is not safe in place."""
+"""ggml issue 1501: LoRA on the CPU does not learn, because one kernel is not safe in place."""
 
 from repro.scenario import OnGgml, Scenario, Training
 
@@ -13,7 +13,8 @@ TRAINING = Training(
     lora_alpha=32.0,
     seed_before_labels=True,
 )
-"""Chosen so that one repeated sequence is learnt in 20 steps of SGD, by 4 layers as by 30, through LoRA on q and v alone."""
+"""Chosen so that one repeated sequence is learnt in 20 steps of SGD, by 4 layers as by 30, through
+LoRA on q and v alone."""
 
 SCENARIO = Scenario(
     name="ggml-1501",

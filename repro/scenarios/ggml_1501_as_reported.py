@@ -5,7 +5,7 @@ from dataclasses import replace
 from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
-from repro.beliefs import without_read
+from repro.overlooked_reads import without_read
 from repro.scenario import Belief, Scenario
 from repro.scenarios.ggml_1501 import TRAINING
 
@@ -21,11 +21,13 @@ def forget_residual(belief: Belief) -> Belief:
 
 
 def residual_read(program: Program) -> tuple[int, int]:
-    """Return the op and operand position of the lost edge: the first `add` of a sum of gradients and an `rms_norm_back`.
+    """Return the op and operand position of the lost edge.
 
-    That sum is the gradient that enters the last layer's attention block. It has two readers: the block, through a view, and this
-    `add`, some fifty ops later, which carries it past the block to every layer below. What lies in its slot by then is what
-    they learn from.
+    The first `add` of a sum of gradients and an `rms_norm_back`.
+
+    That sum is the gradient that enters the last layer's attention block. It has two readers: the
+    block, through a view, and this `add`, some fifty ops later, which carries it past the block to
+    every layer below. What lies in its slot by then is what they learn from.
     """
     ops, producer = program.ops, program.producer
 

@@ -1,4 +1,4 @@
-"""The caller's way to the same symptom: the loss gradient's seed is set once, and its slot is recycled."""
+"""A caller's fault with the same symptom: the seed is set once, and its slot is recycled."""
 
 from repro.scenario import Scenario
 from repro.scenarios.ggml_1501 import TRAINING

@@ -1,4 +1,4 @@
-"""OUTPUT set too late: the host reads a tensor the planner was not told of."""
+"""OUTPUT set too late: the host reads a tensor that the planner did not know to be an output."""
 
 from repro.scenario import GgmlFault
 

@@ -1,4 +1,4 @@
-"""Accumulators that nobody zeroes."""
+"""Accumulators that are never set to zero."""
 
 from repro.scenario import GgmlFault
 

@@ -1,4 +1,4 @@
-"""Two gradients in one tensor, read by the host, told to nobody."""
+"""Two gradients in one tensor: the host reads both, and no flag says so."""
 
 from repro.scenario import GgmlFault
 

@@ -1,4 +1,4 @@
-"""Branches that run at the same time under a plan made for one after the other: reuse that is right in list order only."""
+"""Branches on several streams under a plan that is legal in list order only."""
 
 from repro.scenario import Scenario
 from repro.scenarios.ggml_1501 import TRAINING

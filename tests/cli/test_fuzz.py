@@ -122,7 +122,7 @@ def test_training_graphs_are_planned_and_run(capsys):
     shown = json.loads(out)
 
     assert status == 0
-    assert shown["options"] == {"strategy": "engine.graph.strategies:training_programs"}
+    assert shown["options"] == {"strategy": "engine.autodiff.training_graphs:training_programs"}
     assert shown["exercised"]["executed"] == 6  # as they are, and with everything pinned
     assert shown["exercised"]["features"]["persistent"] == 3
 

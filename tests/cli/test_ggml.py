@@ -10,7 +10,7 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.cli import main
-from engine.ggml import library
+from engine.ggml.access import library
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")
@@ -242,7 +242,7 @@ def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, cap
 
 TABLE = """
 import numpy as np
-from engine.k_audit import Case, Layout
+from engine.k_audit import AuditCase, AuditLayout
 from engine.kernels import Kernel
 
 def bind(params, operands, results):
@@ -251,9 +251,9 @@ def bind(params, operands, results):
         out += b
     return run, (*operands, *results)
 
-ROW = Layout(dtype="f32", shape=(7,), strides=(4,))
+ROW = AuditLayout(dtype="f32", shape=(7,), strides=(4,))
 KERNELS = {"blend": {"copy_then_add": Kernel(bind=bind, in_place=((0, 0), (1, 0)))}}
-CASES = [Case(kind="blend", operands=(ROW, ROW), results=(ROW,))]
+CASES = [AuditCase(kind="blend", operands=(ROW, ROW), results=(ROW,))]
 EMPTY = {}
 """
 

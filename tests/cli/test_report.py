@@ -17,7 +17,7 @@ def test_a_file_gives_a_page_with_verdict_and_map(tmp_path, capsys):
     native.write(Document.of(plan(made, "x=0 a=64 b=64 c=128")), tmp_path / "plan.json")
     assert main(["report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"wrote {tmp_path / 'page.html'}\n"
-    page = (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h1>plan.json</h1>" in page
     assert "fault: <strong>plan</strong>" in page
     assert '"words":"StaleRead: victim a' in page
@@ -30,7 +30,7 @@ def test_a_folder_gives_losses_too_and_the_verdict_of_its_evidence(tmp_path):
     record = {**result.as_json(), "verdict": {"text": "not this one"}, "scenario": "from the record"}
     (tmp_path / "report.json").write_text(json.dumps(record))
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     for said in (
         "<h1>from the record</h1>",
         "Class C04, fault: <strong>kernel</strong>",
@@ -44,7 +44,7 @@ def test_a_folder_gives_losses_too_and_the_verdict_of_its_evidence(tmp_path):
 def test_a_document_without_a_plan_is_not_called_legal(tmp_path):
     native.write(Document.of(program("x = host.write; host.read x")), tmp_path / "program.json")
     assert main(["report", str(tmp_path / "program.json"), "-o", str(tmp_path / "page.html")]) == 0
-    assert "legal" not in (tmp_path / "page.html").read_text()
+    assert "legal" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import judge, place
 
-from allocsim.checks import check, intervals, screen
+from allocsim.checks import check, selector
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Document, Plan, Problem, Program, Run
+from allocsim.screens import reads as screen
 
 FIELDS = (
     "kind", "run", "program", "plan", "problem", "step", "op", "value", "buffer", "other_run", "other_op", "other_buffer",
@@ -61,13 +62,14 @@ def test_checks_and_their_twin_agree(document):
 @given(DOCUMENTS)
 def test_compiled_screens_change_no_word(document):
     """With and without them: the same report, messages included, of sound documents and of faulty ones."""
+    plain = check(document, plain=True)
+    assert check(document) == plain
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(screen, "COMPILE_FROM", NEVER)
-        patch.setattr(intervals, "COMPILE_FROM", NEVER)
-        plain = check(document)
         patch.setattr(screen, "COMPILE_FROM", 0)
-        patch.setattr(intervals, "COMPILE_FROM", 0)
+        patch.setattr(selector, "RECTANGLES_FROM", 0)
+        patch.setattr(selector, "LATE_FROM", 0)
         assert check(document) == plain
+        assert check(document, plain=True) == plain
 
 
 @given(DOCUMENTS, st.integers(0, 12))

@@ -18,7 +18,7 @@ from allocsim.programs.builder import plan_of
 from engine.autodiff import backward, jvp
 from engine.graph import Graph
 from engine.graph.lowering import lower
-from engine.ops.rule import repeats_into
+from engine.ops.shapes import repeats_into
 from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime
 

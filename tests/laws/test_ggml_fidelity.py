@@ -11,13 +11,13 @@ from ggml_live import BOTH, live
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.ggml.capture import document
-from engine.ggml.child import ChildDiedError
-from engine.ggml.generate import generate
-from engine.ggml.recipes import Recipe, leaf, step
-from engine.ggml.shrink import shrink
-from engine.ggml.tasks import plan_rows, transformer_rows
-from engine.ggml.transformer import KINDS, TINY, Shape
+from engine.ggml.access.child import ChildDiedError
+from engine.ggml.capture.graph_document import document
+from engine.ggml.child_tasks import plan_rows, transformer_rows
+from engine.ggml.lora_training.transformer import KINDS, TINY, Shape
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from engine.ggml.random_graphs.recipe_shrinking import shrink
 
 MODES = ("default", "pinned", "backward", "gradients")
 
@@ -110,7 +110,7 @@ def test_the_scheduler_with_one_backend_plans_like_the_allocator_alone(which):
 
 @pytest.mark.parametrize("which", BOTH)
 def test_the_scheduler_aborts_on_a_leaf_that_only_an_unread_view_names(which):
-    recipe = Recipe(steps=(leaf("f32", 4, flag=""), step("transpose", "%0")), expand=(1,))
+    recipe = GraphRecipe(steps=(leaf("f32", 4, flag=""), step("transpose", "%0")), expand=(1,))
 
     assert live(which).call(plan_rows, recipe)["nodes"][0]["off"] == 0
     with pytest.raises(ChildDiedError, match=r"GGML_ASSERT\(buffer_id >= 0\) failed"):
@@ -141,4 +141,4 @@ def test_hand_made_graphs_are_placed_alike(which, name):
     tops = tuple(index for index in range(len(steps)) if index not in read)
 
     for outputs in ((), tops, (len(steps) - 2,)):
-        assert differences(live(which).call(plan_rows, Recipe(steps=steps, expand=tops, outputs=outputs))) == []
+        assert differences(live(which).call(plan_rows, GraphRecipe(steps=steps, expand=tops, outputs=outputs))) == []

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
-from allocsim.checks import check, many
-from allocsim.checks.many import to_look_at
+from allocsim.checks import check
 from allocsim.errors import ModelError
 from allocsim.fuzzing import batch as batches
 from allocsim.fuzzing.batch import flat, join, join_plans
@@ -19,6 +18,8 @@ from allocsim.fuzzing.planting import FAULTS, MISTAKES, faulty, mistaken
 from allocsim.fuzzing.properties import with_pins_read
 from allocsim.model import HOST_WRITE, VIEW, Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.screens import many
+from allocsim.screens.many import to_look_at
 
 
 def pointed_at(batch, plan):

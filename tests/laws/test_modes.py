@@ -7,9 +7,9 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS, PINS, Constraints, find
 from allocsim.errors import EngineError
-from engine.d_differential import HostRun, modes
+from engine.d_differential import HostRun, side_comparison
 from engine.d_differential.distance import gap_of
-from engine.d_differential.modes import Executor, Side, compare
+from engine.d_differential.side_comparison import Side, SideExecutor, compare
 from engine.graph.lowering import lower
 from engine.graph.widening import in_float64, widened
 from engine.kernels import KERNELS, Kernel
@@ -171,7 +171,9 @@ def test_being_compared_changes_nothing():
 
 
 def test_an_executor_that_cannot_be_watched_is_compared_by_what_it_leaves(monkeypatch):
-    monkeypatch.setattr(modes, "EXECUTORS", {**modes.EXECUTORS, "blind": Executor(bind=Runtime, observed=False)})
+    monkeypatch.setattr(
+        side_comparison, "EXECUTORS", {**side_comparison.EXECUTORS, "blind": SideExecutor(bind=Runtime, observed=False)}
+    )
     plain, bad = lowered(), lowered("rms_norm_back", KERNELS["rms_norm_back"]["two_pass"])
     parameters, _ = data(0)
     right, wrong = courses(

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from oracle import judge_races
 from orders import is_legal, legal_orders, observe
 
-from allocsim.checks import check, clocks, races
+from allocsim.checks import check, selector
+from allocsim.checks import h_clocks as clocks
+from allocsim.checks import h_pairs as races
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Run
 from allocsim.outcomes.verification import verify_program
@@ -166,7 +168,7 @@ def test_a_race_exists_apart_exactly_if_two_legal_orders_differ_with_every_buffe
 def test_compiled_or_not_the_records_are_the_same(document):
     plain = check(document)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clocks, "COMPILE_FROM", 0)
+        patch.setattr(selector, "LATE_FROM", 0)
         assert check(document) == plain
 
 

@@ -17,7 +17,7 @@ from allocsim.reduction import reduce, same_fault, script
 from allocsim.reduction.cut import cut
 from allocsim.reduction.parts import rebuilt, without_meta
 from allocsim.reduction.smaller_shapes import flattened, lengths, shortened
-from allocsim.verdict.attribution import causes, leading
+from allocsim.verdict.attribution import charges, leading
 
 
 def told_apart(document):
@@ -103,8 +103,8 @@ def test_the_reduced_document_has_the_same_fault_and_no_other_and_is_1_minimal_i
     found = reduce(document)
     assert found.complete
     assert found.cause is not None
-    known = {one.key for one in causes(document)[1]}
-    assert cause.key in {one.key for one in causes(found.document)[1]} <= known
+    known = {one.key for one in charges(document)[1]}
+    assert cause.key in {one.key for one in charges(found.document)[1]} <= known
     keep = same_fault(document, cause)
     programs = found.document.programs
     for index, program in enumerate(programs):
@@ -122,7 +122,7 @@ def test_the_reduced_document_has_the_same_fault_and_no_other_and_is_1_minimal_i
 @given(documents())
 @settings(max_examples=60)
 def test_every_violation_can_be_described_and_names_its_parties(document):
-    for cause in causes(document)[1]:
+    for cause in charges(document)[1]:
         text = describe(document, cause.violation, cause=cause)
         assert text.startswith(f"{cause.violation.kind}: ")
         assert all(line.isprintable() for line in text.splitlines())

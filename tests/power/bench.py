@@ -22,7 +22,7 @@ from allocsim.verdict.evidence import Evidence
 from engine.d_differential import HostRun, origins, same_bits
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered
-from engine.k_audit.programs import measured as audited
+from engine.k_audit.program_audit import measured as audited
 from engine.kernels import Kernel
 from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime

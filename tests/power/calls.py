@@ -1,4 +1,7 @@
-"""C15: branches, inlined calls and loop bodies whose arenas overlap; `@path` says which call an op comes from."""
+"""C15 and its neighbours: branches, inlined calls and loop bodies whose arenas overlap; `@path` says which call an op comes from.
+
+C15 it is where victim and taker lie in different calls, neither inside the other; what happens between a call and its surroundings has the class of its mechanism.
+"""
 
 from power.fault import EARLY, shelf
 
@@ -17,7 +20,7 @@ add(
 add(
     "the body of a loop is planned without what lives around it",
     "tensorflow/tflite-micro#947",
-    "C15 plan",
+    "C01 plan",
     "x = host.write; o = f x; @while t = g x; @while u = h t; y = k u o; host.read y",
     {"slots": "o=0 t=0", "believed": {"o": (1, 2)}},
     slots="o=0 t=64 u=128",
@@ -26,7 +29,7 @@ add(
 add(
     "the first output of a branch is copied over its second",
     "tensorflow/tflite-micro#853",
-    "C15 plan",
+    "C01 plan",
     "x = host.write; @if/then a = f x; @if/then b = g x; c = copy a; d = copy b; host.read c; host.read d",
     {"slots": "a=64 b=0 c=0", "believed": {"a": (1, 3), "b": (2, 3)}},
     slots="a=64 b=0 c=128 d=192",
@@ -35,7 +38,7 @@ add(
 add(
     "an output of a branch is copied onto a part of itself",
     "tensorflow/tflite-micro#853 (memcpy)",
-    "C15 plan",
+    "C12 plan",
     "x = host.write; @if/then a[16] = f x; c[16] = copy a; host.read c",
     {"slots": "a=0 c=32"},
     slots="a=0 c=64",
@@ -55,7 +58,7 @@ add(
 add(
     "a graph called once is not planned",
     "tensorflow/tflite-micro#3698",
-    "C15 plan",
+    "C12 plan",
     "x = host.write; @once a = f x; @once b = g a; y = k b; host.read y",
     {"slots": "a=none b=64"},
     slots="a=0 b=64",
@@ -65,7 +68,7 @@ add(
 add(
     "an input that a body ignores has no slot, and the runtime copies into it",
     "tensorflow/tflite-micro#1194",
-    "C15 plan",
+    "C12 plan",
     "x = host.write; d = host.write; @while i = copy x; @while j = copy d; @while k = f i; host.read k",
     {"slots": "j=none"},
     slots="x=0 d=64 i=128 j=192 k=256",
@@ -75,10 +78,19 @@ add(
 add(
     "storage that one branch allocates is used by the other",
     "apache/tvm#20191",
-    "C15 plan",
+    "C12 plan",
     "x = host.write; @if/else s = f x; @if/else y = g s; host.read y",
     {"slots": "s=none y=64"},
     slots="s=0 y=64",
     where="placement",
     S="Unplaced",
+)
+add(
+    "one loop's body writes over what the loop before it hands on",
+    "",
+    "C15 plan",
+    "x = host.write; @a/body r = f x; @a/body q = g r; @b/body t = h x; @b/body s = k t q; host.read s",
+    {"slots": "r=64 q=0 t=0", "believed": {"q": (2, 3)}},
+    slots="r=64 q=0 t=128 s=192",
+    **EARLY,
 )

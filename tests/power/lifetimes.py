@@ -93,7 +93,7 @@ add(
     "tensorflow/tflite-micro#1575",
     "C01 plan",
     "x = host.write; a = f x; b = g x; c = h a; d = k b c; host.read d",
-    {"slots": "a=0 b=0", "believed": {"b": (3, 5)}},
+    {"slots": "a=0 b=0", "believed": {"b": (4, 5)}},
     slots="a=0 b=64 d=0",
     **EARLY,
 )

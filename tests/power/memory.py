@@ -197,7 +197,7 @@ FREED = "0+x 1+a 1-x 2+b 2-a 3+c 4+d 4-b 5+e 5-c 5-d 6-e"
 add(
     "a buffer is freed twice, and two others get its place",
     "pytorch/pytorch#103720",
-    "C13 plan; C12 plan",
+    "C12 plan; C13 plan",
     RELU,
     {"slots": "x=0 a=64 b=64 c=0 d=0 e=192", "events": "0+x 1+a 1-x 2+b 2-a 3-x 3+c 4+d 4-b 5+e 5-c 5-d 6-e"},
     slots="x=0 a=64 b=64 c=0 d=128 e=192",
@@ -284,7 +284,7 @@ def _quarter(planted):
 add(
     "inclusive ends are read as half-open ones",
     "",
-    "C01 plan",
+    "C01 plan; C05 plan",
     _inclusive,
     where="format",
     S="Overlap UnsafeInPlace",

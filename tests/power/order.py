@@ -1,4 +1,4 @@
-"""C09 and C10: several streams. List order is right everywhere here; another legal order is not."""
+"""C09: several streams; list order is right there, another legal order is not. C10: a copy that meets the wrong instance of what there is one of for each run."""
 
 from typing import Any
 
@@ -109,7 +109,7 @@ race(
 race(
     "a slot is reused while its copy to the host is pending",
     "ggml-org/llama.cpp#27572",
-    "C10 schedule",
+    "C09 plan",
     "x = host.write; t = f x; d = copy t ~1 ^1; n = g x{}; o = h n d ^2; host.read o",
     " ^2",
     slots="x=64 t=0 n=0 d=0 o=128",
@@ -119,7 +119,7 @@ race(
 race(
     "a kernel runs before the copy it reads has arrived",
     "ggml-org/llama.cpp#27311",
-    "C10 schedule",
+    "C09 schedule",
     "x = host.write; t = copy x ~1 ^0; y = f t{}; host.read y",
     " ^1",
     slots="x=0 t=0 y=64",
@@ -137,6 +137,36 @@ add(
     runs=((), ()),
     where="caller",
     scenario="n_copies",
+    S="StaleRead HistoryRead",
+    R="StaleRead",
+    P="StaleRead",
+    D="operand",
+)
+add(
+    "of three copies in flight the one of the run before last is read",
+    "",
+    "C10 schedule",
+    "in0 = host.write; in1 = host.write; in2 = host.write; t = copy in0; y = f t; o = back y; host.read o",
+    {"runs": ((1, 2), (0, 2), (0, 1))},
+    slots="in0=0 in1=64 in2=128 t=0 y=64 o=0",
+    gpu="t y",
+    runs=((), (), ()),
+    where="caller",
+    S="StaleRead HistoryRead",
+    R="StaleRead",
+    P="StaleRead",
+    D="operand",
+)
+add(
+    "two devices read one copy, and the host has filled the other",
+    "",
+    "C10 schedule",
+    "in0 = host.write; in1 = host.write; t = copy in0; u = copy in0; y = f t u; o = back y; host.read o",
+    {"runs": ((1,), (0,))},
+    slots="in0=0 in1=64 t=0 u=64 y=128 o=0",
+    gpu="t u y",
+    runs=((), ()),
+    where="caller",
     S="StaleRead HistoryRead",
     R="StaleRead",
     P="StaleRead",

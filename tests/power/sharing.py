@@ -85,7 +85,7 @@ add(
 add(
     "a result is shifted against the operand it replaces",
     "tinygrad/tinygrad#15698",
-    "C03 plan",
+    "C12 plan",
     "x = host.write; b[16] = f x; y[16] = shift! b; host.read y",
     {"slots": "b=0 y=32"},
     slots="b=0 y=0",
@@ -96,7 +96,7 @@ add(
 add(
     "a result grows past the operand it replaces",
     "dsharlet/slinky#821",
-    "C03 plan; C12 plan",
+    "C12 plan; C03 plan",
     "x = host.write; a = f x; n = g x; y[16] = copy! a; w = use y n; host.read w",
     {"slots": "a=0 n=32 y=0", "share": "a>y"},
     slots="a=0 n=32 y=64",

@@ -10,9 +10,9 @@ from allocsim import plugins
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import COMMANDS
 from engine.d_differential.rounding import FACTOR
-from repro.modes import WORDS
+from repro.mode_words import WORDS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "differential.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
@@ -26,7 +26,7 @@ def test_every_example_runs():
 def test_every_command_shown_exists_with_its_options(line):
     name, *_ = line.split()
     module = COMMANDS[name].module if name in COMMANDS else plugins.commands()[0][name].target.partition(":")[0]
-    source = Path(find_spec(module).origin).read_text()
+    source = Path(find_spec(module).origin).read_text(encoding="utf-8")
     for option in re.findall(r"--([a-z-]+)", line):
         assert f'"--{option}"' in source or f" {option.replace('-', '_')}: " in source, option
 

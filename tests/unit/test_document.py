@@ -188,7 +188,7 @@ PLACES = [
     (("session",), [{"plan": 3}], "session[0].plan: plan 3 does not exist; there are 1"),
     (("session",), [{"plan": 0, "program": 1}], "session[0].program: program 1 does not exist; there are 1"),
     (("session",), [{"plan": 0, "skip": [1]}], "session[0].skip[0]: op 1 is no host.write"),
-    (("version",), 2, "version: 2 is not a version this reader knows; it knows 1"),
+    (("version",), 3, "version: 3 is not a version this reader knows; it knows 1 and 2"),
     (("format",), "x", 'format: "x" is not "allocsim"'),
     (("meta",), [1], "meta: a list is not an object"),
 ]

@@ -9,7 +9,7 @@ import allocsim
 from allocsim.cli import COMMANDS
 
 SOURCES = Path(allocsim.__file__).parent
-TEXT = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
@@ -37,8 +37,8 @@ def test_the_message_shown_is_the_message_said(line):
 
 def test_every_option_and_command_it_names_exists():
     assert "bisect" in COMMANDS
-    plugin = (SOURCES / "outcomes" / "pytest_plugin.py").read_text()
+    plugin = (SOURCES / "outcomes" / "pytest_plugin.py").read_text(encoding="utf-8")
     assert all(option in plugin for option in re.findall(r"--allocsim-[a-z-]+", TEXT))
-    options = (SOURCES / "cli" / "check.py").read_text()
+    options = (SOURCES / "cli" / "check.py").read_text(encoding="utf-8")
     for option in re.findall(r"--(?!allocsim)([a-z-]+)", TEXT):
         assert f"--{option}" in options or option.replace("-", "_") in options, option

@@ -30,9 +30,9 @@ SHARED = {
     "commands": "the folder in which each package has its commands",
     "compiling": "how the loops of one folder are compiled; the judge shares no code with what it judges",
     "ggml": "what is about ggml: its planner, its files, its library",
+    "k_audit": "detector K: on kernels of the engine and of one's own, and on ggml's",
     "p_sanitizer": "detector P: the part that needs no engine, and the engine's",
     "r_replay": "detector R: the part that needs no engine, and the engine's",
-    "strategies": "Hypothesis strategies, of what the folder is about",
 }
 """Names that several modules have by convention, and what they mean in each place."""
 

@@ -1,4 +1,4 @@
-"""Planners with one known bug each, planted into planners of the shelf: what a campaign that is worth anything finds.
+"""Mutants: planners of the shelf with one known bug each, to measure what a campaign finds.
 
     allocsim fuzz allocsim.fuzzing.mutants:view_forgotten          # a target like any other
     killed_by(CampaignSpec(target=..., source="hypothesis"), name)        # what a campaign's own cases find against one (`exercised`)

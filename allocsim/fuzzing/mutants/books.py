@@ -1,4 +1,4 @@
-"""Bugs of free lists: online allocators by first fit that lose count of what is free.
+"""Mutants of free lists: online first-fit allocators with one bug each.
 
 Driven by `allocsim.allocators.online`; each does what a first-fit allocator does but for the bug in its name.
 

@@ -1,4 +1,4 @@
-"""Bugs of placements: each is given the sound placement it is planted into, and the problem.
+"""Mutants of placements: each wraps the sound placement that it is planted into.
 
 What this module does not see: beliefs.
 """

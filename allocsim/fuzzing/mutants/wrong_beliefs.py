@@ -1,4 +1,4 @@
-"""Bugs of beliefs: accesses that are missed, pairs that are no pairs, sizes and pins that are lost.
+"""Mutants of beliefs: missed accesses, forbidden pairs, wrong sizes and lost pins.
 
 Functions called `seen` in `allocsim.allocators.exact` take a program and return the first and last access of each buffer as a mistaken
 liveness analysis sees them; the others are beliefs. Whatever else they say is right.
@@ -14,6 +14,7 @@ import numpy as np
 from allocsim.allocators import Constraints, exact, pin_reads
 from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
+from allocsim.programs.accesses import first_and_last, last_writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +51,9 @@ class Reads:
 
 def without(reads: Reads, missed: Bools) -> tuple[Int64s, Int64s]:
     """Return first and last access of each buffer if some reads are missed; what was only ever read so has its first access still."""
-    program, ops = reads.program, reads.program.ops
-    first, _ = exact.accesses(program)
-    last = first.copy()
-    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.result_starts))
-    acts = ~ops.is_kind(VIEW)[step]
-    np.maximum.at(last, program.values.buffer[ops.results[acts]], step[acts])
+    program = reads.program
+    first, _ = first_and_last(program)
+    last = np.maximum(first, last_writes(program))
     left = ~missed
     np.maximum.at(last, reads.buffer[left], reads.step[left])
     return first, last
@@ -66,7 +64,7 @@ def without(reads: Reads, missed: Bools) -> tuple[Int64s, Int64s]:
 
 def one_step_early(program: Program) -> tuple[Int64s, Int64s]:
     """Every life of more than a step ends a step early."""
-    first, last = exact.accesses(program)
+    first, last = first_and_last(program)
     return first, np.where(last > first, last - 1, last)
 
 
@@ -86,7 +84,7 @@ def first_operand_only(program: Program) -> tuple[Int64s, Int64s]:
 
 def unread_has_no_life(program: Program) -> tuple[Int64s, Int64s]:
     """What no op reads is given no life at all."""
-    first, last = exact.accesses(program)
+    first, last = first_and_last(program)
     unread = np.ones(len(first), dtype=np.bool_)
     unread[program.values.buffer[program.ops.operands]] = False
     return first, np.where(unread & (last >= 0), first - 1, last)
@@ -94,7 +92,7 @@ def unread_has_no_life(program: Program) -> tuple[Int64s, Int64s]:
 
 def operands_die_before_results(program: Program) -> tuple[Int64s, Int64s]:
     """What dies at an op with several results is dead when they are born."""
-    first, last = exact.accesses(program)
+    first, last = first_and_last(program)
     several = np.append(np.diff(program.ops.result_starts) > 1, False)
     return first, np.where((last > first) & several[last], last - 1, last)
 
@@ -212,7 +210,7 @@ def in_place_undeclared(program: Program, constraints: Constraints) -> Problem:
 def state_recycled(program: Program, constraints: Constraints) -> Problem:
     """Parameters and states are placed among the others and live from their first access to their last."""
     problem = exact.believe(program, replace(constraints, own=np.zeros_like(constraints.own)))
-    first, last = exact.accesses(program)
+    first, last = first_and_last(program)
     kept = program.buffers.persistent & (last >= 0)
     return replace(problem, start=np.where(kept, first, problem.start), stop=np.where(kept, last + 1, problem.stop))
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import copy
 from engine.kernels.compiled.vectors import (
     AHEAD,
     BLOCK,
@@ -21,7 +21,10 @@ from engine.kernels.compiled.vectors import (
 
 @kernel
 def binary_rows(operation: Any, a: Any, b: Any, out: Any) -> None:
-    """Write out = a + b, a - b or a * b (operation 0, 1, 2), b repeating over leading rows. a, out: (rows, n); b: (m, n), m divides rows."""
+    """Write out = a + b, a - b or a * b (operation 0, 1, 2), b repeating over leading rows. a, out.
+
+    (rows, n); b: (m, n), m divides rows.
+    """
     rows, n = a.shape
     whole = n - n % (LINE // a.itemsize)
     ahead = AHEAD if b.shape[0] == rows else 0
@@ -52,7 +55,10 @@ def scale(x: Any, factor: Any, out: Any) -> None:
 
 @kernel
 def copy_rows(x: Any, steps: Any, out: Any) -> None:
-    """Write out = x. out: (T, H, n); x: (m,), row h of block t beginning at element t * steps[0] + h * steps[1]."""
+    """Write out = x. out: (T, H, n).
+
+    X: (m,), row h of block t beginning at element t * steps[0] + h * steps[1].
+    """
     length, heads, n = out.shape
     whole = n - n % (LINE // x.itemsize)
     for t in range(length):
@@ -66,9 +72,12 @@ def copy_rows(x: Any, steps: Any, out: Any) -> None:
 
 @kernel
 def copy_across(x: Any, steps: Any, out: Any, places: Any, shape: Any) -> None:
-    """Write out[a, b, c] = x[a, b, c] where b is adjacent in x and c in out: a transposition, a square of a line by a line at a time.
+    """Write out[a, b, c] = x[a, b, c] where b is adjacent in x and c in out.
 
-    x: (m,), element (a, b, c) at a * steps[0] + b + c * steps[1]; out: (k,), that element at a * places[0] + b * places[1] + c.
+    A transposition, a square of a line by a line at a time.
+
+    x: (m,), element (a, b, c) at a * steps[0] + b + c * steps[1]; out: (k,), that element at a *
+    places[0] + b * places[1] + c.
     """
     side = LINE // x.itemsize
     whole_b, whole_c = shape[1] - shape[1] % side, shape[2] - shape[2] % side
@@ -84,7 +93,10 @@ def copy_across(x: Any, steps: Any, out: Any, places: Any, shape: Any) -> None:
 
 @kernel
 def opt_step_sgd(w: Any, g: Any, hp: Any, out: Any) -> None:
-    """Write out = w * (1 - alpha * decay) - alpha * g with hp = (alpha, decay). w, g, out: (n,); hp: (2,)."""
+    """Write out = w * (1 - alpha * decay) - alpha * g with hp = (alpha, decay). w, g, out: (n,).
+
+    Hp: (2,).
+    """
     block = stack_block(out)
     alpha = hp[0]
     keep = w.dtype.type(1) - alpha * hp[1]

@@ -1,4 +1,4 @@
-"""The numba kernel that attention needs of its own: the part of a causal mask that a block of queries reads.
+"""The causal part of a mask that a block of queries reads: the numba kernel of attention.
 
 Arrays are dense, of one float dtype; callers (`engine.kernels.fused`) check shapes.
 """
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
+from engine.kernels.compiled.jit import kernel
 
 
 @kernel
 def causal_mask(mask: Any, start: int, ahead: int, out: Any) -> None:
     """Write out[r, s] = mask[start + r, s], NaN in a row whose mask is not -inf at some key beyond start + r + ahead.
 
-    mask: (queries, keys); out: (block, keys of the block), of which the last query sees the last key.
+    mask: (queries, keys); out: (block, keys of the block), of which the last query sees the last
+    key.
     """
     rows, keys = out.shape
     for row in range(rows):

@@ -2,12 +2,15 @@
 
 Contract
 --------
-* Arrays are dense; one float dtype per call, float32 or float64; indices int32. Callers (`engine.kernels.rowwise`, `engine.kernels.indexed`) check shapes.
-* Aliasing. `dropout` and `unscale` read each element before they write that element, and round each by itself: vectors or not, the bits are
-  the same. No other kernel here may lie over an operand.
-* An index out of range makes a NaN, never a wild read or write. NaN counts as the largest of its row.
-* Random numbers are a function of (seed, salt, position) and nothing else: Philox2x32 with 10 rounds (Salmon et al. 2011, "Parallel random
-  numbers: as easy as 1, 2, 3"), the position as counter, seed and salt mixed into the key.
+* Arrays are dense; one float dtype per call, float32 or float64; indices int32. Callers
+  (`engine.kernels.rowwise`, `engine.kernels.indexed`) check shapes.
+* Aliasing. `dropout` and `unscale` read each element before they write that element, and round each
+  by itself: vectors or not, the bits are the same. No other kernel here may lie over an operand.
+* An index out of range makes a NaN, never a wild read or write. NaN counts as the largest of its
+  row.
+* Random numbers are a function of (seed, salt, position) and nothing else: Philox2x32 with 10
+  rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), the position as
+  counter, seed and salt mixed into the key.
 """
 
 # ruff: noqa: PLR0124 - a value that is not itself is a NaN, and that is how compiled code sees it
@@ -16,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf, reduction
-from engine.kernels.compiled.pieces import copy
+from engine.kernels.compiled.jit import kernel, leaf, reduction
+from engine.kernels.compiled.row_primitives import copy
 from engine.kernels.compiled.vectors import BLOCK
 
 # ------------------------------------------------------------------------------------------------------- rows and indices
@@ -25,7 +28,10 @@ from engine.kernels.compiled.vectors import BLOCK
 
 @kernel
 def get_rows(table: Any, ids: Any, out: Any) -> None:
-    """Write out[t] = table[ids[t]]; NaN where the index is out of range. table: (V, D); ids: (T,) int32; out: (T, D)."""
+    """Write out[t] = table[ids[t]]; NaN where the index is out of range. table: (V, D).
+
+    Ids: (T,) int32; out: (T, D).
+    """
     for t in range(ids.size):
         if 0 <= ids[t] < table.shape[0]:
             copy(table[ids[t]], out[t])
@@ -36,7 +42,10 @@ def get_rows(table: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
-    """Write out[v] = sum of dy[t] over ids[t] == v, in order of t; an index out of range makes row 0 NaN. out: (V, D)."""
+    """Write out[v] = sum of dy[t] over ids[t] == v, in order of t.
+
+    An index out of range makes row 0 NaN. out: (V, D).
+    """
     for v in range(out.shape[0]):
         for i in range(out.shape[1]):
             out[v, i] = 0
@@ -51,7 +60,10 @@ def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def gather(x: Any, ids: Any, out: Any) -> None:
-    """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n); ids, out: (rows, m)."""
+    """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n).
+
+    Ids, out: (rows, m).
+    """
     rows, n = x.shape
     for row in range(rows):
         for j in range(ids.shape[1]):
@@ -61,7 +73,10 @@ def gather(x: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def scatter(dy: Any, ids: Any, out: Any) -> None:
-    """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order of j; an index out of range makes all of its row NaN."""
+    """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order of j.
+
+    An index out of range makes all of its row NaN.
+    """
     rows, n = out.shape
     for row in range(rows):
         wild = False
@@ -80,7 +95,10 @@ def scatter(dy: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def argmax(x: Any, out: Any) -> None:
-    """Write out[r] = place of the first largest of row r, or of its first NaN. x: (rows, n); out: (rows,) int32."""
+    """Write out[r] = place of the first largest of row r, or of its first NaN. x: (rows, n).
+
+    Out: (rows,) int32.
+    """
     rows, n = x.shape
     for row in range(rows):
         best = 0
@@ -93,7 +111,10 @@ def argmax(x: Any, out: Any) -> None:
 
 @kernel
 def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None:
-    """Write the place h * W + w of the first largest (or first NaN) of each window. x: (planes, H, W); out: (planes, OH, OW) int32."""
+    """Write the place h * W + w of the first largest (or first NaN) of each window. x.
+
+    (planes, H, W); out: (planes, OH, OW) int32.
+    """
     planes, height, width = x.shape
     for plane in range(planes):
         for row in range(out.shape[1]):
@@ -155,7 +176,10 @@ def _squares(a: Any, b: Any) -> Any:
 
 @kernel
 def mean_squared_error(prediction: Any, target: Any, out: Any) -> None:
-    """Write out[0] = mean of (prediction - target)**2; sums of blocks are added in float64. prediction, target: (n,)."""
+    """Write out[0] = mean of (prediction - target)**2.
+
+    Sums of blocks are added in float64. prediction, target: (n,).
+    """
     total = 0.0
     for start in range(0, prediction.size, BLOCK):
         total += _squares(prediction[start : start + BLOCK], target[start : start + BLOCK])
@@ -178,7 +202,10 @@ def _bits(key: Any, position: Any) -> Any:
 
 @leaf
 def _key(seed: Any, salt: Any) -> Any:
-    """Return the key of a stream: seed and salt, mixed so that neighbours have nothing in common (the finaliser of MurmurHash3)."""
+    """Return the key of a stream.
+
+    Seed and salt, mixed so that neighbours have nothing in common (the finaliser of MurmurHash3).
+    """
     mixed = np.uint64(np.uint32(seed)) | (np.uint64(np.uint32(salt)) << np.uint64(32))
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -187,7 +214,10 @@ def _key(seed: Any, salt: Any) -> Any:
 
 @leaf
 def _uniform(key: Any, position: Any) -> Any:
-    """Return a number in (0, 1): 23 random bits and a half, which float32 holds exactly; so both dtypes draw the same numbers."""
+    """Return a number in (0, 1): 23 random bits and a half, which float32 holds exactly.
+
+    So both dtypes draw the same numbers.
+    """
     return (np.float64(_bits(key, np.uint64(position)) >> np.uint64(41)) + 0.5) * 2.0**-23
 
 
@@ -201,7 +231,10 @@ def uniform(seed: Any, salt: Any, out: Any) -> None:
 
 @kernel
 def dropout(x: Any, seed: Any, salt: Any, p: Any, keep: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
-    """Write out = x * keep where the uniform number of that place is at least p, 0 elsewhere; NaN stays. x, out: (n,)."""
+    """Write out = x * keep where the uniform number of that place is at least p, 0 elsewhere.
+
+    NaN stays. x, out: (n,).
+    """
     key = _key(seed[0], salt)
     zero = x.dtype.type(0)
     for i in range(x.size):

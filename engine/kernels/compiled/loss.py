@@ -1,7 +1,10 @@
-"""Cross-entropy with labels or classes, forth and back. The contract is that of `engine.kernels.compiled`.
+"""Cross-entropy with labels or classes, forward and backward.
 
-Gradients of a loss over classes that are too small for a normal number are 0: with many classes they are many, and on some processors a product
-of matrices takes ten times as long where it meets subnormal numbers.
+The contract is that of `engine.kernels.compiled`.
+
+Gradients of a loss over classes that are too small for a normal number are 0: with many classes
+they are many, and on some processors a product of matrices takes ten times as long where it meets
+subnormal numbers.
 """
 
 import math
@@ -9,14 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, dot_around, exp, largest, least_normal, mass_of, masses_of, settle, summed
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import (
+    copy,
+    dot_around,
+    exp,
+    largest,
+    least_normal,
+    mass_of,
+    masses_of,
+    settle,
+    summed,
+)
 from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 
 @kernel
 def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
-    """Write out[0] = mean over rows of sum(labels) * log(sum(exp(logits))) - sum(labels * logits). logits, labels: (T, V)."""
+    """Write out[0] = mean over rows of sum(labels) * log(sum(exp(logits))) - sum(labels * logits).
+
+    Logits, labels: (T, V).
+    """
     rows = logits.shape[0]
     total = 0.0
     for row in range(rows):
@@ -29,7 +45,10 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
 
 @kernel
 def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> None:
-    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / T, each row for itself. logits, labels, out: (T, V)."""
+    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / T, each row for itself.
+
+    Logits, labels, out: (T, V).
+    """
     block = stack_block(out)
     rows, n = logits.shape
     factor = grad[0] / logits.dtype.type(rows)
@@ -49,7 +68,10 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> No
 
 @kernel
 def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
-    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V); classes: (T,) int32."""
+    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V).
+
+    Classes: (T,) int32.
+    """
     rows, n = logits.shape
     total = 0.0
     for row in range(rows):
@@ -65,7 +87,10 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
 
 @kernel
 def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -> None:
-    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / T, each row for itself. logits, out: (T, V); classes: (T,) int32."""
+    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / T, each row for itself.
+
+    Logits, out: (T, V); classes: (T,) int32.
+    """
     rows, n = logits.shape
     factor = grad[0] / logits.dtype.type(rows)
     for row in range(rows):

@@ -1,12 +1,15 @@
-"""Functions of each element: activations and their derivatives, clamp, where. The contract is that of `engine.kernels.compiled`."""
+"""Functions of each element: activations and their derivatives, clamp, where.
+
+The contract is that of `engine.kernels.compiled`.
+"""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, exp, fetch
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import copy, exp, fetch
 from engine.kernels.compiled.vectors import BLOCK, maximum, stack_block
 
 
@@ -81,7 +84,10 @@ def softplus(x: Any, out: Any) -> None:
 
 @kernel
 def gelu(x: Any, out: Any) -> None:
-    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)). x, out: (n,)."""
+    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)).
+
+    X, out: (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     one, c, k = t(1), t(0.044715), t(-2 * 0.7978845608028654)
@@ -121,7 +127,10 @@ def gelu_erf(x: Any, out: Any) -> None:
 
 @kernel
 def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
-    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. dy, x, out: (n,)."""
+    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. dy, x, out.
+
+    (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     for start in range(0, x.size, BLOCK):
@@ -148,7 +157,10 @@ def clamp_back(dy: Any, x: Any, low: Any, high: Any, out: Any) -> None:
 
 @kernel
 def where(cond: Any, a: Any, b: Any, out: Any) -> None:
-    """Write out = a where cond is not 0, b where it is, NaN where it is that. cond, a, b, out: (n,)."""
+    """Write out = a where cond is not 0, b where it is, NaN where it is that. cond, a, b, out.
+
+    (n,).
+    """
     block = stack_block(out)
     for start in range(0, a.size, BLOCK):
         stop = start + BLOCK

@@ -1,11 +1,14 @@
-"""Normalisation of rows: rms norm and layer norm, forth and back. The contract is that of `engine.kernels.compiled`."""
+"""Normalisation of rows: rms norm and layer norm, forward and backward.
+
+The contract is that of `engine.kernels.compiled`.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf, reduction
-from engine.kernels.compiled.pieces import copy, dot, dot_around, fetch, rescale, summed
+from engine.kernels.compiled.jit import kernel, leaf, reduction
+from engine.kernels.compiled.row_primitives import copy, dot, dot_around, fetch, rescale, summed
 from engine.kernels.compiled.vectors import BLOCK, stack_block, wide
 
 
@@ -36,7 +39,10 @@ def _rms_factors(dy: Any, x: Any, eps: Any) -> Any:
 
 @kernel
 def rms_norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """Write out = (x * s + dy) * r with the factors of `_rms_factors`. dy, x, out: (rows, n). Right over dy and over x."""
+    """Write out = (x * s + dy) * r with the factors of `_rms_factors`. dy, x, out.
+
+    (rows, n). Right over dy and over x.
+    """
     block = stack_block(out)
     rows, n = x.shape
     for row in range(rows):
@@ -53,7 +59,10 @@ def rms_norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def rms_norm_back_two_pass(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """As `rms_norm_back`, in the order of ggml before 0.15.0: out = x; out *= s; out += dy; out *= r. Wrong over dy."""
+    """As `rms_norm_back`, in the order of ggml before 0.15.0: out = x; out *= s; out += dy.
+
+    Out *= r. Wrong over dy.
+    """
     rows, n = x.shape
     for row in range(rows):
         s, r = _rms_factors(dy[row], x[row], eps)
@@ -93,7 +102,10 @@ def norm(x: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean. dy, x, out: (rows, n)."""
+    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean.
+
+    Dy, x, out: (rows, n).
+    """
     block = stack_block(out)
     one = x.dtype.type(1)
     rows, n = x.shape

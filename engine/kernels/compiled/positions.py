@@ -3,17 +3,20 @@
 import math
 from typing import Any
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import copy, fetch, rescale
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import copy, fetch, rescale
 from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 
 @kernel
 def rope(x: Any, steps: Any, pos: Any, freq: Any, cos: Any, sin: Any, sign: Any, neox: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
-    """Rotate pairs of the first 2 * len(freq) elements of each head by sign * pos * freq; copy the rest.
+    """Rotate pairs of the first 2 * len(freq) elements of each head by sign * pos * freq.
 
-    out: (T, H, hd); x: (n,), head h of position t beginning at element t * steps[0] + h * steps[1]; pos: (T,) int32; freq: (half,) float64;
-    cos, sin: (P, half), the tables for positions 0..P-1 (others are computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
+    Copy the rest.
+
+    out: (T, H, hd); x: (n,), head h of position t beginning at element t * steps[0] + h * steps[1];
+    pos: (T,) int32; freq: (half,) float64; cos, sin: (P, half), the tables for positions 0..P-1
+    (others are computed). Pairs are (i, i + half) if `neox`, else (2i, 2i + 1).
     """
     first, second, c, s = stack_block(out), stack_block(out), stack_block(out), stack_block(out)
     half = freq.size

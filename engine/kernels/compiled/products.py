@@ -2,21 +2,26 @@
 
     out[.., m, n] = left[.., m, k] @ right[.., k, n], or out += that
 
-With few rows on the left (a short text) a BLAS spends much of its time on repacking the right, the weight of a layer. Here a right that lies along
-k is read where it is, and one that lies along n is packed a panel at a time, for the tiles that meet it at once; what comes next is asked for
-meanwhile. Left is packed block by block. The tiles are micro-kernels as those of BLIS (Van Zee and van de Geijn 2015, "BLIS: A framework for rapidly
-instantiating BLAS functionality"), the order of loops that of Goto and van de Geijn 2008 ("Anatomy of high-performance matrix multiplication").
+With few rows on the left (a short text) a BLAS spends much of its time on repacking the right, the
+weight of a layer. Here a right that lies along k is read where it is, and one that lies along n is
+packed a panel at a time, for the tiles that meet it at once; what comes next is asked for
+meanwhile. Left is packed block by block. The tiles are micro-kernels as those of BLIS (Van Zee and
+van de Geijn 2015, "BLIS: A framework for rapidly instantiating BLAS functionality"), the order of
+loops that of Goto and van de Geijn 2008 ("Anatomy of high-performance matrix multiplication").
 
 Contract
 --------
-* An element is a sum over blocks of k, in order, each a chain of fused multiply-adds from 0. Its bits depend on m, k and n and on how right lies, not on
-  where arrays lie, nor on its place in the matrix: edges are computed as whole tiles beside the result, and their part is copied.
-* Numbers below the normal range are 0, as operands and as results (XLA does so too): a gradient over many classes is full of them, and on some
-  processors a product takes many times as long where it meets one. NaN and infinity spread as IEEE has it.
+* An element is a sum over blocks of k, in order, each a chain of fused multiply-adds from 0. Its
+  bits depend on m, k and n and on how right lies, not on where arrays lie, nor on its place in the
+  matrix: edges are computed as whole tiles beside the result, and their part is copied.
+* Numbers below the normal range are 0, as operands and as results (XLA does so too): a gradient
+  over many classes is full of them, and on some processors a product takes many times as long where
+  it meets one. NaN and infinity spread as IEEE has it.
 * The result may not overlap an operand; if it does, the bits are the same however the call is made.
 * It runs in the thread that calls, in the room it is given.
 
-What this module does not see: shapes that do not fit (`engine.kernels.tiles`), other dtypes, how many threads a run may use.
+What this module does not see: shapes that do not fit (`engine.kernels.tiles`), other dtypes, how
+many threads a run may use.
 """
 
 # ruff: noqa: FBT001, PLR0917 - compiled code takes its words by position
@@ -25,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.kernels.compiled.compiling import kernel, leaf
+from engine.kernels.compiled.jit import kernel, leaf
 from engine.kernels.compiled.registers import (
     COLUMNS,
     FLUSH,
@@ -51,24 +56,32 @@ from engine.kernels.compiled.registers import (
 _MOST_ROWS: Final = 512
 """Rows of left packed at a time."""
 _DEPTH: Final = 96
-"""Steps of k in a block over plain right: 18 KiB of right, read by every tile of rows, stay in the first cache."""
+"""Steps of k in a block over plain right: 18 KiB of right, read by every tile of rows, stay in the
+first cache."""
 _WIDTH: Final = 1536
 """Columns in a block over plain right: what is read of it and written stays in the second cache."""
 _NEAR: Final = 32768
-"""Elements of left packed at a time over plain right, if that is more than one block: with few rows a block is a short piece of each."""
+"""Elements of left packed at a time over plain right, if that is more than one block: with few rows
+a block is a short piece of each."""
 _PACKED: Final = 262144
-"""Elements of left packed at a time over turned right; fewer blocks of k, fewer sums of tiles that must be turned."""
+"""Elements of left packed at a time over turned right; fewer blocks of k, fewer sums of tiles that
+must be turned."""
 _MANY: Final = 128
-"""Rows of left from which on it pays to turn a shallow right (at most `_DEPTH`) panel by panel, rather than each tile of the result."""
+"""Rows of left from which on it pays to turn a shallow right (at most `_DEPTH`) panel by panel,
+rather than each tile of the result."""
 _NARROW_COSTS: Final = 1.08
 """Time of a column in a narrow tile against one in a wide tile."""
 _TURNED_WIDTH: Final = 48
-"""Rows of turned right that meet a panel of left in turn, so that whole lines of the result are written together."""
+"""Rows of turned right that meet a panel of left in turn, so that whole lines of the result are
+written together."""
 
 
 @leaf
 def _pack_rows(left: Any, first: int, start: int, depth: int, width: int, packed: Any) -> None:
-    """packed[i, r] = left[first + r, start + i], r < width, zero beyond the last row; packed: depth * width numbers, width 8, 32 or 48."""
+    """packed[i, r] = left[first + r, start + i], r < width, zero beyond the last row.
+
+    Packed: depth * width numbers, width 8, 32 or 48.
+    """
     rows = min(width, left.shape[0] - first)
     source = left.ctypes.data + first * left.strides[0] + start * left.strides[1]
     target, done = packed.ctypes.data, 0
@@ -106,7 +119,7 @@ def _share(length: int, most: int) -> int:
 
 @leaf
 def _merge(part: Any, pitch: int, top: int, side: int, out: Any, rows: int, first: int, last: int, add: bool) -> None:
-    """Write columns first.. of a tile that was computed beside the result, or add them."""
+    """Write columns first.. of a tile that was computed in scratch memory, or add them."""
     for r in range(rows):
         for c in range(first, last):
             value = part[r * pitch + c]
@@ -121,7 +134,10 @@ def _ahead(block: int, pitch: int, width: int, done: int) -> int:
 
 @leaf
 def _tile(width: int, more: bool, a: int, b: int, out: int, row: int, steps: int, ahead: int, stride: int) -> None:
-    """Do one tile of that many columns over a packed panel of right; `more` adds it to what is there."""
+    """Do one tile of that many columns over a packed panel of right.
+
+    `more` adds it to what is there.
+    """
     if width == COLUMNS and more:
         wide_next(a, b, 4 * COLUMNS, out, row, steps, ahead, stride)
     elif width == COLUMNS:
@@ -219,9 +235,12 @@ def _width(n: int) -> int:
 
 @kernel
 def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
-    """Multiply batches: left [g, r, m, k], right [g, r, k, n], out [g, r, m, n], n >= COLUMNS; add to out if `add`.
+    """Multiply batches: left [g, r, m, k], right [g, r, k, n], out [g, r, m, n], n >= COLUMNS.
 
-    Right has unit stride along n or k, out along n; left any strides, and a batch axis of either operand may have stride 0. `room`: `room_for(m, k)`.
+    Add to out if `add`.
+
+    Right has unit stride along n or k, out along n; left any strides, and a batch axis of either
+    operand may have stride 0. `room`: `room_for(m, k)`.
     """
     m, n, k = out.shape[2], out.shape[3], left.shape[3]
     turns = _turns(m, k, right)
@@ -240,6 +259,9 @@ def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
 
 
 def room_for(m: int, k: int) -> int:
-    """Return how many numbers of room a product of m rows and k terms may need: tiles and panels, and what is packed of left."""
+    """Return how many numbers of room a product of m rows and k terms may need.
+
+    Tiles and panels, and what is packed of left.
+    """
     rows = min(m + TURNED_ROWS, _MOST_ROWS)
     return (ROWS + _DEPTH) * COLUMNS + min(rows * (k + LANES), _PACKED + _MOST_ROWS * LANES)

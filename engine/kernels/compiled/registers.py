@@ -1,13 +1,18 @@
-"""Tiles of a product of float32 matrices, summed up in registers, as LLVM: what `engine.kernels.compiled.products` is made of.
+"""Tiles of a product of float32 matrices, summed up in registers, as LLVM.
 
-A tile keeps its sums (24 vectors of 512 bits; 16 where it is narrow) in registers over all steps of k, and writes them in the end, or adds them to what
-is there. All take addresses and pitches in bytes, check nothing, and ask for one line of memory at each step, wherever that is.
+`engine.kernels.compiled.products` is made of them.
+
+A tile keeps its sums (24 vectors of 512 bits; 16 where it is narrow) in registers over all steps of
+k, and writes them in the end, or adds them to what is there. All take addresses and pitches in
+bytes, check nothing, and ask for one line of memory at each step, wherever that is.
 
 * *plain*: `ROWS` packed rows of left meet `COLUMNS` (or `NARROW_COLUMNS`) packed columns of right.
-* *turned*: `TURNED_ROWS` packed rows of left meet `TURNED_COLUMNS` columns of right that lie along k, as a weight [n, k] does: each step spreads
-  one number of each; the tile is turned by shuffles when it is written.
+* *turned*: `TURNED_ROWS` packed rows of left meet `TURNED_COLUMNS` columns of right that lie along
+  k, as a weight [n, k] does: each step spreads one number of each; the tile is turned by shuffles
+  when it is written.
 
-A processor without such vectors does the same in parts. What this module does not see: matrices, edges, blocks.
+A processor without such vectors does the same in parts. What this module does not see: matrices,
+edges, blocks.
 """
 
 # ruff: noqa: ARG005, PLR0917 - intrinsics take their words by position
@@ -28,7 +33,8 @@ ROWS: Final = 8
 COLUMNS: Final = 48
 """Tile over plain right: rows of left, columns of right."""
 NARROW_COLUMNS: Final = 32
-"""Columns of the tile for matrices that are a head wide: 64 columns would fill two tiles of 48 by two thirds."""
+"""Columns of the tile for matrices that are a head wide: 64 columns would fill two tiles of 48 by
+two thirds."""
 TURNED_ROWS: Final = 32
 TURNED_COLUMNS: Final = 12
 """Tile over turned right."""
@@ -87,7 +93,10 @@ def _loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]
 
 
 def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *, add: bool) -> None:
-    """Write 4 vectors as 16 rows of 4 numbers, `pitch` bytes apart; with `add`, add them to what is there."""
+    """Write 4 vectors as 16 rows of 4 numbers, `pitch` bytes apart.
+
+    With `add`, add them to what is there.
+    """
     quads = range(0, LANES, 4)
     low = [lane for q in quads for lane in (q, q + 16, q + 1, q + 17)]
     high = [lane for q in quads for lane in (q + 2, q + 18, q + 3, q + 19)]
@@ -104,7 +113,10 @@ def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *,
 
 
 def _routine(codegen: Callable[..., None], words: int) -> Any:
-    """Return an intrinsic of `words` int64 that returns nothing; numba reads the number off the function's signature, so each is spelled out."""
+    """Return an intrinsic of `words` int64 that returns nothing.
+
+    Numba reads the number off the function's signature, so each is spelled out.
+    """
 
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         codegen(builder, *args)
@@ -120,7 +132,10 @@ def _routine(codegen: Callable[..., None], words: int) -> Any:
 
 
 def _plain_tile(columns: int, *, add: bool) -> Any:
-    """out[ROWS, columns] = packed[k][ROWS] @ right[k, columns]; words: packed, right, its pitch, out, its pitch, k, what to prefetch, its pitch."""
+    """out[ROWS, columns] = packed[k][ROWS] @ right[k, columns].
+
+    Words: packed, right, its pitch, out, its pitch, k, what to prefetch, its pitch.
+    """
     vectors, sums = columns // LANES, ROWS * columns // LANES
 
     def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
@@ -145,7 +160,10 @@ def _plain_tile(columns: int, *, add: bool) -> Any:
 
 
 def _turned_tile(*, add: bool) -> Any:
-    """out[TURNED_ROWS, TURNED_COLUMNS] = packed[k][TURNED_ROWS] @ right[TURNED_COLUMNS, k].T; words as `_plain_tile`."""
+    """out[TURNED_ROWS, TURNED_COLUMNS] = packed[k][TURNED_ROWS] @ right[TURNED_COLUMNS, k].T.
+
+    Words as `_plain_tile`.
+    """
     vectors, sums = TURNED_ROWS // LANES, TURNED_ROWS * TURNED_COLUMNS // LANES
 
     def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
@@ -172,7 +190,10 @@ def _turned_tile(*, add: bool) -> Any:
 
 
 def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: Any) -> None:
-    """Write 4 rows of 16 * blocks numbers as columns of 4: number i of each row at packed + i * step."""
+    """Write 4 rows of 16 * blocks numbers as columns of 4.
+
+    Number i of each row at packed + i * step.
+    """
 
     def block(values: list[Any]) -> list[Any]:
         source, target = values
@@ -184,7 +205,10 @@ def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: A
 
 
 def _copy(width: int) -> Any:
-    """Copy `width` numbers of each of `steps` rows, so that they lie side by side; words: rows, their pitch, packed, steps."""
+    """Copy `width` numbers of each of `steps` rows, so that they lie side by side.
+
+    Words: rows, their pitch, packed, steps.
+    """
     kind = ir.VectorType(_REAL, next(size for size in (16, 8, 4) if width % size == 0))
 
     def copy(builder: Any, rows: Any, pitch: Any, packed: Any, steps: Any) -> None:

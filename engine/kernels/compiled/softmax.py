@@ -1,10 +1,13 @@
-"""Softmax of rows and its logarithm, forth and back. The contract is that of `engine.kernels.compiled`."""
+"""Softmax of rows and its logarithm, forward and backward.
+
+The contract is that of `engine.kernels.compiled`.
+"""
 
 import math
 from typing import Any
 
-from engine.kernels.compiled.compiling import kernel
-from engine.kernels.compiled.pieces import (
+from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.row_primitives import (
     copy,
     dot,
     exp,
@@ -22,7 +25,10 @@ from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 @kernel
 def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
-    """Write out = softmax(x * scale + mask) of each row. x, out: (rows, n); mask: (m, n), row r takes mask row r % m; m = 0 is no mask."""
+    """Write out = softmax(x * scale + mask) of each row. x, out: (rows, n).
+
+    Mask: (m, n), row r takes mask row r % m; m = 0 is no mask.
+    """
     block = stack_block(out)
     rows, n = x.shape
     for row in range(rows):
@@ -48,7 +54,10 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
 
 @kernel
 def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """Write out = (dy - dy.y) * y * scale of each row. dy, y, out: (rows, n). Right over dy and over y."""
+    """Write out = (dy - dy.y) * y * scale of each row. dy, y, out.
+
+    (rows, n). Right over dy and over y.
+    """
     block = stack_block(out)
     rows, n = y.shape
     for row in range(rows):
@@ -63,7 +72,10 @@ def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
 
 @kernel
 def soft_max_back_two_pass(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """As `soft_max_back`, in the order of ggml before 0.26.0: out = dy; out -= dy.y; out *= y; out *= scale. Wrong over y."""
+    """As `soft_max_back`, in the order of ggml before 0.26.0: out = dy; out -= dy.y; out *= y.
+
+    Out *= scale. Wrong over y.
+    """
     rows, n = y.shape
     for row in range(rows):
         shift = dot(dy[row], y[row])

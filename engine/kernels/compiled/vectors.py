@@ -1,6 +1,9 @@
-"""What numba has no word for, as LLVM: wide vectors, memory asked for beforehand, lines of memory at a time, scratch on the stack, powers of two.
+"""LLVM for what numba cannot express.
 
-All of it is portable: a processor without vectors of 512 bits does the same in parts. What is asked for beforehand (`prefetch`) changes no result.
+That is wide vectors, prefetching, stores of whole cache lines, scratch on the stack, powers of two.
+
+All of it is portable: a processor without vectors of 512 bits does the same in parts. What is asked
+for beforehand (`prefetch`) changes no result.
 
 What this module does not see: what any kernel computes.
 """
@@ -15,7 +18,8 @@ _intrinsic: Any = extending.intrinsic  # numba declares this with types that no 
 _cg: Any = cgutils
 
 BLOCK = 256
-"""Elements of a map computed on the stack before they are written: 1 to 2 KiB. Larger ones ask for more memory at a time than is brought at a time."""
+"""Elements of a map computed on the stack before they are written: 1 to 2 KiB. Larger ones ask for
+more memory at a time than is brought at a time."""
 
 AHEAD = 1024
 """Elements between what is worked on and what is asked for, in loops that do little with each."""
@@ -27,11 +31,14 @@ LINE = 64
 """Bytes of a cache line, or a part of one: what one prefetch brings."""
 
 SHIFT = (1.5 * 2**23 + 127, 1.5 * 2**52 + 1023)
-"""float32, float64: added to a small number it leaves the nearest integer n, with n + bias in the lowest bits."""
+"""float32, float64: added to a small number it leaves the nearest integer n, with n + bias in the
+lowest bits."""
 
 
 def _ask_for_wide_vectors(builder: Any) -> None:
-    """Have LLVM use vectors of 512 bits in the function being built, where the processor has them; its own choice is often 256.
+    """Have LLVM use vectors of 512 bits in the function being built, where the processor has them.
+
+    Its own choice is often 256.
 
     llvmlite knows no attributes that are pairs, but writes down what the set holds.
     """
@@ -50,7 +57,10 @@ def wide(_: Any) -> Any:
 
 
 def touch(builder: Any, pointer: Any, near: int = 3) -> None:
-    """Have the cache line at a pointer brought, into the first cache or (2) the second: a hint, that changes no result and cannot fail, whatever is there."""
+    """Have the cache line at a pointer brought, into the first cache or (2) the second.
+
+    A hint, that changes no result and cannot fail, whatever is there.
+    """
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
     function = _cg.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -72,9 +82,10 @@ def prefetch(_: Any, a: Any, index: Any) -> Any:
 def _by_lines(arithmetic: Any) -> Any:
     """Return an intrinsic (a, b, out, count, ahead_b) that writes the first `count` elements of a result, whole lines: out = arithmetic(a, b).
 
-    a, out: (n,); b: (n,), or a number. A line is read whole, then written: right where the result lies exactly over an operand, with no run-time
-    check. Lines of a and of the result are asked for `AHEAD` elements before their turn, those of b `ahead_b`; a store to a line that is in no
-    cache costs as much as reading it.
+    a, out: (n,); b: (n,), or a number. A line is read whole, then written: right where the result
+    lies exactly over an operand, with no run-time check. Lines of a and of the result are asked for
+    `AHEAD` elements before their turn, those of b `ahead_b`; a store to a line that is in no cache
+    costs as much as reading it.
     """
 
     @_intrinsic
@@ -132,8 +143,8 @@ def _interleaved(builder: Any, a: Any, b: Any) -> tuple[Any, Any]:
 def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride: Any) -> Any:  # noqa: PLR0917 - compiled
     """Write out[place + i * stride + j] = x[at + j * step + i] for i and j below the elements of a line; ask for the squares `SQUARES` further on.
 
-    Interleaving each row with the one half the rows further on turns the bits of (row, column) round by one; as often as a number of rows has bits, and
-    rows are columns.
+    Interleaving each row with the one half the rows further on turns the bits of (row, column)
+    round by one; as often as a number of rows has bits, and rows are columns.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -166,7 +177,10 @@ def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride
 
 @_intrinsic
 def stack_block(_: Any, like: Any) -> Any:
-    """Return an uninitialised array of `BLOCK` elements on the stack, of the dtype of `like`: provably apart from any argument."""
+    """Return an uninitialised array of `BLOCK` elements on the stack, of the dtype of `like`.
+
+    Provably apart from any argument.
+    """
     result = types.Array(like.dtype, 1, "C")
 
     def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
@@ -196,7 +210,10 @@ def _word(real: Any) -> Any:
 
 @_intrinsic
 def pow2(_: Any, shifted: Any) -> Any:
-    """Return 2.0**n of n + `SHIFT`, for normal results: the lowest bits of that sum are the biased exponent."""
+    """Return 2.0**n of n + `SHIFT`, for normal results.
+
+    The lowest bits of that sum are the biased exponent.
+    """
     fraction = 23 if shifted == types.float32 else 52
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -207,7 +224,10 @@ def pow2(_: Any, shifted: Any) -> Any:
 
 
 def _swap_order(builder: Any, word: Any) -> Any:
-    """Flip all bits but the sign of negative words: as integers, they are then in the order of the real numbers. Its own inverse."""
+    """Flip all bits but the sign of negative words.
+
+    As integers, they are then in the order of the real numbers. Its own inverse.
+    """
     bits = word.type.width
     sign = builder.ashr(word, ir.Constant(word.type, bits - 1))
     return builder.xor(word, builder.lshr(sign, ir.Constant(word.type, 1)))
@@ -215,7 +235,10 @@ def _swap_order(builder: Any, word: Any) -> Any:
 
 @_intrinsic
 def key_of(_: Any, real: Any) -> Any:
-    """Return the integer that stands for a real number in comparisons: the largest of many is then found in any order, by vectors."""
+    """Return the integer that stands for a real number in comparisons.
+
+    The largest of many is then found in any order, by vectors.
+    """
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _swap_order(builder, builder.bitcast(args[0], ir.IntType(_word(real).bitwidth)))

@@ -14,7 +14,7 @@ from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
 from allocsim.model import Document
 from engine.graph.lowering import lower
-from repro import training
+from repro import lora_setup
 from repro.scenarios.ggml_1501 import SCENARIO
 
 CAPTURED = Path(__file__).parents[2] / "data" / "ggml"
@@ -33,7 +33,7 @@ def captured(name):
 @cache
 def trained():
     """Forward, backward and SGD of two layers in one graph."""
-    setup = training.set_up(SCENARIO.training, layers=2, seq=8)
+    setup = lora_setup.set_up(SCENARIO.training, layers=2, seq=8)
     return lower(setup.graph, (setup.loss,), kernels=SCENARIO.kernels).program
 
 

@@ -7,15 +7,20 @@ import pytest
 from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost_fragments, one_address, program, wrong_beliefs
 
 from allocsim import liveness
-from allocsim.checks import check, clocks, dataflow, in_place, script, writes
-from allocsim.checks.case import COUNT_LIMIT
+from allocsim.checks import check
+from allocsim.checks import h_clocks as clocks
+from allocsim.checks import s_dataflow as dataflow
+from allocsim.checks import s_in_place as in_place
+from allocsim.checks import s_script as script
+from allocsim.checks import s_writes as writes
+from allocsim.checks.trial import COUNT_LIMIT
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Plan, Problem, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
-from allocsim.verdict.attribution import causes
+from allocsim.verdict.attribution import charges
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import save as save_evidence
 
@@ -50,7 +55,7 @@ def test_a_large_hurtful_document_gets_the_right_verdict(name):
 def test_thousands_of_violations_have_a_verdict_and_each_a_cause(name):
     """What is asked of one violation is looked up: asked of the program anew, each of these would take hours."""
     made = CASES[name].build(12_000)
-    report, found = causes(made)
+    report, found = charges(made)
 
     assert len(found) == len(report.violations) >= 10_000
     assert {cause.fault for cause in found} == {"plan"}

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from allocsim.checks import check, clocks, order
-from allocsim.checks.clocks import Order
-from allocsim.checks.order import SCHEDULE_LIMIT, exchanged
+from allocsim.checks import check, selector
+from allocsim.checks import h_races as order
+from allocsim.checks.h_clocks import Order
+from allocsim.checks.h_races import SCHEDULE_LIMIT, exchanged
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.screens import late
 
 BYTES = (Arena(name="cpu", alignment=1),)
 
@@ -267,13 +269,13 @@ def test_a_thousand_streams():
 
 
 def test_large_inputs_are_compiled_and_small_ones_are_not(monkeypatch):
-    asked = []
-    monkeypatch.setattr(clocks, "_compiled", lambda: asked.append(1) or clocks.sweep)
+    asked, late_sweep = [], late.sweep
+    monkeypatch.setattr(late, "sweep", lambda *columns: asked.append(1) or late_sweep(*columns))
     t = Threads()
     t.op("a", writes="x")
     t.op("b", reads="x")
     t.races()
     assert not asked
-    monkeypatch.setattr(clocks, "COMPILE_FROM", 4)
+    monkeypatch.setattr(selector, "LATE_FROM", 4)
     t.races()
     assert asked

@@ -1,6 +1,8 @@
 """Cures of documents without an engine: each kind of element, by the planner that made the plan and without any planner."""
 
 import pytest
+from allocsim.cure.remedy import AMENDED, amended, remedy, suspects_of
+from allocsim.verdict.case import BELIEF_KINDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import documents
@@ -10,11 +12,9 @@ from allocsim import cure
 from allocsim.allocators import find
 from allocsim.checks import check
 from allocsim.cure import Begin, Deny, Extend, Pin, Wait
-from allocsim.cure.remedy import AMENDED, amended, remedy, suspects_of
 from allocsim.errors import ModelError, UnknownNameError
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
-from allocsim.verdict.case import BELIEF_KINDS
 
 TEXT = "x = host.write; a = f x; b = g x; c = h a b; host.read c"
 MADE = program(TEXT)

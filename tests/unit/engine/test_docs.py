@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def blocks(page, kind="python"):
-    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def run(page, space, only=None):

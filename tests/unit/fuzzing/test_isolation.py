@@ -105,12 +105,13 @@ def test_when_the_time_is_over_the_last_cases_have_no_answer_and_the_next_list_i
         assert [len(answer.plan.offset) for answer in asker.ask([case(ops=5), case(ops=6)])] == [5, 6]
 
 
-def test_a_target_that_has_never_answered_is_given_less_and_less_time(monkeypatch):
-    monkeypatch.setattr(targets, "GRACE", 1.0)
+def test_a_target_that_has_never_answered_is_given_less_and_less_time():
     with Target(name="bad_planners:by_name", seconds=0.1).open() as asker:
+        asker._grace = 1.0  # only after the import, which a busy machine may need longer for
         graces = []
         for _ in range(3):
             graces.append(asker._grace)
             assert asker.ask([case("hangs")])[0].failure.kind == "hangs"
         assert graces == [1.0, 0.5, 0.25]
+        asker._grace = targets.GRACE  # what follows is about the answer, not about how fast this machine is
         assert asker.ask([case()])[0].plan is not None

@@ -84,7 +84,7 @@ def test_no_module_that_is_loaded_has_a_say_in_what_is_drawn(monkeypatch):
 
 
 def test_training_graphs_are_a_source_and_run_on_the_engine():
-    seen = gone_through(0, count=8, strategy="engine.graph.strategies:training_programs")
+    seen = gone_through(0, count=8, strategy="engine.autodiff.training_graphs:training_programs")
     kinds = {op.kind for case in seen.cases for op in case.program.ops}
 
     assert {"cross_entropy_loss_back", "opt_step_sgd", "host.read"} <= kinds
@@ -95,7 +95,7 @@ def test_a_program_of_training_is_run_with_what_its_ops_say_of_themselves():
     """Joined with others it still has the parameters of its kernels."""
     from allocsim.fuzzing.batch import join, join_plans  # noqa: PLC0415 - only here
 
-    plans = gone_through(0, count=8, strategy="engine.graph.strategies:training_programs").plans
+    plans = gone_through(0, count=8, strategy="engine.autodiff.training_graphs:training_programs").plans
     batch = join([plan.program for plan in plans])
 
     assert any(plan.program.ops.meta for plan in plans)

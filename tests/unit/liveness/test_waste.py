@@ -94,7 +94,10 @@ def test_what_a_planner_believes_of_a_file_without_beliefs_can_be_measured(chain
     file = str(tmp_path / "program.json")
 
     assert main(["explain", file]) == 2
-    assert "there is none for this program, so nobody believes anything; name a buffer, or a --belief" in capsys.readouterr().err
+    assert (
+        "the file has no problem for this program, so there are no believed lifetimes to measure; name a buffer, or a planner with --belief"
+        in capsys.readouterr().err
+    )
     assert main(["explain", file, "--belief", "ggml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["name"], row["believed"], row["derived"]) for row in found["buffers"]] == [

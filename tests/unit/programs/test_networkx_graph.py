@@ -22,15 +22,15 @@ def program():
 def test_nodes_and_edges_carry_the_documented_attributes():
     graph = to_networkx(program())
     assert graph.nodes["op", 1] == {
-        "kind": "op", "op_kind": "mul", "name": "square", "step": 1, "in_place": ((0, 0),), "stream": 1,
+        "kind": "op", "op_kind": "mul", "name": "square", "step": 1, "in_place": "[[0, 0]]", "stream": 1,
     }  # fmt: skip
     assert graph.nodes["value", 0] == {
-        "kind": "value", "name": "x", "buffer": 0, "dtype": "f32", "shape": (4,), "strides": (4,), "offset": 0, "nbytes": 16,
+        "kind": "value", "name": "x", "buffer": 0, "dtype": "f32", "shape": "[4]", "strides": "[4]", "offset": 0, "nbytes": 16,
         "alignment": 8, "arena": 0, "role": "input", "read_only": False, "buffer_name": "x",
     }  # fmt: skip
-    assert graph.edges[("value", 0), ("op", 1)] == {"positions": (0, 1)}
+    assert graph.edges[("value", 0), ("op", 1)] == {"positions": "[0, 1]"}
     assert graph.edges[("op", 1), ("value", 1)] == {"position": 0}
-    assert graph.edges[("op", 0), ("op", 1)] == {"after": (0,)}
+    assert graph.edges[("op", 0), ("op", 1)] == {"after": "[0]"}
 
 
 def test_a_graph_of_tensors_needs_only_sizes_and_steps():

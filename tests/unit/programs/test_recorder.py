@@ -146,7 +146,8 @@ def test_content_is_kept_and_parameters_are_read_only():
 
 def test_declared_views_in_a_pool_and_unknown_dtypes():
     memory = np.zeros(256, np.uint8)
-    table, row = memory[:128].view(np.complex64), memory[32:40].view(np.complex64)
+    pair = np.dtype([("x", np.float32), ("y", np.int32)])
+    table, row = memory[:128].view(pair), memory[32:40].view(pair)
     recorder = allocsim.Recorder(pools={"scratch": memory})
     recorder.upload(table)
     recorder.view(table, row)
@@ -156,6 +157,14 @@ def test_declared_views_in_a_pool_and_unknown_dtypes():
     assert len(program.buffers) == 1
     assert (program.values[0].dtype, program.values[0].shape) == ("u8", (16, 8))
     assert allocsim.verify_program(program, plan).clean
+
+
+def test_complex_numbers_are_recorded_as_what_they_are():
+    z = np.zeros(3, np.complex64)
+    recorder = allocsim.Recorder()
+    recorder.upload(z)
+    recorder.download(z)
+    assert recorder.finish()[0].values[0].dtype == "c64"
 
 
 @pytest.mark.parametrize("offset", [16, 0])

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from allocsim.cure.remedy import remedy
 
 from allocsim import cure
 from allocsim.checks import check
-from allocsim.cure.remedy import remedy
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.streams import without_wait

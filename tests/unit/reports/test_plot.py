@@ -77,7 +77,7 @@ def test_a_report_is_the_record_a_page_and_pictures(record: dict, legal: Documen
     write_report(record, legal, tmp_path / "out")
     expected = {"report.json", "report.md"} | {f"figures/{name}{suffix}" for name in NAMES for suffix in (".png", ".svg")}
     assert set(tree(tmp_path / "out")) == expected
-    assert json.loads((tmp_path / "out" / "report.json").read_text()) == record
+    assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8")) == record
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -94,7 +94,7 @@ def test_a_run_cut_short_still_gives_a_report(tmp_path: Path) -> None:
 def test_numbers_json_has_no_word_for_become_null(record: dict, tmp_path: Path) -> None:
     record["modes"] = {"default": {"loss": [np.float32(1.5), float("nan"), np.float64("inf")], "arena_bytes": np.int64(7)}}
     write_report(record, None, tmp_path / "out")
-    found = json.loads((tmp_path / "out" / "report.json").read_text())["modes"]["default"]
+    found = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["modes"]["default"]
     assert found == {"loss": [1.5, None, None], "arena_bytes": 7}
 
 
@@ -106,7 +106,7 @@ def test_a_second_report_replaces_the_first_and_keeps_what_is_not_its_own(record
     (out / "notes" / "mine.txt").write_text("mine")
     write_report({"scenario": "other"}, None, out)
     assert set(tree(out)) == {"report.json", "report.md", "evidence.json", "notes/mine.txt"}
-    assert "# other" in (out / "report.md").read_text()
+    assert "# other" in (out / "report.md").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -6,10 +6,10 @@ from allocsim.checks import check
 from allocsim.reduction import Reduction
 from engine.r_replay import diverging
 from repro import scenarios
-from repro.bench import Options
 from repro.bisection import Smallest, bisect_scenario, frozen, kernel_test
+from repro.options import EngineOptions
 
-SMALL = Options(layers=2, seq=8, steps=2)
+SMALL = EngineOptions(layers=2, seq=8, steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_what_the_checks_see_is_reduced_by_the_checks(name, class_, runs):
 
 
 def test_a_repaired_twin_has_nothing_to_reduce():
-    found = bisect_scenario(scenarios.find("ggml-1501"), Options(layers=1, seq=4, steps=1, fixed=True))
+    found = bisect_scenario(scenarios.find("ggml-1501"), EngineOptions(layers=1, seq=4, steps=1, fixed=True))
     assert found.reduced is None
     assert found.verdict.sound
     assert not found.seconds

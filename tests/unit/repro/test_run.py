@@ -12,10 +12,12 @@ from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError, PlannerError
 from allocsim.model import Document, Run
 from repro import scenarios
-from repro.bench import Bench, Options
 from repro.detectors import suspects
+from repro.options import EngineOptions
+from repro.pipeline import prepare
 from repro.run import MODES, run
 from repro.scenario import join, repaired
+from repro.workload import train
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -80,7 +82,7 @@ def test_the_default_run_of_1501_differs_and_its_gradients_say_where():
 
 
 def test_arenas_grow_from_default_over_pinned_to_reference():
-    peaks = [small("ggml-1501").modes[mode].plan.peak_bytes for mode in MODES]
+    peaks = [small("ggml-1501").modes[mode].arena_bytes for mode in MODES]
     assert peaks == sorted(peaks)
     assert small("ggml-1501").verdict.pin_all_bytes == peaks[1] - peaks[0]
 
@@ -88,17 +90,19 @@ def test_arenas_grow_from_default_over_pinned_to_reference():
 @pytest.mark.parametrize("name", ["ggml-1501", "ggml-1501-as-reported+ggml-1501-seed"])
 def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
     result = small(name)
-    bench = Bench(result.scenario, result.options, lambda *_: None)
-    target = bench.train_plan(bench.plans["reference"], 2, "")
-    problem = bench.plans["default"].problem
+    experiment = prepare(result.scenario, result.options)
+    target = train(experiment.workload, experiment.plans["reference"], 2)
+    problem = experiment.plans["default"].problem
     suspected, others = suspects(result.evidence)
-    described = dict(zip((e.describe(bench.program) for e in (*suspected, *others)), (*suspected, *others), strict=True))
+    described = dict(
+        zip((e.describe(experiment.workload.program) for e in (*suspected, *others)), (*suspected, *others), strict=True)
+    )
     elements = [described[words] for words in result.evidence.cure.elements]
 
     def cured(chosen):
-        plan = bench.planner.place(cure.apply(problem, chosen))
+        plan = experiment.planner.place(cure.apply(problem, chosen))
         clean = check(Document.of(*(Run.of(plan, skip=r.skip) for r in result.evidence.document.runs))).clean
-        return clean and bench.train_plan(plan, 2, "", against=target).first_difference is None
+        return clean and train(experiment.workload, plan, 2, against=target).first_difference is None
 
     assert result.evidence.cure.minimal
     assert cured(elements)
@@ -140,7 +144,7 @@ def test_a_wrong_expectation_does_not_match():
 )
 def test_sizes_and_names_that_make_no_run_are_refused(options, line):
     with pytest.raises(AllocsimError, match=line):
-        run(scenarios.find("ggml-1501"), Options(**{"layers": 2, "seq": 8, "steps": 2, **options}))
+        run(scenarios.find("ggml-1501"), EngineOptions(**{"layers": 2, "seq": 8, "steps": 2, **options}))
 
 
 def test_a_scenario_says_how_many_steps_it_needs_and_which_depth():
@@ -169,14 +173,36 @@ def test_joining_refuses_what_meets_in_one_place():
         join(one, replace(one, name="other"))
 
 
+def fall(losses, reference):
+    """Return by how much of the reference's fall the losses ever fell."""
+    return (losses[0] - min(losses)) / (reference[0] - reference[-1])
+
+
+STAYS = 1 / 3
+"""Of the reference's fall, at most this much for a run that does not learn.
+
+Twenty steps by wrong gradients are chaotic: the last digit of a sum changes the last loss of the default run in its second or third digit, so no loss
+of it holds on two processors. What holds is how far it gets. Over the seeds 0 to 19 with tiles and AVX-512, the same seeds with OpenBLAS for SSE3 and
+numba's kernels for SSE2, and the seeds 0 to 12 with both for AVX2, that is 0.04 of the reference's fall on average, with a standard deviation of 0.03 and
+0.09 at most. The bound lies nine deviations above; a run that learns falls by 1, and nothing was seen between.
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2])
 def test_training_shows_what_the_report_shows(seed):
-    """The reference learns, the default of ggml-1501 stays where it is, the others end above the reference."""
+    """The reference learns, the default of ggml-1501 stays where it is, the others end far above the reference."""
     runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in THREE}
     for name, modes in runs.items():
         reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
-        drop = reference[0] - reference[-1]
-        assert drop >= reference[0] / 2
-        assert default[-1] - reference[-1] >= 0.05 * reference[0]
-        assert name != "ggml-1501" or np.abs(default - default[0]).max() < drop / 10
+        wrong = 2 if name == "ggml-1501-seed" else 1
+        assert modes["default"].first_difference == wrong
+        assert default[:wrong].tolist() == reference[:wrong].tolist(), "a step's loss is computed before its gradients"
+        assert reference[0] - reference[-1] >= reference[0] / 2
+        # 0.69 and more over the seeds 0 to 12; of the repaired twin 0
+        assert default[-1] - reference[-1] >= reference[0] / 2
+    modes = runs["ggml-1501"]
+    assert fall(modes["default"].loss, modes["reference"].loss) < STAYS
+    assert fall(modes["pinned"].loss, modes["reference"].loss) > 1 - STAYS, "a run without the fault is told from one with it"
+    # one step is not chaotic: no gradient of the first points within 45 degrees of the right one (over 20 seeds no cosine is beyond 0.55)
+    assert all(abs(g.cosine) < np.sqrt(0.5) for g in modes["default"].gradients if g.step == 1)

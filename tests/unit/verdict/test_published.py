@@ -6,23 +6,26 @@ from pathlib import Path
 import pytest
 from expected import agree
 
-from allocsim.verdict import BELIEF_ROWS, CLASSES, MEASURED_ROWS, ROWS
+from allocsim.cure.mends import MENDS
+from allocsim.verdict import CLASSES, MEASURED_NAMES, NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "verdict.md"
 
 
 def lines(rows):
-    yield "| detector says | evidence | class | fault |"
+    yield "| mend | evidence | class | fault |"
     yield "|---|---|---|---|"
     for row in rows:
-        yield f"| {', '.join(row.kinds)} | {row.evidence} | {row.class_} | {row.fault} |"
+        yield f"| {', '.join(row.mends)} | {row.evidence} | {row.class_} | {row.party} |"
 
+
+MEASURED = tuple({(row.mends, row.evidence): row for row in MEASURED_NAMES.values()}.values())
 
 TABLES = {
     "classes": ["| class | in words |", "|---|---|", *(f"| {class_} | {words} |" for class_, words in CLASSES.items())],
-    "rows": list(lines(ROWS)),
-    "belief rows": list(lines(BELIEF_ROWS)),
-    "measured rows": list(lines(MEASURED_ROWS)),
+    "mends": ["| mend | what is wrong |", "|---|---|", *(f"| {mend} | {words} |" for mend, words in MENDS.items())],
+    "names": list(lines(NAMES)),
+    "measured names": list(lines(MEASURED)),
 }
 
 
@@ -35,7 +38,13 @@ def test_the_published_tables_are_those_of_the_code():
     agree(PAGE, page)
 
 
-@pytest.mark.parametrize("row", [*ROWS, *BELIEF_ROWS, *MEASURED_ROWS], ids=lambda row: row.evidence[:40])
+@pytest.mark.parametrize("row", [*NAMES, *MEASURED], ids=lambda row: row.evidence[:40])
 def test_each_row_names_a_class_and_a_party_that_exist(row):
     assert row.class_ in {*CLASSES, "unknown"}
-    assert row.fault in {"plan", "kernel", "caller", "schedule", "unknown"}
+    assert row.party in {"plan", "kernel", "caller", "schedule", "unknown"}
+    assert set(row.mends) <= set(MENDS)
+
+
+def test_every_class_and_every_mend_has_a_row():
+    assert {row.class_ for row in (*NAMES, *MEASURED)} == {*CLASSES, "unknown"}
+    assert {mend for row in (*NAMES, *MEASURED) for mend in row.mends} == set(MENDS)

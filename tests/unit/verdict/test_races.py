@@ -51,16 +51,11 @@ def test_a_wait_that_nobody_made_is_the_schedules_fault():
     assert verdict.detectors["H"]["in_apart"] == 1
 
 
-def test_a_copy_that_is_out_of_step_is_a_class_of_its_own():
-    """g carries x into the other memory, and h does not wait for it."""
-    verdict = judge(branches(waits=((0,), (), ()), far="b"))
-    assert verdict.classes == {("C10", "schedule")}
-
-
-def test_a_copy_that_takes_no_part_makes_no_other_class():
-    """The race is between f and g, neither of which crosses; h carries b over."""
-    verdict = judge(branches(reuse="xa", far="y"))
-    assert verdict.classes == {("C09", "plan")}
+@pytest.mark.parametrize("far", ["", "b", "y"])
+def test_a_wait_that_is_missing_is_one_class_whether_or_not_a_copy_takes_part(far):
+    """g carries x into the other memory, or h carries b back, or neither."""
+    assert judge(branches(waits=((0,), (), ()), far=far)).classes == {("C09", "schedule")}
+    assert judge(branches(reuse="xa", far=far)).classes == {("C09", "plan")}
 
 
 def test_two_defects_at_once_are_both_named():

@@ -7,22 +7,23 @@ from hypothesis import strategies as st
 from scenario_runs import small
 
 from engine.d_differential import HostRun, compare, origins, relative_error, same_bits, tap
-from repro.bench import Bench
+from repro.pipeline import prepare
+from repro.workload import bind, host_runs
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 
 
 def bench(name):
     result = small(name)
-    return Bench(result.scenario, result.options, lambda *_: None)
+    return prepare(result.scenario, result.options)
 
 
 @pytest.mark.parametrize("mode", ["default", "pinned", "reference"])
 def test_a_repaired_program_has_no_origin_under_any_plan(mode):
     result = small("ggml-1501", fixed=True)
-    it = Bench(result.scenario, result.options, lambda *_: None)
-    with it.runtime(it.plans[mode]) as planned, it.runtime(it.plans["reference"]) as reference:
-        assert origins(planned, reference, it.host(2)) == ()
+    it = prepare(result.scenario, result.options)
+    with bind(it.workload, it.plans[mode]) as planned, bind(it.workload, it.plans["reference"]) as reference:
+        assert origins(planned, reference, host_runs(it.workload, 2)) == ()
 
 
 def test_an_unsafe_kernel_shows_as_results_and_never_downstream():
@@ -52,10 +53,10 @@ def test_an_upload_left_out_shows_from_the_second_run_on():
 
 def test_a_tap_copies_what_is_made_and_changes_nothing():
     it = bench("ggml-1501")
-    values = list(it.gradient_values)
-    with it.runtime(it.plans["default"]) as plain, it.runtime(it.plans["default"]) as tapped:
+    values = list(it.workload.gradient_values)
+    with bind(it.workload, it.plans["default"]) as plain, bind(it.workload, it.plans["default"]) as tapped:
         observer = tap(tapped, values)
-        (host,) = it.host(1)
+        (host,) = host_runs(it.workload, 1)
         one = plain.run(host.inputs, skip=host.skip)
         other = tapped.run(host.inputs, skip=host.skip, observer=observer)
         copies = observer.take()

@@ -6,30 +6,30 @@ import numpy as np
 import pytest
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.k_audit import LAYOUTS, Case, Layout, Row, audit_ops, default_cases, measuring, memory
+from engine.k_audit import LAYOUTS, AuditCase, AuditLayout, AuditRow, arranged_memory, audit_ops, default_cases, measuring
 from engine.k_audit import audit as measured
-from engine.k_audit.standing import CASES
+from engine.k_audit.standing_cases import CASES
 from engine.kernels import KERNELS, Kernel
 
 
-def audit(**options) -> tuple[Row, ...]:
+def audit(**options) -> tuple[AuditRow, ...]:
     return tuple(measured(**options))
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[AuditRow, ...]:
     return audit()
 
 
-def only(rows, **fields) -> Row:
+def only(rows, **fields) -> AuditRow:
     (row,) = (r for r in rows if all(getattr(r, name) == value for name, value in fields.items()))
     return row
 
 
-def dense(dtype: str, *shape: int) -> Layout:
+def dense(dtype: str, *shape: int) -> AuditLayout:
     size = {"f32": 4, "f64": 8, "i32": 4}[dtype]
     strides = np.empty(shape, f"V{size}").strides
-    return Layout(dtype=dtype, shape=shape, strides=strides)
+    return AuditLayout(dtype=dtype, shape=shape, strides=strides)
 
 
 def test_the_two_planted_kernels_are_the_only_broken_ones(rows):
@@ -124,10 +124,10 @@ def test_whole_numbers_drawn_never_are_what_a_result_is_filled_with_before():
     """Else a canary over the last of them is not caught: an operand of 16411 draws holds every number drawn."""
     (row,) = (r for r in audit(kernels={"count_equal": KERNELS["count_equal"]}, layouts=("partial",)) if r.operand == 0)
     assert row.cases > 0
-    drawn = memory.draw(row.sample, 0, np.random.default_rng(0), "distinct")
+    drawn = arranged_memory.draw(row.sample, 0, np.random.default_rng(0), "distinct")
     for which in range(2):
         result = np.empty(1, drawn.dtype)
-        memory.redden(result, which)
+        arranged_memory.redden(result, which)
         assert result[0] not in drawn
         assert not 0 <= result[0] < 100
 
@@ -142,7 +142,7 @@ def test_of_a_kernel_that_bears_any_overlap_rounding_otherwise_is_no_fault_and_a
     def bound(function):
         return Kernel(bind=lambda _params, operands, results: (function, (*operands, *results)), overlap="any")
 
-    cases = [Case(kind="exp", params={}, operands=(dense("f64", n),), results=(dense("f64", n),)) for n in (33, 7)]
+    cases = [AuditCase(kind="exp", params={}, operands=(dense("f64", n),), results=(dense("f64", n),)) for n in (33, 7)]
     rows = list(
         audit(
             kernels={"exp": {"numpy": bound(np.exp), "loop": bound(loop)}}, cases=cases, layouts=("shifted", "partial", "views")
@@ -155,7 +155,7 @@ def test_of_a_kernel_that_bears_any_overlap_rounding_otherwise_is_no_fault_and_a
 def test_a_stranger_s_kernel_is_measured_like_our_own():
     """The table is the only thing known of a kernel; its kind need not be one of ours."""
     table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}
-    case = Case(kind="plus", operands=(dense("f64", 5), dense("f64", 5)), results=(dense("f64", 5),))
+    case = AuditCase(kind="plus", operands=(dense("f64", 5), dense("f64", 5)), results=(dense("f64", 5),))
     rows = audit(kernels=table, cases=[case])
 
     assert [(r.operand, r.declared, r.measured) for r in rows] == [(0, True, "safe"), (1, True, "unsafe")]
@@ -166,7 +166,7 @@ def test_a_stranger_s_kernel_is_measured_like_our_own():
 def test_equal_operands_would_hide_what_independent_ones_show():
     """Every operand is drawn for itself: copy-then-add over its second operand looks right while both are equal."""
     table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0), (1, 0)))}}
-    case = Case(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
+    case = AuditCase(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
 
     def equal(*_):
         return np.arange(5, dtype="f4")
@@ -179,16 +179,16 @@ def test_equal_operands_would_hide_what_independent_ones_show():
 
 def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
     """`safe` may only be said of memory that was really shared."""
-    real = memory.as_strided
-    monkeypatch.setattr(memory, "as_strided", lambda *args: real(*args).copy())
-    case = Case(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
+    real = arranged_memory.as_strided
+    monkeypatch.setattr(arranged_memory, "as_strided", lambda *args: real(*args).copy())
+    case = AuditCase(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
     with pytest.raises(EngineError, match="did not happen"):
         audit_ops([case])
 
 
 def test_a_canary_that_is_not_caught_is_an_error(monkeypatch):
     """Data in which a cleared operand looks as it did before can show nothing."""
-    case = Case(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
+    case = AuditCase(kind="plus", operands=(dense("f32", 5), dense("f32", 5)), results=(dense("f32", 5),))
     table = {"plus": {"theirs": Kernel(bind=bind_copy_then_add, in_place=((0, 0),))}}
     with pytest.raises(EngineError, match="is not caught"):
         list(measured(kernels=table, cases=[case], draws={"plus": lambda *_: np.full(5, 1234.5, "f4")}))
@@ -198,9 +198,9 @@ def test_a_canary_that_is_not_caught_is_an_error(monkeypatch):
 @pytest.mark.parametrize("shape", [(7,), (3, 33)])
 def test_the_canary_is_found_out_in_every_layout(layout, shape):
     """A kernel that clears its result before it reads is unsafe wherever the result lies on an operand."""
-    case = Case(kind="bird", operands=(dense("f32", *shape),) * 2, results=(dense("f32", *shape),))
+    case = AuditCase(kind="bird", operands=(dense("f32", *shape),) * 2, results=(dense("f32", *shape),))
     for operand in (0, 1):
-        table = {"bird": {"": dataclasses.replace(memory.canary(operand), in_place=((0, 0), (1, 0)))}}
+        table = {"bird": {"": dataclasses.replace(arranged_memory.canary(operand), in_place=((0, 0), (1, 0)))}}
         row = only(measured(kernels=table, cases=[case], layouts=(layout,)), operand=operand)
         assert (row.measured, row.unsafe) == ("unsafe", row.runs)
         assert row.broken is (layout in {"over", "duplicate over"})
@@ -222,7 +222,7 @@ def leaves_the_last(params, operands, results):
     ("bind", "words"), [(writes_its_operand, "writes operand 0"), (leaves_the_last, "depends on what was in its memory before")]
 )
 def test_apart_every_kernel_keeps_its_operands_and_writes_all_of_its_result(bind, words):
-    case = Case(kind="k", operands=(dense("f32", 5),), results=(dense("f32", 5),))
+    case = AuditCase(kind="k", operands=(dense("f32", 5),), results=(dense("f32", 5),))
     (row,) = measured(kernels={"k": {"": Kernel(bind=bind)}}, cases=[case], layouts=("apart",))
 
     assert row.broken
@@ -234,7 +234,7 @@ def test_a_kernel_that_ignores_its_operand_was_lucky():
     copy = Kernel(
         bind=lambda _, operands, results: ((lambda x, y, out: np.copyto(out, x)), (*operands, *results)), in_place=((1, 0),)
     )
-    case = Case(kind="k", operands=(dense("f32", 1), dense("f32", 1)), results=(dense("f32", 1),))
+    case = AuditCase(kind="k", operands=(dense("f32", 1), dense("f32", 1)), results=(dense("f32", 1),))
     row = only(measured(kernels={"k": {"": copy}}, cases=[case]), operand=1)
 
     assert (row.measured, row.broken) == ("not reached", False)
@@ -255,7 +255,7 @@ def from_nine_on(params, operands, results):
 
 def test_sizes_and_data_are_told_apart():
     """A fault that begins with the ninth element is told so."""
-    cases = [Case(kind="k", operands=(dense("f32", n),), results=(dense("f32", n),)) for n in (1, 7, 33)]
+    cases = [AuditCase(kind="k", operands=(dense("f32", n),), results=(dense("f32", n),)) for n in (1, 7, 33)]
     (row,) = measured(kernels={"k": {"": Kernel(bind=from_nine_on, in_place=((0, 0),))}}, cases=cases)
 
     assert row.by_size == ((1, 2, 0), (7, 2, 0), (33, 2, 2))
@@ -273,14 +273,14 @@ def test_rounding_otherwise_with_one_operand_twice_is_no_fault():
 
 def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():
     """Sixty layers make one case; the variant is the op's, or the default."""
-    back = Case(
+    back = AuditCase(
         kind="rms_norm_back",
         variant="two_pass",
         params={"eps": 1e-5},
         operands=(dense("f32", 4, 36),) * 2,
         results=(dense("f32", 4, 36),),
     )
-    norm = Case(kind="rms_norm", params={"eps": 1e-5}, operands=(dense("f32", 4, 36),), results=(dense("f32", 4, 36),))
+    norm = AuditCase(kind="rms_norm", params={"eps": 1e-5}, operands=(dense("f32", 4, 36),), results=(dense("f32", 4, 36),))
     rows = audit_ops([back, norm] * 60)
 
     assert [(r.kind, r.variant, r.operand, r.measured, r.cases) for r in rows] == [
@@ -292,11 +292,11 @@ def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():
 
 def test_strided_calls_keep_their_strides():
     """A transposed operand has another layout than a dense result; two equally transposed ones have the same."""
-    transposed = Layout(dtype="f32", shape=(6, 4), strides=(4, 24))
+    transposed = AuditLayout(dtype="f32", shape=(6, 4), strides=(4, 24))
     mixed, same = audit_ops(
         [
-            Case(kind="scale", params={"s": 2.0}, operands=(transposed,), results=(dense("f32", 6, 4),)),
-            Case(kind="cont", operands=(transposed,), results=(transposed,)),
+            AuditCase(kind="scale", params={"s": 2.0}, operands=(transposed,), results=(dense("f32", 6, 4),)),
+            AuditCase(kind="cont", operands=(transposed,), results=(transposed,)),
         ]
     )
 
@@ -309,8 +309,8 @@ def test_large_calls_are_cut_to_leading_rows_and_still_convicted():
     big = (dense("f32", 64, 4096),) * 2
     rows = audit_ops(
         [
-            Case(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5}, operands=big, results=big[:1]),
-            Case(kind="mul_mat", operands=(dense("f32", 96, 96), dense("f32", 96, 96)), results=(dense("f32", 96, 96),)),
+            AuditCase(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5}, operands=big, results=big[:1]),
+            AuditCase(kind="mul_mat", operands=(dense("f32", 96, 96), dense("f32", 96, 96)), results=(dense("f32", 96, 96),)),
         ],
         max_elements=8192,
     )
@@ -323,7 +323,7 @@ def test_large_calls_are_cut_to_leading_rows_and_still_convicted():
 
 def test_a_call_that_cannot_be_bound_says_which():
     """A malformed case is misuse, not a finding."""
-    case = Case(kind="add", operands=(dense("f32", 4), dense("f32", 3)), results=(dense("f32", 4),))
+    case = AuditCase(kind="add", operands=(dense("f32", 4), dense("f32", 3)), results=(dense("f32", 4),))
     with pytest.raises(EngineError, match="audit of add/numpy"):
         audit_ops([case])
     with pytest.raises(UnknownNameError, match="variant of add"):

@@ -16,7 +16,7 @@ from engine.kernels import KERNELS, Kernel
 from engine.kernels.binding import Workspace, scratch
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 from engine.runtime import Runtime
-from engine.runtime.memory import BLOCK_ALIGNMENT, block
+from engine.runtime.plan_memory import BLOCK_ALIGNMENT, block
 
 
 @pytest.fixture

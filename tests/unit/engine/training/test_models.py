@@ -169,6 +169,7 @@ def test_a_transformer_learns_a_repeated_text():
         Dataset(columns=data.columns),
         Settings(epochs=6, batch=8, hyper={"alpha": 1e-2}, validation=0.2),
     )
+    # learning is not chaotic: kernels for SSE2, AVX2 and AVX-512 change the ratio (0.103) in its sixth digit, and no point changes sides
     assert fitted.history[-1].validation.loss < 0.2 * fitted.history[0].training.losses[0]
     assert fitted.history[-1].validation.accuracy > 0.9
 
@@ -197,6 +198,7 @@ def test_a_cnn_learns_to_tell_shapes_apart():
     fitted = fit(
         cnn(size=12, classes=4), shapes(400, size=12), Settings(epochs=6, batch=20, validation=0.2, hyper={"alpha": 1e-2})
     )
+    # 76 of 80 points with kernels for SSE2, AVX2 and AVX-512; guessing gets 20, and other weights (20 seeds) get 72 or more
     assert fitted.history[-1].validation.accuracy > 0.9
 
 

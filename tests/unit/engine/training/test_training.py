@@ -19,9 +19,9 @@ from engine.models.mlp import mlp
 from engine.training import (
     LOSSES,
     Dataset,
+    EpochResult,
     Model,
     NotFiniteError,
-    Result,
     Settings,
     Split,
     Trainer,
@@ -265,14 +265,14 @@ def test_what_does_not_fit_is_one_line(make, says):
 
 def test_results_are_means_with_their_standard_errors():
     outputs = np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
-    result = Result()
+    result = EpochResult()
     for loss in (1.0, 2.0, 6.0):
         result = result.plus(loss, outputs, np.array([0, 1, 1, 1]))
     assert (result.loss, result.accuracy) == (3.0, 0.75)
     assert result.loss_error == pytest.approx(np.std([1, 2, 6], ddof=1) / np.sqrt(3))
     assert result.accuracy_error == pytest.approx(np.sqrt(0.75 * 0.25 / 11))
-    assert Result(summed=True).plus(1.0).plus(2.0).loss == 3.0
-    assert Result().figures() == {"loss": None, "loss_error": None, "accuracy": None, "accuracy_error": None}
+    assert EpochResult(summed=True).plus(1.0).plus(2.0).loss == 3.0
+    assert EpochResult().figures() == {"loss": None, "loss_error": None, "accuracy": None, "accuracy_error": None}
 
 
 def at(step, steps=11):
@@ -429,10 +429,12 @@ def test_a_run_that_is_watched_names_the_op_that_made_the_first_nan(tmp_path, ex
     file = tmp_path / "c.safetensors"
     with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: resume with watch = true"):
         fit(RELU, DATA, DIVERGING, save=file, save_every=1)
-    with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: infinity first made by") as raised:
+    # a sum of huge terms of both signs overflows to an infinity or, added up in another order, to inf - inf: the op is the same
+    line = r"^epoch 1, batch 3, step 1: the loss is nan: (infinity|nan) first made by mul_mat at op 10, layer\.1\.product"
+    with pytest.raises(NotFiniteError, match=line) as raised:
         fit(RELU, DATA, replace(DIVERGING, watch=True, executor=executor), save=file, resume=True)
-    assert "infinity first made by mul_mat at op 10, layer.1.product" in str(raised.value)
-    assert "nan first made by cross_entropy_classes at op 12, loss" in str(raised.value)
+    said = str(raised.value)
+    assert ("infinity first made by" in said) == ("nan first made by cross_entropy_classes at op 12, loss" in said)
 
 
 def test_watching_changes_no_number():

@@ -1,0 +1,106 @@
+"""What kernels promise of results over operands: pairs of positions, each with its strength, and what a table of kinds adds.
+
+* A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole` (`s_in_place` says what each vouches for).
+* Where a document says `null`, nobody knows. A table of kinds speaks there and nowhere else: of a pair that it calls safe it gives the
+  strength, of one it calls unsafe nothing is promised, and a pair that it calls unknown, or does not list, stays unknown. Without a table
+  no name of a kind is trusted.
+
+A table is parsed JSON: `{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
+
+Complexity: O(pairs + ops of the kinds in the table).
+
+What this module does not see: where anything lies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model import STRENGTHS, Bools, Program
+from allocsim.model.layout import Int64s
+
+SAYS: Final = ("safe", "unsafe", "unknown")
+
+KindsTable = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contract:
+    """The promises of the ops of one program, one row each, in order of op."""
+
+    op: Int64s
+    operand_row: Int64s
+    result_row: Int64s
+    """Rows of `ops.operands` and `ops.results`."""
+    strength: Int64s
+    refused: Int64s
+    """int64 (n,), sorted: `operand row * results + result row` of the pairs that a table calls unsafe."""
+    known: Bools
+    """bool (ops,): False where the document says `null`."""
+
+    @classmethod
+    def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
+        """Return what a document declares and a table says. Raises ModelError for a malformed table."""
+        ops = program.ops
+        op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
+        rows = [
+            np.stack(
+                [
+                    op,
+                    ops.operand_starts[op] + ops.in_place[:, 0],
+                    ops.result_starts[op] + ops.in_place[:, 1],
+                    ops.in_place_strength,
+                ],
+                axis=1,
+            ).astype(np.int64)[ops.in_place_known[op]]
+        ]
+        refused: list[int] = []
+        for kind, entries in rows_of(table).items():
+            for step in np.flatnonzero(ops.is_kind(kind) & ~ops.in_place_known).tolist():
+                first, made = int(ops.operand_starts[step]), int(ops.result_starts[step])
+                counts = int(ops.operand_starts[step + 1]) - first, int(ops.result_starts[step + 1]) - made
+                for operand, result, says, strength in entries:
+                    if operand >= counts[0] or result >= counts[1]:
+                        continue
+                    if says == "safe":
+                        rows.append(np.array([[step, first + operand, made + result, strength]], dtype=np.int64))
+                    elif says == "unsafe":
+                        refused.append((first + operand) * len(ops.results) + made + result)
+        found = np.concatenate(rows)
+        refuted = np.array(sorted(refused), dtype=np.int64)
+        found = found[~np.isin(found[:, 1] * len(ops.results) + found[:, 2], refuted)] if refused else found
+        found = found[np.argsort(found[:, 0], kind="stable")] if len(rows) > 1 else found
+        return cls(
+            op=found[:, 0],
+            operand_row=found[:, 1],
+            result_row=found[:, 2],
+            strength=found[:, 3],
+            refused=refuted,
+            known=ops.in_place_known,
+        )
+
+
+def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int]]]:
+    """Return operand position, result position, word and strength of each entry of a table, by kind; raise ModelError where one is none."""
+    kinds = {} if table is None else table.get("kinds", None) if isinstance(table, Mapping) else None
+    if not isinstance(kinds, Mapping):
+        raise ModelError("kinds", "a table of kinds is an object with a key 'kinds'")
+    found: dict[str, list[tuple[int, int, str, int]]] = {}
+    for kind, entries in kinds.items():
+        for index, entry in enumerate(entries if isinstance(entries, list | tuple) else [entries]):
+            place = f"kinds.{kind}[{index}]"
+            if not isinstance(entry, Mapping):
+                raise ModelError(place, "is no object")
+            pair, says, strength = entry.get("pair"), entry.get("says"), entry.get("strength", "exact")
+            whole = isinstance(pair, list | tuple) and len(pair) == 2
+            if not whole or not all(isinstance(position, int) and 0 <= position < 1 << 31 for position in pair):
+                raise ModelError(f"{place}.pair", f"{pair!r} is no [operand position, result position]")
+            if says not in SAYS:
+                raise ModelError(f"{place}.says", f"{says!r} is none of {', '.join(SAYS)}")
+            if strength not in STRENGTHS:
+                raise ModelError(f"{place}.strength", f"{strength!r} is none of {', '.join(STRENGTHS)}")
+            found.setdefault(kind, []).append((pair[0], pair[1], says, STRENGTHS.index(strength)))
+    return found

@@ -1,0 +1,106 @@
+"""Buffers whose size is known when it runs: a document judged at both ends of the range of sizes, and one report of the two.
+
+At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as large. Believed sizes that are
+all the buffers' own follow them. Each record says at which `ends` it was found; what is found at both is one record, that of the low end. Sizes in
+`stats` are the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
+
+What this module does not see: sizes in between. Whatever is reported grows or shrinks with sizes alone, so the ends are asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocsim.checks.violations import Report, Stats, Violation, in_order
+from allocsim.model import Document, Program
+
+LOW, HIGH = "low", "high"
+
+
+def has_ranges(document: Document) -> bool:
+    """Return whether some buffer has a range of sizes."""
+    return any(program.buffers.nbytes_range for program in document.programs)
+
+
+def at_end(document: Document, end: str) -> Document:
+    """Return the document with every ranged buffer as small, or as large, as it may be."""
+    programs = {id(program): _resized(program, end) for program in document.programs}
+    problems: dict[int, Any] = {}
+    for problem in document.problems:
+        program = programs[id(problem.program)]
+        untold = np.array_equal(problem.nbytes, problem.program.buffers.nbytes)
+        nbytes = program.buffers.nbytes if untold else problem.nbytes
+        problems[id(problem)] = replace(problem, program=program, nbytes=nbytes)
+    plans = {
+        id(plan): replace(
+            plan,
+            program=programs[id(plan.program)],
+            problem=None if plan.problem is None else problems[id(plan.problem)],
+        )
+        for plan in document.plans
+    }
+    session = document.session
+    if session is not None:
+        session = tuple(replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)]) for run in session)
+    return replace(
+        document,
+        programs=tuple(programs[id(program)] for program in document.programs),
+        problems=tuple(problems[id(problem)] for problem in document.problems),
+        plans=tuple(plans[id(plan)] for plan in document.plans),
+        session=session,
+    )
+
+
+def _resized(program: Program, end: str) -> Program:
+    ranges = program.buffers.nbytes_range
+    if not ranges:
+        return program
+    nbytes = program.buffers.nbytes.copy()
+    for buffer, (low, high) in ranges.items():
+        nbytes[buffer] = low if end == LOW else high
+    return replace(program, buffers=replace(program.buffers, nbytes=nbytes, nbytes_range={}))
+
+
+def both(low: Report, high: Report, *, limit: int, of_each_kind: bool) -> Report:
+    """Return one report of what was found at either end."""
+    lists, counts = [], {}
+    for at_low, at_high in ((low.violations, high.violations), (low.warnings, high.warnings)):
+        found = _joined(at_low, at_high)
+        lists.append(found if of_each_kind else found[:limit])
+        for kind in {record.kind for record in found}:
+            counts[kind] = sum(record.kind == kind for record in found)
+    whole = all(len(report.violations) == report.count for report in (low, high))
+    for kind in set(low.counts) | set(high.counts):
+        counts[kind] = max(counts.get(kind, 0), low.counts.get(kind, 0), high.counts.get(kind, 0))
+    return Report(
+        violations=lists[0],
+        warnings=lists[1],
+        count=len(lists[0]) if whole else max(low.count, high.count),
+        truncated=low.truncated or high.truncated or not whole,
+        stats=Stats(**{name: max(getattr(low.stats, name), getattr(high.stats, name)) for name in Stats.__slots__}),
+        counts=counts,
+    )
+
+
+def _joined(low: Sequence[Violation], high: Sequence[Violation]) -> tuple[Violation, ...]:
+    found: dict[tuple[Any, ...], Violation] = {}
+    for end, records in ((LOW, low), (HIGH, high)):
+        for record in records:
+            key = _key(record)
+            ends = (*(found[key].ends or ()), end) if key in found else (end,)
+            found[key] = replace(found.get(key, record), ends=ends)
+    return in_order(
+        replace(record, message=f"{record.message} (at the {' and the '.join(record.ends or ())} end of the sizes)")
+        for record in found.values()
+    )
+
+
+def _key(record: Violation) -> tuple[Any, ...]:
+    """Return what a record is about."""
+    about_op = record.kind not in {"Overlap", "LifetimeTooShort", "MissingPin"}
+    op = (record.step, record.op, record.value) if about_op else ()
+    other = (record.other_run, record.other_op) if record.kind == "Race" else ()
+    buffers = (record.buffer, record.other_buffer)
+    return record.kind, record.program, record.plan, record.run, record.problem, op, other, buffers

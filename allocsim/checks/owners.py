@@ -1,0 +1,156 @@
+"""One address space as segments of equal owner: what wrote which bytes last.
+
+The axis is cut at starts; a segment covers the bytes from its start to the next and was written last by its owner. The first segment
+starts below every address; an axis that nobody wrote is one segment of owner `NEVER`. Addresses are Python ints, so no sum wraps.
+
+Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded stretch of list. Writing drops the
+segments it covers and adds at most two: n writes of one range each leave at most 2n + 1 segments, and cost O(log n + CHUNK) each, of
+which the second is a move of memory.
+
+What this module does not see: what an owner is.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+Range = tuple[int, int]
+Piece = tuple[int, int, int]
+"""(low, high, owner): bytes `[low, high)`, all written last by `owner`."""
+
+NEVER = -1
+"""Owner of bytes nobody wrote."""
+
+FLOOR = -(1 << 70)
+
+
+CHUNK = 4096
+"""OwnerAxis a chunk may hold before it is split."""
+
+
+class OwnerAxis:
+    """The owner of every address of one axis."""
+
+    __slots__ = ("_heads", "_owners", "_starts")
+
+    def __init__(self) -> None:
+        self._heads: list[int] = [FLOOR]
+        """The first start of each chunk."""
+        self._starts: list[list[int]] = [[FLOOR]]
+        self._owners: list[list[int]] = [[NEVER]]
+
+    def holds(self, low: int, high: int, owner: int) -> bool:
+        """Return whether the non-empty range `[low, high)` lies in one segment of `owner`."""
+        heads = self._heads
+        chunk = bisect_right(heads, low) - 1
+        starts = self._starts[chunk]
+        after = bisect_right(starts, low)
+        if self._owners[chunk][after - 1] != owner:
+            return False
+        if after < len(starts):
+            return starts[after] >= high
+        return chunk + 1 == len(heads) or heads[chunk + 1] >= high
+
+    def write(self, low: int, high: int, owner: int) -> None:
+        """Give the non-empty range `[low, high)` to `owner`."""
+        chunk = bisect_right(self._heads, low) - 1
+        starts = self._starts[chunk]
+        at = bisect_left(starts, low)
+        if at + 1 < len(starts) and starts[at] == low and starts[at + 1] == high:
+            self._owners[chunk][at] = owner  # the bytes of one write before: no cut moves
+        else:
+            self._splice(low, high, [low], [owner])
+
+    def write_runs(self, runs: list[Range], owner: int) -> None:
+        """Give sorted, disjoint, non-empty ranges to `owner`; the stretch they span is rebuilt once if it holds few more segments than they are."""
+        if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):
+            for low, high in runs:
+                self.write(low, high, owner)
+            return
+        pieces: list[Piece] = []
+        reach = runs[0][0]
+        for low, high in runs:
+            pieces += self.pieces(reach, low)
+            pieces.append((low, high, owner))
+            reach = high
+        self._splice(runs[0][0], reach, [piece[0] for piece in pieces], [piece[2] for piece in pieces])
+
+    def pieces(self, low: int, high: int) -> list[Piece]:
+        """Return `[low, high)` cut where the owner changes."""
+        return list(self.walk(low, high))
+
+    def walk(self, low: int, high: int) -> Iterator[Piece]:
+        """Yield the pieces of `[low, high)` in order; nothing may be written meanwhile."""
+        chunk = bisect_right(self._heads, low) - 1
+        at = bisect_right(self._starts[chunk], low) - 1
+        while low < high:
+            starts = self._starts[chunk]
+            end = starts[at + 1] if at + 1 < len(starts) else self._head(chunk + 1, high)
+            yield low, min(end, high), self._owners[chunk][at]
+            low, at = end, at + 1
+            if at == len(starts):
+                chunk, at = chunk + 1, 0
+
+    def _count(self, low: int, high: int) -> int:
+        """Return how many segments meet `[low, high)`, or somewhat fewer where they stand in many chunks."""
+        first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
+        if last - first > 1:
+            return (last - first - 1) * (CHUNK // 2)  # the first and the last apart, a chunk is at least half full when it is cut
+        starts = [*self._starts[first : last + 1]]
+        return sum(bisect_left(column, high) - bisect_right(column, low) for column in starts) + 1
+
+    def _head(self, chunk: int, otherwise: int) -> int:
+        """Return where a chunk begins, `otherwise` if there is no such chunk."""
+        return self._heads[chunk] if chunk < len(self._heads) else otherwise
+
+    def _splice(self, low: int, high: int, starts: list[int], owners: list[int]) -> None:
+        """Put segments that cover exactly `[low, high)` in place of what is there."""
+        heads, all_starts, all_owners = self._heads, self._starts, self._owners
+        chunk, end = bisect_right(heads, low) - 1, bisect_left(heads, high) - 1
+        first, last = bisect_left(all_starts[chunk], low), bisect_left(all_starts[end], high)
+        following = all_starts[end][last] if last < len(all_starts[end]) else self._head(end + 1, FLOOR)
+        if following != high:
+            starts, owners = [*starts, high], [*owners, all_owners[end][last - 1]]
+        if chunk == end:
+            all_starts[chunk][first:last] = starts
+            all_owners[chunk][first:last] = owners
+        else:
+            all_starts[chunk][first:] = starts + all_starts[end][last:]
+            all_owners[chunk][first:] = owners + all_owners[end][last:]
+            del heads[chunk + 1 : end + 1], all_starts[chunk + 1 : end + 1], all_owners[chunk + 1 : end + 1]
+        if len(all_starts[chunk]) > CHUNK:
+            self._split(chunk)
+
+    def _split(self, chunk: int) -> None:
+        starts, owners = self._starts[chunk], self._owners[chunk]
+        cuts = range(0, len(starts), CHUNK // 2)
+        self._starts[chunk : chunk + 1] = [starts[cut : cut + CHUNK // 2] for cut in cuts]
+        self._owners[chunk : chunk + 1] = [owners[cut : cut + CHUNK // 2] for cut in cuts]
+        self._heads[chunk : chunk + 1] = [starts[cut] for cut in cuts]
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Return sorted ranges with touching and overlapping neighbours merged and empty ones dropped."""
+    out: list[Range] = []
+    for low, high in ranges:
+        if low >= high:
+            continue
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
+    """Return the bytes that lie in both of two sorted, disjoint lists of ranges. O(len(a) + len(b))."""
+    out: list[Range] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if low < high:
+            out.append((low, high))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return merged(out)

@@ -1,0 +1,69 @@
+"""`allocsim trace EVENTS -o OUT`: what a caching allocator gave out, as a document that can be judged.
+
+EVENTS is a file of JSON lines, an event each (`allocsim.programs.allocator_trace`); `-` reads standard input.
+
+What this module does not see: what events mean.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from allocsim.cli.output import print_line, show_path
+from allocsim.document import MAX_BYTES, write
+from allocsim.errors import DocumentError, ModelError
+from allocsim.programs.allocator_trace import trace as document_of
+
+
+def trace(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="JSON lines, an event each; - reads standard input.")],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="OUT", help="The document to write.")],
+) -> int:
+    """A trace of a caching allocator with its streams becomes a document; allocsim check judges it."""
+    source = "standard input" if events == "-" else events
+    numbers: list[int] = []
+    try:
+        document = document_of(_events(_bytes(events, source), source, numbers), name=Path(events).stem or "trace")
+    except ModelError as error:
+        raise _placed(error, source, numbers) from None
+    write(document, out)
+    print_line(f"wrote {show_path(out)}: {document!r}")
+    return 0
+
+
+def _bytes(events: str, source: str) -> bytes:
+    if events == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        with Path(events).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise DocumentError(source, "", f"is larger than {MAX_BYTES >> 20} MiB, the most that is read")
+    return data
+
+
+def _events(data: bytes, source: str, numbers: list[int]) -> Iterator[Any]:
+    """Yield the events; `numbers` gets the line of each."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        numbers.append(number)
+        try:
+            yield json.loads(line.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise DocumentError(source, f"line {number}", "is not UTF-8") from None
+        except (ValueError, RecursionError) as error:
+            said = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+            raise DocumentError(source, f"line {number}", f"is not JSON: {said}") from None
+
+
+def _placed(error: ModelError, source: str, numbers: list[int]) -> DocumentError:
+    """Return the error with the line in place of the event's number."""
+    event, _, rest = error.place.partition("]")
+    if not event.startswith("events["):
+        return DocumentError(source, error.place, error.rule)
+    return DocumentError(source, f"line {numbers[int(event.removeprefix('events['))]}{rest}", error.rule)

@@ -1,0 +1,79 @@
+"""What version 2 of the document has and version 1 has not: refused in the one, counted in the other.
+
+A document that says version 1 is read by the rules of version 1, and a key that came later is as unknown there as it ever was, even where it
+says the default. What is written says version 2 only where something in it needs that, so that files of version 1 come back as they were.
+
+What this module does not see: what any of it means.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import UNSET
+
+from allocsim.document import rows
+from allocsim.errors import ModelError
+from allocsim.model import NEWEST, SAME, Document, Program
+from allocsim.model.wellformed import NEEDS_VERSION_2, newer
+
+_NEW_DTYPES: Final = frozenset(("c64", "c128", "f8_e4m3", "f8_e5m2", "i4", "u4", "i2", "u2", "f4"))
+
+
+_ABSENT: Final = frozenset((UNSET,))
+
+
+def refuse_newer(row: rows.DocumentRow) -> None:
+    """Raise ModelError, with the place, where a document of version 1 says what only version 2 can. O(size)."""
+    place = next(_newer(row), None) if row.version == 1 else None
+    if place is not None:
+        raise ModelError(place, NEEDS_VERSION_2)
+
+
+def meaning_of(row: rows.DocumentRow) -> int:
+    """Return the version whose meaning the programs have: 1 only where that says `same` of a kind that version 2 knows more of.
+
+    All else means one thing in both, so that a program from a file of version 1 may be joined with others and grow what is new.
+    """
+    if row.version == 1 and any(op.kind == SAME for program in row.programs for op in program.ops):
+        return 1
+    return NEWEST
+
+
+def version_of(document: Document) -> int:
+    """Return the version a document must say, the lowest that has all it holds. O(size)."""
+    runs = document.session or ()
+    late = any(run.after is not None or run.read_after is not None for run in runs)
+    return 2 if late or any(map(_needs_2, document.programs)) else 1
+
+
+def _needs_2(program: Program) -> bool:
+    found = newer(program.path, program.buffers, program.values, program.ops)
+    return found is not None or bool(program.same_ops.any())
+
+
+def _newer(row: rows.DocumentRow) -> Iterator[str]:
+    for index, program in enumerate(row.programs):
+        yield from (f"programs[{index}].{place}" for place in _newer_in(program))
+    for index, run in enumerate(row.session or ()):
+        for name in ("after", "read_after"):
+            if getattr(run, name) is not UNSET:
+                yield f"session[{index}].{name}"
+
+
+def _newer_in(program: rows.ProgramRow) -> Iterator[str]:
+    """Yield the places in a program; a table is gone through a second time only where one is in it."""
+    if program.path is not UNSET:
+        yield "path"
+    if not {buffer.nbytes_range for buffer in program.buffers} <= _ABSENT:
+        yield f"buffers[{_first(buffer.nbytes_range is not UNSET for buffer in program.buffers)}].nbytes_range"
+    if not {value.bit_offset for value in program.values} <= _ABSENT:
+        yield f"values[{_first(value.bit_offset is not UNSET for value in program.values)}].bit_offset"
+    if not _NEW_DTYPES.isdisjoint([value.dtype for value in program.values]):
+        yield f"values[{_first(value.dtype in _NEW_DTYPES for value in program.values)}].dtype"
+    if not {pair.strength for op in program.ops for pair in op.in_place or ()} <= _ABSENT:
+        pairs = ((op, at, pair) for op, row in enumerate(program.ops) for at, pair in enumerate(row.in_place or ()))
+        yield next(f"ops[{op}].in_place[{at}][2]" for op, at, pair in pairs if pair.strength is not UNSET)
+
+
+def _first(found: Iterator[bool]) -> int:
+    return next(index for index, one in enumerate(found) if one)

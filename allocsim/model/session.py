@@ -1,0 +1,181 @@
+"""Run and document: what was executed, and everything a check looks at.
+
+Runs are numbered by their place in the session, and all they refer to is part of one document. Construction checks that, and raises
+`ModelError` with the place as a document spells it.
+
+What this module does not see: files (`allocsim.document`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model.assignment import Plan
+from allocsim.model.belief import Problem
+from allocsim.model.computation import NEWEST, Program
+from allocsim.model.tables import DEFAULT_ARENAS, HOST_WRITE, Arena, Meta
+from allocsim.model.wellformed import NEEDS_VERSION_2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Run:
+    """One execution in a session: a program with the slots of a plan, possibly made for another program."""
+
+    plan: Plan
+    program: Program
+    skip: tuple[int, ...] = ()
+    """Steps of `host.write` ops that the host leaves out of this run."""
+    after: tuple[int, ...] | None = None
+    """Earlier runs of the session that it waits for; None is all of them."""
+    read_after: int | None = None
+    """A later run after which, and not at their own place, the `host.read` ops of this run look at memory; None for at once."""
+    meta: Meta = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, *, program: Program | None = None, meta: Meta | None = None, **rest: Any) -> "Run":
+        """Run `plan` on its own program unless another is given; `rest` are the other fields."""
+        return cls(plan=plan, program=program if program is not None else plan.program, meta=meta or {}, **rest)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Document:
+    """Programs, beliefs, plans and what was run: everything a check looks at."""
+
+    programs: tuple[Program, ...]
+    problems: tuple[Problem, ...] = ()
+    plans: tuple[Plan, ...] = ()
+    session: tuple[Run, ...] | None = None
+    """Runs in order over the same memory; None: each plan runs once, each time on fresh memory."""
+    meta: Meta = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_parts(self)
+        _check_persistent(self.programs)
+        for index, run in enumerate(self.session or ()):
+            _check_run(f"session[{index}]", index, run, len(self.session or ()))
+
+    def __repr__(self) -> str:
+        parts = (len(self.programs), len(self.problems), len(self.plans), len(self.runs))
+        return "Document({} programs, {} problems, {} plans, {} runs)".format(*parts)
+
+    @property
+    def arenas(self) -> tuple[Arena, ...]:
+        """The arenas all programs share."""
+        return self.programs[0].arenas if self.programs else DEFAULT_ARENAS
+
+    @property
+    def version(self) -> int:
+        """The version of the document that all programs follow."""
+        return self.programs[0].version if self.programs else NEWEST
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The session, or one run for each plan."""
+        return self.session if self.session is not None else tuple(Run.of(plan) for plan in self.plans)
+
+    @classmethod
+    def of(cls, *parts: Plan | Problem | Program | Run) -> "Document":
+        """Gather plans, problems, programs and runs, with all they refer to, into one document; runs make a session."""
+        seen: dict[int, Any] = {}
+
+        def add(part: Any) -> None:
+            if part is None or id(part) in seen:
+                return
+            for name in ("program", "problem", "plan"):
+                add(getattr(part, name, None))
+            seen[id(part)] = part
+
+        for part in parts:
+            add(part)
+        found = list(seen.values())
+        runs = tuple(part for part in parts if isinstance(part, Run))
+        return cls(
+            programs=tuple(part for part in found if isinstance(part, Program)),
+            problems=tuple(part for part in found if isinstance(part, Problem)),
+            plans=tuple(part for part in found if isinstance(part, Plan)),
+            session=runs or None,
+        )
+
+
+def index_of(items: tuple[Any, ...], item: object) -> int:
+    """Return the position of `item` in `items` by identity; raise ModelError if it is not there."""
+    for index, candidate in enumerate(items):
+        if candidate is item:
+            return index
+    raise ModelError("", f"{type(item).__name__.lower()} is not part of the document")
+
+
+def _check_parts(document: Document) -> None:
+    """Raise ModelError unless all parts refer to parts of the document and the programs agree on arenas and version."""
+    for index, program in enumerate(document.programs):
+        if program.arenas != document.programs[0].arenas:
+            raise ModelError(f"programs[{index}]", "has other arenas than the first program")
+        if program.version != document.version:
+            rule = f"is of version {program.version}; the first program is of version {document.version}"
+            raise ModelError(f"programs[{index}]", rule)
+    programs = {id(program) for program in document.programs}
+    problems = {id(problem) for problem in document.problems}
+    plans = {id(plan) for plan in document.plans}
+    for index, problem in enumerate(document.problems):
+        _part(f"problems[{index}].program", problem.program, programs)
+    for index, plan in enumerate(document.plans):
+        _part(f"plans[{index}].program", plan.program, programs)
+        if plan.problem is not None:
+            _part(f"plans[{index}].problem", plan.problem, problems)
+    for index, run in enumerate(document.session or ()):
+        _part(f"session[{index}].plan", run.plan, plans)
+        _part(f"session[{index}].program", run.program, programs)
+
+
+def _part(place: str, part: object, known: set[int]) -> None:
+    if id(part) not in known:
+        raise ModelError(place, "is not part of the document")
+
+
+def _check_run(place: str, index: int, run: Run, runs: int) -> None:
+    """Raise ModelError unless a run fits its plan, leaves out uploads only, and waits for runs before it."""
+    made_for, found = len(run.plan.program.buffers), len(run.program.buffers)
+    if made_for != found:
+        raise ModelError(f"{place}.program", f"has {found} buffers; the plan was made for a program with {made_for}")
+    uploads = run.program.ops.is_kind(HOST_WRITE)
+    for position, step in enumerate(run.skip):
+        if not 0 <= step < len(uploads):
+            raise ModelError(f"{place}.skip[{position}]", f"op {step} does not exist; there are {len(uploads)}")
+        if not uploads[step]:
+            raise ModelError(f"{place}.skip[{position}]", f"op {step} is no host.write")
+    for name, given in (("after", run.after), ("read_after", run.read_after)):
+        if given is not None and run.program.version < 2:
+            raise ModelError(f"{place}.{name}", NEEDS_VERSION_2)
+    for position, earlier in enumerate(run.after or ()):
+        if not 0 <= earlier < runs:
+            raise ModelError(f"{place}.after[{position}]", f"run {earlier} does not exist; there are {runs}")
+        if earlier >= index:
+            raise ModelError(f"{place}.after[{position}]", f"run {earlier} is not earlier than run {index}")
+    if run.read_after is None:
+        return
+    if not 0 <= run.read_after < runs:
+        raise ModelError(f"{place}.read_after", f"run {run.read_after} does not exist; there are {runs}")
+    if run.read_after <= index:
+        raise ModelError(f"{place}.read_after", f"run {run.read_after} is not later than run {index}")
+
+
+def _check_persistent(programs: tuple[Program, ...]) -> None:
+    """Raise ModelError unless persistent buffers of one name, which are one buffer, have one size and one range of sizes."""
+    sizes: dict[str, tuple[int, int, tuple[int, int] | None]] = {}
+    for index, program in enumerate(programs):
+        buffers = program.buffers
+        for buffer in np.flatnonzero(buffers.persistent).tolist():
+            name, nbytes, ends = buffers.names[buffer], int(buffers.nbytes[buffer]), buffers.nbytes_range.get(buffer)
+            first, known, range_known = sizes.setdefault(name, (index, nbytes, ends))
+            place = f"programs[{index}].buffers[{buffer}]"
+            if known != nbytes:
+                raise ModelError(f"{place}.nbytes", f"{nbytes}; the persistent buffer {name!r} has {known} in programs[{first}]")
+            if range_known != ends:
+                rule = f"{_ends(ends)}; the persistent buffer {name!r} has {_ends(range_known)} in programs[{first}]"
+                raise ModelError(f"{place}.nbytes_range", rule)
+
+
+def _ends(ends: tuple[int, int] | None) -> str:
+    return "none" if ends is None else f"[{ends[0]}, {ends[1]}]"

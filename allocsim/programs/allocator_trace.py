@@ -1,0 +1,348 @@
+"""A trace of a caching allocator, with its streams, as a document: who held which bytes when, and in what order the device ran.
+
+Events come in the order in which the host made them, one object each (one a line, in a file):
+
+| event | keys (defaults in brackets) | what happened |
+|---|---|---|
+| `alloc` | `block`, `address`, `nbytes`, `stream` [0], `device` [0], `name` [block], `role` [temporary] | a block was given out |
+| `free` | `block`, `stream` [the alloc's] | the host gave the block back, in the order of that stream |
+| `returned` | `block` | the allocator has seen all recorded uses of a freed block end, and may give it out again |
+| `use` | `stream` [0], `reads` [none], `writes` [none], `kind` [use], `name` [kind], `in_place` [null] | an op was put on a stream |
+| `record` | `mark`, `stream` [0] | an event marks what the stream has been given so far |
+| `wait` | `mark`, `stream` [0] | what the stream is given from now on waits for that mark |
+| `synchronize` | `stream` [all] | the host waited until the stream had done what it was given so far |
+| `record_stream` | `block`, `stream` [0] | the block is in use on another stream too; once freed, it waits for what that has been given by then |
+
+Any event may have `meta`. A `block` is what stands under that name in the last `alloc` of it; `reads` and `writes` list blocks, or parts of
+them: `{"block": ..., "offset": [0], "nbytes": [the rest]}`. What the host does itself is a `use` of kind `host.write` or `host.read`.
+
+What becomes of it. A block is a buffer, a device an arena, the addresses the slots of a plan; allocs and frees are the plan's events. A use
+is an op on its stream; what it writes is a new value, for a live block of a trace is mutated, and what it reads is the value last written
+there, if that has just these bytes. A wait is an `after` of the next op on its stream. Stream order lets a block serve again on its own
+stream at once; on another stream that needs a wait, or the two race. What the host knows to be done comes before all that it orders later:
+that is what `synchronize` and `returned` say. A block that `record_stream` named comes back when the uses recorded have ended. Where the
+trace has no `returned` for it, its next owner is taken as proof that they had: the allocator's word, counted in the program's
+`meta` as `assumed_returns`. A block used on a stream that nobody recorded has no such word, and its uses race with the next owner's.
+
+Complexity: O(events x (streams + blocks that wait for a return)). What this module does not see: why a block was asked for, and whether the trace is whole.
+"""
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model import HOST_READ, HOST_WRITE, STRENGTHS, Arena, Document, Event, Plan, Role
+from allocsim.model.layout import LIMIT
+from allocsim.programs.builder import ProgramBuilder
+
+KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "alloc": (("block", "address", "nbytes"), ("stream", "device", "name", "role")),
+    "free": (("block",), ("stream",)),
+    "returned": (("block",), ()),
+    "use": ((), ("stream", "reads", "writes", "kind", "name", "in_place")),
+    "record": (("mark",), ("stream",)),
+    "wait": (("mark",), ("stream",)),
+    "synchronize": ((), ("stream",)),
+    "record_stream": (("block",), ("stream",)),
+}
+"""The keys of each event: those it needs, and those it may have."""
+
+_ROLES: Final = {role.name.lower(): role for role in Role}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Block:
+    """What is known of an allocation."""
+
+    buffer: int
+    device: int
+    low: int
+    high: int
+    stream: int
+    freed: bool = False
+    recorded: set[int] = field(default_factory=set)
+    """Other streams that `record_stream` named."""
+    owed: dict[int, int] = field(default_factory=dict)
+    """By stream, the last op that the block's return waits for; kept from its free until it is returned."""
+    written: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By range of bytes, the value that holds just these."""
+
+
+def trace(events: Iterable[Mapping[str, Any]], *, name: str = "trace") -> Document:
+    """Return the document of a trace: one program, one plan of the addresses seen.
+
+    Args:
+        events: in the order in which the host made them; see the module for their keys.
+        name: of the program.
+
+    Complexity as in the module. Raises ModelError, at `events[i]`, for an event that no trace can hold.
+    """
+    made = _Trace()
+    for index, event in enumerate(events):
+        try:
+            made.add(event)
+        except ModelError as error:
+            raise error.within(f"events[{index}]") from None
+    return made.document(name)
+
+
+class _Trace:
+    """A document while its events come in."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Any, int] = {}
+        self.devices: dict[Any, int] = {}
+        self.blocks: dict[Any, _Block] = {}
+        self.owing: list[_Block] = []
+        """Freed blocks whose recorded uses are not known to have ended."""
+        self.places: list[tuple[int, int]] = []
+        """Address and size, by buffer."""
+        self.buffers: list[dict[str, Any]] = []
+        self.values: list[tuple[str, int, int, int]] = []
+        self.ops: list[dict[str, Any]] = []
+        self.done: list[tuple[int, int, int]] = []
+        self.marks: dict[Any, dict[int, int]] = {}
+        self.last: dict[int, int] = {}
+        """By stream, its last op."""
+        self.known: dict[int, int] = {}
+        """By stream, the last op that the host knows to be done."""
+        self.waiting: dict[int, dict[int, int]] = {}
+        """By stream, what its next op waits for: the last op of other streams."""
+        self.assumed = 0
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take one event in."""
+        if not isinstance(event, Mapping):
+            raise ModelError("", f"{_shown(event)} is not an object")
+        word = event.get("event")
+        if not isinstance(word, str) or word not in KEYS:
+            raise ModelError("event", f"{_shown(word)} is none of {' '.join(KEYS)}")
+        needed, allowed = KEYS[word]
+        for key in needed:
+            if key not in event:
+                raise ModelError("", f"has no {key!r}, which {word} needs")
+        for key in event:
+            if key not in ("event", "meta", *needed, *allowed):
+                near = get_close_matches(str(key), (*needed, *allowed), n=1)
+                raise ModelError(
+                    "", f"has the unknown key {key!r}; {f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}"
+                )
+        getattr(self, f"_{word}")(event)
+
+    def _alloc(self, event: Mapping[str, Any]) -> None:
+        block, address, nbytes = _key(event, "block"), _number(event, "address"), _number(event, "nbytes")
+        role = event.get("role", "temporary")
+        if role not in _ROLES:
+            raise ModelError("role", f"{_shown(role)} is none of {' '.join(_ROLES)}")
+        old = self.blocks.get(block)
+        if old is not None and not old.freed:
+            raise ModelError("block", f"{_shown(block)} was given out already and not freed")
+        device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
+        found = _Block(buffer=len(self.buffers), device=device, low=address, high=address + nbytes, stream=self._stream(event))
+        for other in self.owing:
+            if other.device == device and other.low < found.high and found.low < other.high:
+                self.assumed += 1
+                self._come_back(other)
+        self.owing = [other for other in self.owing if other.owed]
+        self.blocks[block] = found
+        self.places.append((address, nbytes))
+        self.done.append((len(self.ops), int(Event.ALLOC), found.buffer))
+        self.buffers.append(
+            {"name": str(event.get("name", block)), "nbytes": nbytes, "role": _ROLES[role], "arena": device, "meta": _meta(event)}
+        )
+
+    def _free(self, event: Mapping[str, Any]) -> None:
+        block = self._block(event)
+        stream = self._stream(event, block.stream)
+        self.done.append((len(self.ops), int(Event.FREE), block.buffer))
+        block.freed = True
+        for other in sorted(block.recorded - {stream}):
+            _later(block.owed, self._front(other))
+        if block.owed:
+            self.owing.append(block)
+
+    def _returned(self, event: Mapping[str, Any]) -> None:
+        block = self._block(event)
+        if not block.freed:
+            raise ModelError("block", f"{_shown(event['block'])} was returned before it was freed")
+        self._come_back(block)
+
+    def _come_back(self, block: _Block) -> None:
+        """Note that the recorded uses of a block have ended: the host knows them to be done."""
+        _later(self.known, block.owed)
+        block.owed = {}
+
+    def _record(self, event: Mapping[str, Any]) -> None:
+        self.marks[_key(event, "mark")] = self._front(self._stream(event))
+
+    def _wait(self, event: Mapping[str, Any]) -> None:
+        mark = _key(event, "mark")
+        if mark not in self.marks:
+            raise ModelError("mark", f"{_shown(mark)} was never recorded")
+        _later(self.waiting.setdefault(self._stream(event), {}), self.marks[mark])
+
+    def _synchronize(self, event: Mapping[str, Any]) -> None:
+        for stream in [self._stream(event)] if "stream" in event else list(self.streams.values()):
+            _later(self.known, self._front(stream))
+
+    def _front(self, stream: int) -> dict[int, int]:
+        """Return what a stream has been given so far: by stream, the last op, with what the next was to wait for."""
+        front = dict(self.waiting.get(stream, {}))
+        if stream in self.last:
+            front[stream] = self.last[stream]
+        return front
+
+    def _record_stream(self, event: Mapping[str, Any]) -> None:
+        self._block(event).recorded.add(self._stream(event))
+
+    def _use(self, event: Mapping[str, Any]) -> None:
+        stream, step = self._stream(event), len(self.ops)
+        kind = str(event.get("kind", "use"))
+        reads, writes = (self._parts(event, side) for side in ("reads", "writes"))
+        if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
+            raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
+        operands = [self._value(part, made=False) for part in reads]
+        results = [self._value(part, made=True) for part in writes]
+        needs = {**self.known}
+        _later(needs, self.waiting.pop(stream, {}))
+        before = self.ops[self.last[stream]]["seen"] if stream in self.last else {}
+        after = {other: op for other, op in needs.items() if other != stream and op > before.get(other, -1)}
+        self.ops.append(
+            {
+                "kind": kind,
+                "operands": operands,
+                "results": results,
+                "name": str(event.get("name", kind)),
+                "in_place": _pairs(event) if operands and results else (),
+                "stream": stream,
+                "after": sorted(after.values()),
+                "meta": _meta(event),
+                "seen": {**before, **after},
+            }
+        )
+        self.last[stream] = step
+
+    def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
+        given = event.get(side, ())
+        if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+            raise ModelError(side, f"{_shown(given)} is not a list of blocks")
+        found = []
+        for position, part in enumerate(given):
+            row = part if isinstance(part, Mapping) else {"block": part}
+            try:
+                block = self._block(row)
+                offset = _number(row, "offset", 0)
+                nbytes = _number(row, "nbytes", max(block.high - block.low - offset, 0))
+            except ModelError as error:
+                raise error.within(f"{side}[{position}]") from None
+            found.append((block, offset, offset + nbytes))
+        return found
+
+    def _value(self, part: tuple[_Block, int, int], *, made: bool) -> int:
+        """Return the value of some bytes of a block: a new one where it is made, or where none has just these bytes."""
+        block, low, high = part
+        known = block.written.get((low, high))
+        if not made and known is not None:
+            return known
+        index = len(self.values)
+        if made:  # values that share a byte with what is written now are no longer what lies there
+            block.written = {ends: value for ends, value in block.written.items() if ends[1] <= low or high <= ends[0]}
+        block.written[low, high] = index
+        self.values.append((self.buffers[block.buffer]["name"], block.buffer, low, high - low))
+        return index
+
+    def _stream(self, event: Mapping[str, Any], default: int | None = None) -> int:
+        if default is not None and "stream" not in event:
+            return default
+        return self.streams.setdefault(_key(event, "stream", 0), len(self.streams))
+
+    def _block(self, event: Mapping[str, Any]) -> _Block:
+        block = self.blocks.get(_key(event, "block"))
+        if block is None:
+            near = get_close_matches(str(event["block"]), map(str, self.blocks), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ModelError("block", f"{_shown(event['block'])} was never given out{hint}")
+        return block
+
+    def document(self, name: str) -> Document:
+        """Return all that came in as a document."""
+        arenas = tuple(Arena(name=str(device)) for device in self.devices) or (Arena(name="0"),)
+        streams = tuple(map(str, self.streams)) or ("0",)
+        b = ProgramBuilder(name, arenas=arenas, streams=streams, meta={"assumed_returns": self.assumed} if self.assumed else None)
+        for buffer in self.buffers:
+            b.buffer(**buffer)
+        for label, buffer, offset, nbytes in self.values:
+            b.value(label, buffer, "u8", (nbytes,), offset=offset)
+        for op in self.ops:
+            b.op(**{key: what for key, what in op.items() if key != "seen"})
+        program = b.build()
+        low = np.full(len(arenas), LIMIT, dtype=np.int64)
+        address, nbytes = np.array(self.places, dtype=np.int64).reshape(-1, 2).T
+        np.minimum.at(low, program.buffers.arena, address)
+        plan = Plan(
+            program=program,
+            source="trace",
+            arena=program.buffers.arena,
+            offset=address - low[program.buffers.arena],
+            nbytes=nbytes,
+            events=np.array(self.done, dtype=np.int64).reshape(-1, 3),
+        )
+        return Document.of(plan)
+
+
+def _later(known: dict[int, int], seen: Mapping[int, int]) -> None:
+    """Add to what is known of each stream what was seen of it, if that is later."""
+    for stream, op in seen.items():
+        known[stream] = max(op, known.get(stream, -1))
+
+
+def _pairs(event: Mapping[str, Any]) -> Any:
+    """Return the declared pairs of a use; raise ModelError for what is no list of pairs."""
+    pairs = event.get("in_place")
+    if pairs is None:
+        return None
+    if not isinstance(pairs, list | tuple):
+        raise ModelError("in_place", f"{_shown(pairs)} is not a list of pairs")
+    for position, pair in enumerate(pairs):
+        numbers = pair[:2] if isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 else ()
+        if len(numbers) != 2 or {*map(type, numbers)} != {int}:
+            raise ModelError(f"in_place[{position}]", f"{_shown(pair)} is not a pair (operand position, result position)")
+        if len(pair) == 3 and pair[2] not in STRENGTHS:
+            raise ModelError(f"in_place[{position}][2]", f"{_shown(pair[2])} is none of {' '.join(STRENGTHS)}")
+    return tuple(map(tuple, pairs))
+
+
+def _meta(event: Mapping[str, Any]) -> Any:
+    meta = event.get("meta")
+    if meta is not None and not isinstance(meta, Mapping):
+        raise ModelError("meta", f"{_shown(meta)} is not an object")
+    return meta
+
+
+def _key(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """Return a name: a string or a whole number."""
+    found = event.get(key, default)
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        raise ModelError(key, f"{_shown(found)} is neither a string nor an integer")
+    return found
+
+
+def _number(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    found = event.get(key, default)
+    try:
+        number = None if isinstance(found, bool) else operator.index(found)  # type: ignore[arg-type]  # told below if it is none
+    except TypeError:
+        number = None
+    if number is None or not 0 <= number <= LIMIT:
+        raise ModelError(key, f"{_shown(found)} is not an integer between 0 and 2^62")
+    return number
+
+
+def _shown(thing: Any) -> str:
+    text = repr(thing)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"

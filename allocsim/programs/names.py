@@ -1,0 +1,58 @@
+"""Things by name: which of the buffers or values of a program a word means.
+
+Names are for people and may repeat; one that stands for several things means none of them here, and is refused rather than guessed at.
+
+What this module does not see: what the things are.
+"""
+
+import operator
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from allocsim.errors import ModelError
+
+
+class Names:
+    """Finds things among the rows of a list that may grow; the name of a row is its first entry."""
+
+    def __init__(self, what: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._what = what
+        self._rows = rows
+        self._places: dict[str, list[int]] = {}
+        self._seen = 0
+
+    def index(self, place: str, which: Any, *, exists: bool = False) -> int:
+        """Return the index of a thing given by index or name. O(1), and O(rows) once for names that are new.
+
+        An index is taken as it is unless it is asked for that the thing `exists` by now. Raises ModelError, at `place`, for a name that nothing
+        or more than one thing has, and for what is neither an index nor a name.
+        """
+        if isinstance(which, str):
+            return self._named(place, which)
+        try:
+            number = None if isinstance(which, bool) else operator.index(which)
+        except TypeError:
+            number = None
+        if number is None:
+            raise ModelError(place, f"{which!r} is neither the index nor the name of a {self._what}")
+        if exists and not 0 <= number < len(self._rows):
+            raise ModelError(place, f"{self._what} {number} does not exist; there are {len(self._rows)}")
+        return number
+
+    def _named(self, place: str, name: str) -> int:
+        for row in range(self._seen, len(self._rows)):
+            self._places.setdefault(self._rows[row][0], []).append(row)
+        self._seen = len(self._rows)
+        found = self._places.get(name, [])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(map(str, found[:3])) + (", ..." if len(found) > 3 else "")
+            raise ModelError(place, f"{name!r} is the name of {len(found)} {self._what}s ({shown}); give the index")
+        near = get_close_matches(name, self._places, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {len(self._rows)}"
+        raise ModelError(place, f"no {self._what} is named {name!r}; {hint}")
+
+
+__all__ = ["Names"]

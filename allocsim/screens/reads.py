@@ -1,0 +1,236 @@
+"""Which reads of a memory need a look: the compiled screen before `dataflow`.
+
+The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that may be wrong; the others are right. It
+may point at reads that turn out to be right. What it asks is narrower than what `dataflow` tells, so each question is one lookup in an axis whose
+neighbours of one owner are joined, and a read of a million pieces costs no more than a read of one:
+
+    apart      a value made by an op: was it the last to write each of its bytes? Others: does each byte date from this run?
+    planned    was each byte written last, here, for this buffer? Apart such bytes have the same last writer, for whatever writes a
+               byte of a buffer apart writes it here as well, as long as the buffer stays where it is
+
+Apart every buffer is on its own, planned every address space, so accesses are looked at buffer by buffer and space by space (`_Chains`), through all
+runs in order: a small axis stays in the processor's cache.
+
+Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading machine code takes as long as some ten thousand reads in
+plain Python: `pays` says from when on it is worth it.
+
+What this module does not see: witnesses, and kinds of defect.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.checks.intervals import TOP, distinct
+from allocsim.checks.s_script import Runs, Script
+from allocsim.model import Bools
+from allocsim.model.layout import Int64s
+
+COMPILE_FROM: Final = 200_000
+"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays."""
+
+ROOM: Final = 1 << 22
+"""Reads the screen notes; where there are more, all are looked at."""
+
+UNSEEN: Final = -9
+
+
+def pays(runs: Runs) -> bool:
+    """Return whether the screen is quicker than a look at every read."""
+    times = np.bincount(runs.follows, minlength=len(runs.scripts))
+    reach_low, reach_high = runs.identities.reach
+    work = 0.0
+    for script, count in zip(runs.scripts, times.tolist(), strict=True):
+        whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
+        buffers = int(script.buffer.max(initial=0)) + 1
+        pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
+        work += count * (len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers)))
+    return work >= COMPILE_FROM
+
+
+def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
+    """Return, for each run, the rows of its script that are reads which may be wrong; None where all are to be looked at."""
+    if not (runs.identities.ordered and pays(runs)):
+        return None
+    from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
+
+    facts, identities = _Facts.of(runs), runs.identities
+    found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)
+    chains = _Chains.of(runs, facts, lambda script: (script.buffer, script.buffers), kernels.grouped)
+    axes = kernels.axis_for(chains.segments), kernels.axis_for(chains.segments)
+    apart = facts.write, facts.number, facts.low, facts.high, facts.hole, facts.made
+    buffers = identities.persistent, *identities.reach
+    count = kernels.stray_apart(chains.columns, apart, buffers, facts.holes, facts.values, axes, found)
+    if count > ROOM:
+        return None
+    noted = [(found[0][:count].copy(), found[1][:count].copy())]
+    chains = _Chains.of(runs, facts, _by_space, kernels.grouped)
+    content = _content(runs)
+    axis = kernels.axis_for(chains.segments + 2 * len(content[0]))
+    planned = facts.write, facts.low, facts.high, facts.hole, facts.base, facts.buffer
+    count = kernels.stray_planned(chains.columns, planned, _keys(runs), facts.holes, content, axis, found)
+    if count > ROOM:
+        return None
+    noted.append((found[0][:count], found[1][:count]))
+    run, row = (np.concatenate(column) for column in zip(*noted, strict=True))
+    row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
+    order = np.argsort(run, kind="stable")
+    ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
+    return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """The rows of all scripts, one behind the other."""
+
+    begins: Int64s
+    """int64 (scripts,): the first row of each."""
+    write: Bools
+    number: Int64s
+    """Of the value, over all programs."""
+    values: int
+    low: Int64s
+    high: Int64s
+    hole: Int64s
+    """Row of `holes`, -1 for a value without holes."""
+    made: Bools
+    base: Int64s
+    buffer: Int64s
+    holes: tuple[Int64s, Int64s, Int64s]
+    """CSR of byte runs: starts, low, high."""
+    pieces: Int64s
+    """Byte runs that a row writes, 0 for a read."""
+
+    @classmethod
+    def of(cls, runs: Runs) -> "_Facts":
+        """Gather the rows, with values and holes of several programs numbered on."""
+        first_value: dict[int, int] = {}
+        first_hole: dict[int, int] = {}
+        starts, low, high = [np.zeros(1, dtype=np.int64)], [], []
+        values = holes = pieces = 0
+        for script in runs.scripts:
+            if script.program not in first_value:
+                table = script.extents.holes
+                first_value[script.program], first_hole[script.program] = values, holes
+                values += len(script.extents.dense)
+                starts.append(table.starts[1:] + pieces)
+                holes, pieces = holes + len(table.starts) - 1, pieces + len(table.low)
+                low.append(table.low)
+                high.append(table.high)
+        hole = [
+            np.where(script.dense, -1, script.extents.holes.row[script.value] + first_hole[script.program])
+            for script in runs.scripts
+        ]
+        flat = joined(starts)
+        rows = joined(hole)
+        write = joined([script.write for script in runs.scripts])
+        return cls(
+            begins=np.cumsum([0, *map(len, runs.scripts[:-1])], dtype=np.int64),
+            write=write,
+            number=joined([script.value + first_value[script.program] for script in runs.scripts]),
+            values=values,
+            low=joined([script.low for script in runs.scripts]),
+            high=joined([script.high for script in runs.scripts]),
+            hole=rows,
+            made=joined([script.made for script in runs.scripts]),
+            base=joined([script.base for script in runs.scripts]),
+            buffer=joined([script.buffer for script in runs.scripts]),
+            holes=(flat, joined(low), joined(high)),
+            pieces=np.where(rows < 0, 1, np.diff(flat, append=0)[rows]) * write,
+        )
+
+
+def joined(columns: Sequence[Any]) -> Any:
+    """Return columns one behind the other; a single one as it is."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chains:
+    """Rows by key (buffer or space), of each key by run, of each run in order."""
+
+    columns: tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
+    """key, run, and the stretch [begin, end) of the fifth column, rows."""
+    segments: int
+    """Room an axis needs for any of the keys."""
+
+    @classmethod
+    def of(
+        cls,
+        runs: Runs,
+        facts: _Facts,
+        keyed: Callable[[Script], tuple[Int64s, Int64s]],
+        grouped: Callable[[Int64s, int], tuple[Int64s, Int64s]],
+    ) -> "_Chains":
+        """Chain the rows; `keyed` gives for each row of a script a place in a list of keys, and that list. Keys below 0 are left out."""
+        links, rows = [], []
+        room: Int64s = np.zeros(1, dtype=np.int64)
+        for script, begin in zip(runs.scripts, facts.begins.tolist(), strict=True):
+            place, keys = keyed(script)
+            starts, order = grouped(place, len(keys))
+            used = np.flatnonzero((np.diff(starts) > 0) & (keys >= 0))
+            links.append((keys[used], starts[used] + begin, starts[used + 1] + begin))
+            rows.append(order + begin)
+            written = np.bincount(place, weights=facts.pieces[begin : begin + len(script)], minlength=len(keys)).astype(np.int64)
+            room = np.pad(room, (0, max(int(keys.max(initial=-1)) + 1 - len(room), 0)))
+            np.add.at(room, keys[used], written[used])
+        key = joined([links[script][0] for script in runs.follows])
+        run = np.repeat(np.arange(len(runs.follows)), [len(links[script][0]) for script in runs.follows])
+        begins, ends = (joined([links[script][side] for script in runs.follows]) for side in (1, 2))
+        order = np.argsort(key, kind="stable")
+        return cls(columns=(key[order], run[order], begins[order], ends[order], joined(rows)), segments=2 * int(room.max()) + 8)
+
+
+def _by_space(script: Script) -> tuple[Int64s, Int64s]:
+    """Return the place of each row's address space among those of the script, and these."""
+    spaces = distinct(script.places[0])
+    place: Int64s = np.searchsorted(spaces, script.places[0])[script.buffer]
+    return place, spaces
+
+
+def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Return what is laid before the first run, in order of space: space, low and high address, key."""
+    identities = runs.identities
+    rows = []
+    for identity in np.flatnonzero(identities.persistent & identities.moves).tolist():
+        position, buffer = identities.home(identity)
+        space, base = runs.scripts[runs.follows[position]].places
+        nbytes = int(identities.trials[position].accesses.extents.room[buffer])
+        if nbytes:
+            rows.append((int(space[buffer]), int(base[buffer]), min(int(base[buffer]) + nbytes, TOP), identity))
+    rows.sort(key=lambda row: row[0])
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    space, low, high, key = (np.ascontiguousarray(column) for column in columns.T)
+    return space, low, high, key
+
+
+def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
+    """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in which a buffer stays where it is.
+
+    The first key of a buffer is its identity, so that content has it too.
+    """
+    count = runs.identities.count
+    key, space, base = np.arange(count), np.full(count, UNSEEN, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    columns: list[Int64s] = []
+    starts: list[int] = []
+    known: dict[int, int] = {}
+    length = 0
+    for follows in runs.follows:
+        script = runs.scripts[follows]
+        mine = script.buffers
+        new_space, new_base = script.places
+        moved = mine[(space[mine] != UNSEEN) & ((space[mine] != new_space) | (base[mine] != new_base))]
+        if len(moved):
+            key[moved] = np.arange(count, count + len(moved))
+            count += len(moved)
+            known = {}
+        space[mine], base[mine] = new_space, new_base
+        if follows not in known:
+            known[follows] = length
+            columns.append(key[mine])
+            length += len(mine)
+        starts.append(known[follows])
+    return np.array(starts, dtype=np.int64), joined(columns)

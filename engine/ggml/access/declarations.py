@@ -1,0 +1,282 @@
+"""The C functions of ggml that the bridge may call, with every argument typed.
+
+Contract: one line for each function, `result name(arguments)`; `SIGNATURES` is that text as ctypes
+types. A name that is not here is never called. Pointers are plain addresses (`int`, None for NULL),
+so that no Python object keeps C memory alive by accident. Functions after the line `optional:` may
+be missing in a library; all others must be exported or the library is refused.
+
+What this module does not see: any library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h,
+ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0, whose declarations of these functions agree.
+"""
+
+import ctypes
+import re
+from typing import Any, Final
+
+
+class InitParams(ctypes.Structure):
+    """`ggml_init_params`, passed by value."""
+
+    _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
+
+
+class OptParams(ctypes.Structure):
+    """`ggml_opt_params`, returned by value by `ggml_opt_default_params` and passed by value to `ggml_opt_init`."""
+
+    _fields_ = (
+        ("backend_sched", ctypes.c_void_p),
+        ("ctx_compute", ctypes.c_void_p),
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("loss_type", ctypes.c_int),
+        ("build_type", ctypes.c_int),
+        ("opt_period", ctypes.c_int32),
+        ("get_opt_pars", ctypes.c_void_p),
+        ("get_opt_pars_ud", ctypes.c_void_p),
+        ("optimizer", ctypes.c_int),
+    )
+
+
+TYPES: Final[dict[str, Any]] = {
+    "void": None,
+    "int": ctypes.c_int,
+    "i64": ctypes.c_int64,
+    "size": ctypes.c_size_t,
+    "float": ctypes.c_float,
+    "bool": ctypes.c_bool,
+    "text": ctypes.c_char_p,
+    "InitParams": InitParams,
+    "OptParams": OptParams,
+    # addresses, named differently for the reader only
+    **dict.fromkeys(("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p),
+}
+
+DECLARATIONS: Final = """
+text ggml_version()
+text ggml_op_name(int)
+text ggml_op_desc(tensor)
+text ggml_type_name(int)
+size ggml_type_size(int)
+i64 ggml_blck_size(int)
+bool ggml_op_can_inplace(int)
+size ggml_tensor_overhead()
+size ggml_graph_overhead_custom(size, bool)
+
+ctx ggml_init(InitParams)
+void ggml_free(ctx)
+size ggml_used_mem(ctx)
+tensor ggml_get_first_tensor(ctx)
+tensor ggml_get_next_tensor(ctx, tensor)
+tensor ggml_new_tensor(ctx, int, int, ptr)
+tensor ggml_new_tensor_1d(ctx, int, i64)
+tensor ggml_new_tensor_2d(ctx, int, i64, i64)
+tensor ggml_new_tensor_3d(ctx, int, i64, i64, i64)
+tensor ggml_new_tensor_4d(ctx, int, i64, i64, i64, i64)
+tensor ggml_dup_tensor(ctx, tensor)
+tensor ggml_view_tensor(ctx, tensor)
+
+size ggml_nbytes(tensor)
+i64 ggml_nelements(tensor)
+ptr ggml_get_data(tensor)
+text ggml_get_name(tensor)
+tensor ggml_set_name(tensor, text)
+void ggml_set_input(tensor)
+void ggml_set_output(tensor)
+void ggml_set_param(tensor)
+void ggml_set_loss(tensor)
+int ggml_get_unary_op(tensor)
+text ggml_unary_op_name(int)
+bool ggml_is_contiguous(tensor)
+
+tensor ggml_dup(ctx, tensor)
+tensor ggml_add(ctx, tensor, tensor)
+tensor ggml_add_inplace(ctx, tensor, tensor)
+tensor ggml_add1(ctx, tensor, tensor)
+tensor ggml_add1_inplace(ctx, tensor, tensor)
+tensor ggml_add_id(ctx, tensor, tensor, tensor)
+tensor ggml_acc(ctx, tensor, tensor, size, size, size, size)
+tensor ggml_acc_inplace(ctx, tensor, tensor, size, size, size, size)
+tensor ggml_sub(ctx, tensor, tensor)
+tensor ggml_sub_inplace(ctx, tensor, tensor)
+tensor ggml_mul(ctx, tensor, tensor)
+tensor ggml_mul_inplace(ctx, tensor, tensor)
+tensor ggml_div(ctx, tensor, tensor)
+tensor ggml_div_inplace(ctx, tensor, tensor)
+tensor ggml_sqr(ctx, tensor)
+tensor ggml_sqr_inplace(ctx, tensor)
+tensor ggml_sqrt(ctx, tensor)
+tensor ggml_sqrt_inplace(ctx, tensor)
+tensor ggml_log(ctx, tensor)
+tensor ggml_sin(ctx, tensor)
+tensor ggml_cos(ctx, tensor)
+tensor ggml_sum(ctx, tensor)
+tensor ggml_sum_rows(ctx, tensor)
+tensor ggml_mean(ctx, tensor)
+tensor ggml_repeat(ctx, tensor, tensor)
+tensor ggml_repeat_back(ctx, tensor, tensor)
+tensor ggml_concat(ctx, tensor, tensor, int)
+tensor ggml_unary(ctx, tensor, int)
+tensor ggml_unary_inplace(ctx, tensor, int)
+tensor ggml_abs(ctx, tensor)
+tensor ggml_neg(ctx, tensor)
+tensor ggml_relu(ctx, tensor)
+tensor ggml_tanh(ctx, tensor)
+tensor ggml_sigmoid(ctx, tensor)
+tensor ggml_exp(ctx, tensor)
+tensor ggml_gelu(ctx, tensor)
+tensor ggml_silu(ctx, tensor)
+tensor ggml_silu_inplace(ctx, tensor)
+tensor ggml_silu_back(ctx, tensor, tensor)
+tensor ggml_swiglu_split(ctx, tensor, tensor)
+tensor ggml_norm(ctx, tensor, float)
+tensor ggml_rms_norm(ctx, tensor, float)
+tensor ggml_rms_norm_inplace(ctx, tensor, float)
+tensor ggml_rms_norm_back(ctx, tensor, tensor, float)
+tensor ggml_mul_mat(ctx, tensor, tensor)
+tensor ggml_out_prod(ctx, tensor, tensor)
+tensor ggml_scale(ctx, tensor, float)
+tensor ggml_scale_inplace(ctx, tensor, float)
+tensor ggml_scale_bias(ctx, tensor, float, float)
+tensor ggml_set(ctx, tensor, tensor, size, size, size, size)
+tensor ggml_set_inplace(ctx, tensor, tensor, size, size, size, size)
+tensor ggml_set_rows(ctx, tensor, tensor, tensor)
+tensor ggml_cpy(ctx, tensor, tensor)
+tensor ggml_cont(ctx, tensor)
+tensor ggml_cont_2d(ctx, tensor, i64, i64)
+tensor ggml_reshape(ctx, tensor, tensor)
+tensor ggml_reshape_1d(ctx, tensor, i64)
+tensor ggml_reshape_2d(ctx, tensor, i64, i64)
+tensor ggml_reshape_3d(ctx, tensor, i64, i64, i64)
+tensor ggml_reshape_4d(ctx, tensor, i64, i64, i64, i64)
+tensor ggml_view_1d(ctx, tensor, i64, size)
+tensor ggml_view_2d(ctx, tensor, i64, i64, size, size)
+tensor ggml_view_3d(ctx, tensor, i64, i64, i64, size, size, size)
+tensor ggml_view_4d(ctx, tensor, i64, i64, i64, i64, size, size, size, size)
+tensor ggml_permute(ctx, tensor, int, int, int, int)
+tensor ggml_transpose(ctx, tensor)
+tensor ggml_get_rows(ctx, tensor, tensor)
+tensor ggml_get_rows_back(ctx, tensor, tensor, tensor)
+tensor ggml_diag_mask_inf(ctx, tensor, int)
+tensor ggml_diag_mask_inf_inplace(ctx, tensor, int)
+tensor ggml_diag_mask_zero(ctx, tensor, int)
+tensor ggml_soft_max(ctx, tensor)
+tensor ggml_soft_max_inplace(ctx, tensor)
+tensor ggml_soft_max_ext(ctx, tensor, tensor, float, float)
+tensor ggml_soft_max_ext_back(ctx, tensor, tensor, float, float)
+tensor ggml_rope(ctx, tensor, tensor, int, int)
+tensor ggml_rope_ext(ctx, tensor, tensor, tensor, int, int, int, float, float, float, float, float, float)
+tensor ggml_rope_ext_inplace(ctx, tensor, tensor, tensor, int, int, int, float, float, float, float, float, float)
+tensor ggml_rope_ext_back(ctx, tensor, tensor, tensor, int, int, int, float, float, float, float, float, float)
+tensor ggml_clamp(ctx, tensor, float, float)
+tensor ggml_cross_entropy_loss(ctx, tensor, tensor)
+tensor ggml_opt_step_adamw(ctx, tensor, tensor, tensor, tensor, tensor)
+tensor ggml_opt_step_sgd(ctx, tensor, tensor, tensor)
+
+graph ggml_new_graph_custom(ctx, size, bool)
+void ggml_build_forward_expand(graph, tensor)
+void ggml_build_backward_expand(ctx, graph, ptr)
+int ggml_graph_n_nodes(graph)
+ptr ggml_graph_nodes(graph)
+tensor ggml_graph_node(graph, int)
+int ggml_graph_size(graph)
+void ggml_graph_add_node(graph, tensor)
+tensor ggml_graph_get_grad(graph, tensor)
+tensor ggml_graph_get_grad_acc(graph, tensor)
+void ggml_graph_reset(graph)
+graph ggml_graph_dup(ctx, graph, bool)
+void ggml_graph_dump_dot(graph, graph, text)
+
+galloc ggml_gallocr_new(buft)
+void ggml_gallocr_free(galloc)
+bool ggml_gallocr_reserve(galloc, graph)
+bool ggml_gallocr_alloc_graph(galloc, graph)
+size ggml_gallocr_get_buffer_size(galloc, int)
+
+buft ggml_backend_cpu_buffer_type()
+size ggml_backend_buft_get_alignment(buft)
+size ggml_backend_buft_get_max_size(buft)
+size ggml_backend_buft_get_alloc_size(buft, tensor)
+text ggml_backend_buft_name(buft)
+buffer ggml_backend_buft_alloc_buffer(buft, size)
+ptr ggml_backend_buffer_get_base(buffer)
+size ggml_backend_buffer_get_size(buffer)
+buft ggml_backend_buffer_get_type(buffer)
+int ggml_backend_buffer_get_usage(buffer)
+void ggml_backend_buffer_set_usage(buffer, int)
+void ggml_backend_buffer_clear(buffer, int)
+void ggml_backend_buffer_free(buffer)
+buffer ggml_backend_alloc_ctx_tensors_from_buft(ctx, buft)
+buffer ggml_backend_alloc_ctx_tensors(ctx, backend)
+int ggml_backend_tensor_alloc(buffer, tensor, ptr)
+void ggml_backend_tensor_set(tensor, ptr, size, size)
+void ggml_backend_tensor_get(tensor, ptr, size, size)
+backend ggml_backend_cpu_init()
+void ggml_backend_cpu_set_n_threads(backend, int)
+void ggml_backend_free(backend)
+int ggml_backend_graph_compute(backend, graph)
+bool ggml_backend_supports_op(backend, tensor)
+
+sched ggml_backend_sched_new(ptr, ptr, int, size, bool, bool)
+void ggml_backend_sched_free(sched)
+bool ggml_backend_sched_reserve(sched, graph)
+bool ggml_backend_sched_alloc_graph(sched, graph)
+int ggml_backend_sched_graph_compute(sched, graph)
+void ggml_backend_sched_reset(sched)
+int ggml_backend_sched_get_n_splits(sched)
+int ggml_backend_sched_get_n_copies(sched)
+size ggml_backend_sched_get_buffer_size(sched, backend)
+void ggml_backend_sched_set_tensor_backend(sched, tensor, backend)
+
+optional:
+tensor ggml_sgn(ctx, tensor)
+tensor ggml_step(ctx, tensor)
+tensor ggml_elu(ctx, tensor)
+tensor ggml_gelu_quick(ctx, tensor)
+tensor ggml_gelu_erf(ctx, tensor)
+tensor ggml_hardswish(ctx, tensor)
+tensor ggml_hardsigmoid(ctx, tensor)
+tensor ggml_expm1(ctx, tensor)
+tensor ggml_softplus(ctx, tensor)
+tensor ggml_floor(ctx, tensor)
+tensor ggml_ceil(ctx, tensor)
+tensor ggml_round(ctx, tensor)
+tensor ggml_trunc(ctx, tensor)
+tensor ggml_xielu(ctx, tensor, float, float, float, float)
+void ggml_soft_max_add_sinks(tensor, tensor)
+tensor ggml_fill(ctx, tensor, float)
+tensor ggml_clamp_inplace(ctx, tensor, float, float)
+void ggml_backend_sched_set_eval_callback(sched, ptr, ptr)
+OptParams ggml_opt_default_params(sched, int)
+opt ggml_opt_init(OptParams)
+void ggml_opt_free(opt)
+void ggml_opt_reset(opt, bool)
+void ggml_opt_prepare_alloc(opt, ctx, graph, tensor, tensor)
+void ggml_opt_alloc(opt, bool)
+void ggml_opt_eval(opt, ptr)
+tensor ggml_opt_inputs(opt)
+tensor ggml_opt_outputs(opt)
+tensor ggml_opt_labels(opt)
+tensor ggml_opt_loss(opt)
+tensor ggml_opt_grad_acc(opt, tensor)
+bool ggml_opt_static_graphs(opt)
+"""
+
+_LINE = re.compile(r"(\w+) (\w+)\((.*)\)")
+
+
+def _signatures(text: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    table: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+    for line in text.split("\n"):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        result, name, arguments = match.groups()
+        table[name] = (TYPES[result], tuple(TYPES[word] for word in arguments.split(", ") if word))
+    return table
+
+
+OPTIONAL: Final = _signatures(DECLARATIONS.partition("optional:")[2])
+"""Functions a library may lack: name -> (result type, argument types)."""
+
+SIGNATURES: Final = _signatures(DECLARATIONS)
+"""All functions: name -> (result type, argument types)."""

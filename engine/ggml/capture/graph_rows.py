@@ -1,0 +1,212 @@
+"""Walk a planned ggml graph into plain rows: the input of its planner, and each address.
+
+Contract
+--------
+* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and
+  returns the same object that a ggml dump holds (`allocsim.formats.ggml`):
+  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
+  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or
+  "L9" for leaf 9. `off` counts bytes from the base of the compute buffer and is None elsewhere;
+  `external` is memory the planner did not place (another buffer, or bare data).
+* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
+  where that is not enough. Several are laid end to end, in the order given, in one address space.
+* Steps are positions in the node list. Nothing is written; the graph may be used on.
+* `observe` gives the nodes of a scheduler's run where nobody hands out its graph; `walk_nodes`
+  makes rows of them.
+
+O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that
+made it.
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.ggml.access.library import Library
+from engine.ggml.access.structs import graph_record, pointers, records
+
+COMPUTE_USAGE: Final = 2
+"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
+
+BUFFER_ALIGNMENT: Final = 4096
+"""Where the second and later of several compute buffers begin in their joint address space."""
+
+MAX_NODES: Final = 1 << 24
+"""Nodes beyond which a pointer is taken for no graph."""
+
+EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+"""`ggml_backend_sched_eval_callback`: tensor, whether it only asks, user data."""
+
+Rows = dict[str, Any]
+
+
+def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None) -> Rows:
+    """Return the rows of a graph. `buffers` are the compute buffers.
+
+    Default: the only one of COMPUTE usage among the tensors.
+
+    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
+    memory is in several buffers.
+    """
+    return walk_nodes(library, *_members(library, graph), buffers=buffers, meta=meta)
+
+
+def walk_nodes(
+    library: Library, nodes: list[int], leafs: list[int] | None = None, *,
+    buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
+) -> Rows:  # fmt: skip
+    """Return the rows of nodes in execution order, as seen while they ran (`observe`), without their graph.
+
+    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
+    always the order in which a planner places them: such rows say what ran and where, and are no
+    evidence of how it was planned.
+    """
+    if leafs is None:
+        leafs = _sources_outside(records(nodes), nodes)
+    addresses = leafs + nodes
+    table = records(addresses)
+    extra = _roots_outside(table, addresses)
+    if extra:
+        leafs = leafs + extra
+        addresses = leafs + nodes
+        table = records(addresses)
+    spaces, size = _spaces(library, compute_buffer(library, table) if buffers is None else buffers)
+    rows = _rows(library, table, addresses, spaces)
+    names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
+    names.update((address, index) for index, address in enumerate(nodes))
+    sources, roots = table["src"].tolist(), table["view_src"].tolist()
+    for index in range(len(leafs) - len(extra), len(leafs)):
+        rows[index]["op"], sources[index] = "NONE", []
+    for index, row in enumerate(rows):
+        row["view_src"] = names[roots[index]] if roots[index] else None
+        row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
+        if row["op"] == "UNARY":
+            row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
+    about = {
+        "version": library.version,
+        "buffer_size": size,
+        "alignment": library.ggml_backend_buft_get_alignment(library.ggml_backend_cpu_buffer_type()),
+        "inplace_ops": sorted(library.in_place_ops),
+    }
+    return {"meta": {**about, **(meta or {})}, "leafs": rows[: len(leafs)], "nodes": rows[len(leafs) :]}
+
+
+def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    if not graph:
+        raise EngineError("the graph pointer is NULL")
+    head = graph_record(graph)
+    count, leaf_count = int(head["n_nodes"]), int(head["n_leafs"])
+    if not (0 <= count <= MAX_NODES and 0 <= leaf_count <= MAX_NODES and library.ggml_graph_n_nodes(graph) == count):
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: it would have {count} nodes and {leaf_count} leafs")
+    return pointers(library.ggml_graph_nodes(graph), count), pointers(int(head["leafs"]), leaf_count)
+
+
+@contextmanager
+def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
+    """Give the list of nodes that a scheduler computes inside the block, in order.
+
+    It asks for none of them to be computed alone.
+
+    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph
+    pointer is needed.
+    """
+    seen: list[int] = []
+
+    def asked(tensor: int, ask: bool, _: int | None) -> bool:  # noqa: FBT001 - ggml's signature
+        seen.append(tensor)
+        return not ask
+
+    callback = EVAL_CALLBACK(asked)
+    library.ggml_backend_sched_set_eval_callback(scheduler, ctypes.cast(callback, ctypes.c_void_p).value, None)
+    try:
+        yield seen
+    finally:
+        library.ggml_backend_sched_set_eval_callback(scheduler, None, None)
+
+
+def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
+    known = set(nodes)
+    return [source for source in dict.fromkeys(table["src"].ravel().tolist()) if source and source not in known]
+
+
+def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
+    """Roots of views that the graph does not hold, in order of appearance.
+
+    They become leafs, whatever op would have made them.
+
+    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml
+    visit it.
+    """
+    known = set(addresses)
+    return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
+
+
+def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return the one buffer of COMPUTE usage among these tensors, or none.
+
+    Raises EngineError if there are several.
+    """
+    found = compute_buffers(library, table)
+    if len(found) > 1:
+        raise EngineError(f"the graph lies in {len(found)} compute buffers; name those whose plan is meant")
+    return found
+
+
+def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return all buffers of COMPUTE usage among these tensors, in order of appearance."""
+    return [b for b in dict.fromkeys(table["buffer"].tolist()) if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE]
+
+
+def _spaces(library: Library, buffers: Sequence[int]) -> tuple[dict[int, int], int]:
+    """Return for each buffer what to take from an address to get an offset in the joint address space, and the size of that."""
+    spaces: dict[int, int] = {}
+    end = 0
+    for buffer in buffers:
+        start = -(-end // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+        spaces[buffer] = library.ggml_backend_buffer_get_base(buffer) - start
+        end = start + library.ggml_backend_buffer_get_size(buffer)
+    return spaces, end
+
+
+def _named(names: dict[int, Any], source: int, reader: str) -> Any:
+    try:
+        return names[source]
+    except KeyError:
+        raise EngineError(
+            f"a source of {reader!r} is not part of the graph; its split copy was rewritten or is not complete"
+        ) from None
+
+
+def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], spaces: dict[int, int]) -> list[Rows]:
+    """One row for each tensor, without its references."""
+    ops = {number: bytes(library.ggml_op_name(number)).decode() for number in np.unique(table["op"]).tolist()}
+    types = {number: bytes(library.ggml_type_name(number)).decode() for number in np.unique(table["type"]).tolist()}
+    shifts = [spaces.get(buffer) for buffer in table["buffer"].tolist()]
+    data = table["data"].tolist()
+    columns = (
+        table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
+        table["flags"].tolist(), table["view_offs"].tolist(), shifts, data, addresses,
+    )  # fmt: skip
+    nbytes = library.ggml_nbytes
+    return [
+        {
+            "op": ops[op],
+            "name": name.partition(b"\0")[0].decode(errors="replace"),
+            "type": types[kind],
+            "ne": ne,
+            "nb": nb,
+            "nbytes": nbytes(address),
+            "off": where - shift if shift is not None and where else None,
+            "external": bool(where) and shift is None,
+            "flags": flags,
+            "view_src": None,
+            "view_offs": offset,
+            "src": [],
+        }
+        for op, name, kind, ne, nb, flags, offset, shift, where, address in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,290 @@
+"""Measure the alias contracts of ggml's kernels by running each with its result over a source.
+
+Contract
+--------
+* ggml's planner may lay the result of every op of its in-place list over *any* source of the same
+  layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
+  operands, once with the result in memory of its own and once exactly over the source, and compares
+  bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
+  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN
+  that the other has not).
+* Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
+  begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
+  first half; `duplicate over`: it lies over a source that is given for every other source of its
+  layout, compared with that and the result apart. Before each run the addresses are compared with
+  what was asked for, and a canary is: what is written into the result must show in the source.
+* `reachable` is decided by the real allocator on every kind of graph that can make a difference
+  (`engine.ggml.k_audit.allocator_reach`); `graph` is the smallest in which it chooses the alias, or
+  the statement that it never does, `ways` all kinds that lead to it.
+* Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with
+  what ggml said.
+
+Numbers are those of this machine's kernels. What this module does not see: fused kernels, and other
+backends.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.ggml.access.child import Child, ChildDiedError
+from engine.ggml.access.library import Library
+from engine.ggml.access.workspace import Context, LibraryWorkspace
+from engine.ggml.capture.graph_rows import Rows
+from engine.ggml.k_audit.allocator_reach import Reach, reach, same_layout
+from engine.ggml.k_audit.library_cases import LibraryCase, cases, draw
+
+THREADS: Final = (1, 2)
+SEED: Final = 1501
+LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
+VECTOR: Final = 32
+"""Bytes of a vector register."""
+
+GAP: Final = 256
+"""Bytes between tensors, so that an overrun meets no operand; a multiple of every alignment."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LibraryAuditRow:
+    """One kernel contract: an op, a source slot, what is declared and what was measured."""
+
+    op: str
+    source: int
+    layout: str = "over"
+    cases: int = 0
+    max_error: float = 0.0
+    unsafe: int = 0
+    smallest: str = ""
+    """The smallest case that differs, in words."""
+    reach: Reach | None = None
+
+    def public(self) -> dict[str, Any]:
+        """Return the row as the command prints it.
+
+        The list declares exact aliases of one source, and says nothing of a source given twice.
+        """
+        reached = bool(self.reach and self.reach.ways)
+        return {
+            "op": self.op,
+            "source": self.source,
+            "layout": self.layout,
+            "declared": {"over": True, "duplicate over": None}.get(self.layout, False),
+            "believed": ["gallocr"] if reached else [],
+            "measured": "unsafe" if self.unsafe else "safe",
+            "max_error": self.max_error,
+            "cases": self.cases,
+            "unsafe_cases": self.unsafe,
+            "smallest": self.smallest,
+            "words": self.smallest,
+            "reachable": reached,
+            "graph": self.reach.words if self.reach else "",
+            "ways": list(self.reach.ways) if self.reach else [],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Audit:
+    """What was measured on one library."""
+
+    version: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, str]] = field(default_factory=list)
+    """Groups that aborted: op, types, what ggml said."""
+    unaudited: list[str] = field(default_factory=list)
+    """Ops of the in-place list without a case."""
+    graphs: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    """(op, source) of each unsafe row -> the planned graph that its `graph` describes."""
+
+    @property
+    def unsafe(self) -> list[dict[str, Any]]:
+        """The rows whose kernel breaks what the list declares."""
+        return [row for row in self.rows if row["declared"] and row["measured"] == "unsafe"]
+
+
+def audit(
+    child: Child,
+    *,
+    ops: Iterable[str] | None = None,
+    threads: Sequence[int] = THREADS,
+    seed: int = SEED,
+    layouts: Sequence[str] = ("over",),
+) -> Audit:
+    """Audit the in-place list of the child's library, or some of its ops.
+
+    Each (op, types, layout) group runs in a fork.
+    """
+    about = child.call(groups)
+    result = Audit(version=about["version"])
+    chosen = list(ops) if ops is not None else list(about["groups"])
+    for op in chosen:
+        if op not in about["groups"]:
+            raise EngineError(f"{op!r} is not on the in-place list of ggml {result.version}: {', '.join(about['groups'])}")
+        types = about["groups"][op]
+        if not types:
+            result.unaudited.append(op)
+        rows: dict[tuple[int, str], LibraryAuditRow] = {}
+        refused: set[str] = set()
+        for group, layout in product(types, layouts):
+            if group in refused:
+                continue
+            try:
+                found = child.call(measure, op, group, tuple(threads), seed, layout)
+            except ChildDiedError as error:
+                refused.add(group)
+                result.refused.append({"op": op, "types": group, "said": error.said})
+                continue
+            for row in found:
+                _merge(rows.setdefault((row.source, layout), LibraryAuditRow(op=op, source=row.source, layout=layout)), row)
+        for (source, layout), row in sorted(rows.items()):
+            result.rows.append(row.public())
+            if layout == "over" and row.unsafe and row.reach is not None and row.reach.rows is not None:
+                result.graphs[op, source] = row.reach.rows
+    return result
+
+
+def groups(library: Library) -> dict[str, Any]:
+    """Task: the version, and for each in-place op the operand types its cases use."""
+    table = {op: list(dict.fromkeys(case.types for case in cases(library, op))) for op in sorted(library.in_place_ops)}
+    return {"version": library.version, "groups": table}
+
+
+def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
+    """Add one group's findings; the words of an unsafe case win over those of a safe one."""
+    if (row.unsafe and not into.unsafe) or into.reach is None:
+        into.smallest, into.reach = row.smallest, row.reach
+    into.cases += row.cases
+    into.unsafe += row.unsafe
+    into.max_error = max(into.max_error, row.max_error)
+
+
+def measure(  # noqa: PLR0917 - what a task is given
+    library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over"
+) -> list[LibraryAuditRow]:
+    """Task: run every case of one op and group of types apart and as a layout says for each source of the result's layout; return their rows."""
+    rows: dict[int, LibraryAuditRow] = {}
+    for case in (case for case in cases(library, op) if case.types == types):
+        rng = np.random.default_rng(seed)
+        arrays = [encode(draw(operand, rng), operand.dtype) for operand in case.operands]
+        for count in threads:
+            apart, victims = _run(library, case, arrays, None, count)
+            for position, slot in victims:
+                row = rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout))
+                for lie in _lies(layout, position, arrays[position], [other for other, _ in victims]):
+                    want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
+                    over, _ = _run(library, case, arrays, lie, count)
+                    differs = want.tobytes() != over.tobytes()
+                    if layout == "over" and (row.reach is None or (differs and not row.unsafe)):
+                        row.reach = reach(library, case, position, every=differs)
+                    if differs and not row.unsafe:
+                        row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}{lie.words}"
+                    row.cases += 1
+                    row.unsafe += differs
+                    row.max_error = max(row.max_error, _difference(want, over)) if differs else row.max_error
+    return list(rows.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lie:
+    """How a result lies to one operand."""
+
+    victim: int
+    shift: int | None
+    """Bytes from the operand to the result; None: apart."""
+    twins: tuple[int, ...] = ()
+    """Operands that lie where the victim does."""
+    words: str = ""
+
+
+def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int]) -> Iterator[_Lie]:
+    item, half = array.itemsize, array.size // 2 * array.itemsize
+    twins = tuple(other for other in alike if other != position)
+    if layout == "over":
+        yield _Lie(victim=position, shift=0)
+    elif layout == "duplicate over" and twins:
+        yield _Lie(victim=position, shift=0, twins=twins)
+    elif layout == "shifted":
+        for shift in (item, -item, VECTOR, -VECTOR):
+            if abs(shift) < array.nbytes:
+                yield _Lie(victim=position, shift=shift, words=f", {shift:+d} bytes")
+    elif layout == "partial" and half:
+        yield _Lie(victim=position, shift=half, words=", over the last half")
+        yield _Lie(victim=position, shift=-half, words=", over the first half")
+
+
+def encode(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return an array as ggml's type holds it; bf16 as the upper half of a float32, in uint16."""
+    if dtype == "bf16":
+        return np.ascontiguousarray((np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16))
+    names = {"f32": np.float32, "f16": np.float16, "i32": np.int32}
+    return np.ascontiguousarray(array, dtype=names[dtype])
+
+
+def _run(
+    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie | None, threads: int
+) -> tuple[NDArray[Any], list[tuple[int, int]]]:
+    """Run one case with its result apart (None) or as `lie` says.
+
+    Return the result and the operands of equal layout.
+    """
+    with LibraryWorkspace(library, threads=threads) as ws:
+        ctx = ws.context(tensors=16, graph_size=16)
+        operands = _operands(ctx, case)
+        result = case.build(ctx, operands)
+        if not library.ggml_backend_supports_op(ws.backend, result):
+            return np.empty(0), []
+        tensors = (*operands, result)
+        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
+        buffer = ws.memory(3 * sum(sizes) + GAP)
+        library.ggml_backend_buffer_clear(buffer, 0x7F)
+        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
+        places = []
+        for size in sizes:
+            places.append(at + size)  # with as much room before and behind it
+            at += 3 * size
+        if lie is not None:
+            for twin in lie.twins:
+                places[twin] = places[lie.victim]
+            if lie.shift is not None:
+                places[-1] = places[lie.victim] + lie.shift
+        for tensor, place in zip(tensors, places, strict=True):
+            library.ggml_backend_tensor_alloc(buffer, tensor, place)
+        if lie is not None and lie.shift is not None:
+            _prove(ws, operands[lie.victim], result, lie.shift)
+        for tensor, array in zip(operands, arrays, strict=True):
+            ws.put(tensor, array)
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.compute(graph)
+        return ws.get(result), same_layout(operands, result)
+
+
+def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
+    """Raise EngineError unless the result lies as asked for, and what is written into it shows in the operand."""
+    library = ws.library
+    distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
+    before = ws.get(operand).tobytes()
+    ws.put(result, np.full(library.ggml_nbytes(result), 0x3C, np.uint8))
+    if distance != shift or ws.get(operand).tobytes() == before:
+        raise EngineError(f"the alias did not happen: distance {distance} bytes, wanted {shift}")
+
+
+def _operands(ctx: Context, case: LibraryCase) -> list[int]:
+    return [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
+
+
+def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
+    with np.errstate(all="ignore"):
+        error = np.abs(apart.astype(np.float64) - over.astype(np.float64))
+    error[np.isnan(apart) & np.isnan(over)] = 0
+    error[apart == over] = 0  # equal infinities
+    scale = float(np.abs(apart.astype(np.float64))[np.isfinite(apart)].max(initial=0.0)) or 1.0
+    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
+
+
+def _words(case: LibraryCase) -> str:
+    return f"{case.variant} of {' and '.join(f'{operand.dtype}{list(operand.ne)}' for operand in case.operands)}"

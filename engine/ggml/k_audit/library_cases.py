@@ -1,0 +1,234 @@
+"""What the kernel audit runs: for each op of ggml's in-place list, operands, types and shapes.
+
+Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
+first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
+(even neighbours where a kernel needs pairs), one and several rows, and second operands that are
+broadcast. An op of the list that has no row here is reported as `unaudited`, never passed over.
+
+What this module does not see: aliases; `engine.ggml.k_audit.library_audit` lays results over
+operands.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.ggml.access.library import Library
+from engine.ggml.access.workspace import Context
+
+ROWS: Final = (1, 7, 33, 576)
+"""Elements in a row: one, fewer than a vector register, one more than a multiple of it, many."""
+
+EVEN_ROWS: Final = (2, 8, 34, 576)
+"""The same for kernels that work on pairs."""
+
+Build = Callable[[Context, Sequence[int]], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """One operand: ggml type, dimensions, and how its elements are drawn (`FILLS`)."""
+
+    dtype: str
+    ne: tuple[int, ...]
+    fill: str = "normal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCase:
+    """One kernel call."""
+
+    op: str
+    variant: str
+    """Which form of the op: the builder's name, or what is special."""
+    operands: tuple[Operand, ...]
+    build: Build
+
+    @property
+    def types(self) -> str:
+        """The operand types, as `f16,f32`."""
+        return ",".join(operand.dtype for operand in self.operands)
+
+
+def draw(operand: Operand, rng: np.random.Generator) -> NDArray[Any]:
+    """Return the elements of an operand in numpy's order of dimensions, float32 or int32."""
+    return FILLS[operand.fill](operand.ne[::-1], rng)
+
+
+def _normal(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _probabilities(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    drawn = np.exp(_normal(shape, rng))
+    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True), dtype=np.float32)
+
+
+FILLS: Final[dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[Any]]]] = {
+    "normal": _normal,
+    "positive": lambda shape, rng: np.abs(_normal(shape, rng)) + np.float32(0.5),
+    "probabilities": _probabilities,
+    "positions": lambda shape, _: np.arange(3, 3 + shape[-1], dtype=np.int32),
+    "reversed": lambda shape, _: np.broadcast_to(np.arange(shape[-1], dtype=np.int32)[::-1], shape),
+}
+"""How elements are drawn; `reversed` are row numbers from last to first."""
+
+
+def cases(library: Library, op: str) -> list[LibraryCase]:
+    """Return the cases of one op that this library can build; empty where the table has none."""
+    return list(CASES.get(op, _nothing)(library, op))
+
+
+def _nothing(library: Library, op: str) -> Iterator[LibraryCase]:  # noqa: ARG001 - the signature of the table
+    return iter(())
+
+
+def _call(builder: str, *arguments: Any) -> Build:
+    return lambda ctx, operands: ctx.op(builder, *operands, *arguments)
+
+
+def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
+    for n in rows:
+        yield from ((n,), (n, 5), (n, 3, 2, 2))
+
+
+def _one_operand(
+    library: Library, op: str, *, builders: Sequence[tuple[Any, ...]], types: Sequence[str] = ("f32",), fill: str = "normal"
+) -> Iterator[LibraryCase]:
+    """Element-wise and row-wise kernels of one operand.
+
+    A builder is its name and the arguments after the operand.
+    """
+    for name, *arguments in builders:
+        if not library.has(f"ggml_{name}"):
+            continue
+        for dtype in types:
+            for ne in _shapes():
+                yield LibraryCase(
+                    op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, *arguments)
+                )
+
+
+def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
+    """Element-wise kernels of two operands.
+
+    Equal shapes, and the second broadcast over rows, over elements, over all.
+    """
+    for first, second in (
+        ("f32", "f32"),
+        ("f16", "f16"),
+        ("bf16", "bf16"),
+        ("f16", "f32"),
+        ("bf16", "f32"),
+        ("f32", "f16"),
+        ("f32", "bf16"),
+    ):
+        for ne in _shapes():
+            smaller = {ne, ne[:1], (1, *ne[1:]), (1,)}
+            for other in sorted(smaller):
+                operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
+                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder))
+
+
+def _pairs(
+    _: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal"
+) -> Iterator[LibraryCase]:
+    """Backward kernels: a gradient and a tensor of its shape."""
+    types = ("f32", "f16") if op == "SILU_BACK" else ("f32",)
+    for dtype in types:
+        for ne in _shapes():
+            operands = (Operand(dtype=dtype, ne=ne), Operand(dtype=dtype, ne=ne, fill=second))
+            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, *arguments))
+
+
+def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
+    for n in ROWS:
+        for experts, tokens in ((1, 1), (2, 1), (4, 1), (4, 3)):
+            operands = (
+                Operand(dtype="f32", ne=(n, experts, tokens)),
+                Operand(dtype="f32", ne=(n, experts)),
+                Operand(dtype="i32", ne=(experts, tokens), fill="reversed"),
+            )
+            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id"))
+
+
+def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
+    for first, second in (("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32")):
+        for ne in _shapes():
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
+            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1"))
+
+
+def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
+    for n in ROWS:
+        for rows, heads in ((1, 1), (5, 1), (5, 3)):
+            scores = Operand(dtype="f32", ne=(n, rows, heads))
+            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max"))
+            for dtype in ("f32", "f16"):
+                masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
+                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 0.5, 0.0))
+            if library.has("ggml_soft_max_add_sinks"):
+                sinks = Operand(dtype="f32", ne=(heads,))
+                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=_with_sinks)
+                mask = Operand(dtype="f32", ne=(n, rows))
+                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=_with_sinks)
+
+
+def _with_sinks(ctx: Context, operands: Sequence[int]) -> int:
+    scores, *mask, sinks = operands
+    made = ctx.op("soft_max_ext", scores, mask[0] if mask else None, 0.5, 0.0)
+    ctx.workspace.library.ggml_soft_max_add_sinks(made, sinks)
+    return made
+
+
+def _rope(_: Library, op: str) -> Iterator[LibraryCase]:
+    builder = "rope_ext" if op == "ROPE" else "rope_ext_back"
+    for dtype in ("f32", "f16"):
+        for n in EVEN_ROWS:
+            for heads, tokens in ((1, 1), (3, 1), (3, 5)):
+                for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
+                    plain = (Operand(dtype=dtype, ne=(n, heads, tokens)), Operand(dtype="i32", ne=(tokens,), fill="positions"))
+                    tail = (turned, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+                    yield LibraryCase(op=op, variant="positions", operands=plain, build=_call(builder, None, *tail))
+                    factors = Operand(dtype="f32", ne=(n,), fill="positive")
+                    yield LibraryCase(op=op, variant="factors", operands=(*plain, factors), build=_call(builder, *tail))
+
+
+FLOATS: Final = ("f32", "f16", "bf16")
+
+UNARY: Final[tuple[tuple[Any, ...], ...]] = (
+    ("abs",), ("sgn",), ("neg",), ("step",), ("tanh",), ("elu",), ("relu",), ("sigmoid",), ("gelu",), ("gelu_quick",), ("gelu_erf",),
+    ("silu",), ("hardswish",), ("hardsigmoid",), ("exp",), ("expm1",), ("softplus",), ("floor",), ("ceil",), ("round",), ("trunc",),
+    ("xielu", 0.8, 0.8, 0.5, -1e-6),
+)  # fmt: skip
+"""Every unary function, as builder and arguments."""
+
+CASES: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
+    "FILL": partial(_one_operand, builders=[("fill", 2.5)], types=FLOATS),
+    "SCALE": partial(_one_operand, builders=[("scale", 1.5), ("scale_bias", 1.5, 0.25)]),
+    "DIAG_MASK_ZERO": partial(_one_operand, builders=[("diag_mask_zero", 1)]),
+    "DIAG_MASK_INF": partial(_one_operand, builders=[("diag_mask_inf", 1)]),
+    "ADD": partial(_two_operands, builder="add"),
+    "SUB": partial(_two_operands, builder="sub"),
+    "MUL": partial(_two_operands, builder="mul"),
+    "DIV": partial(_two_operands, builder="div"),
+    "ADD_ID": _add_id,
+    "ADD1": _add1,
+    "SQR": partial(_one_operand, builders=[("sqr",)], types=FLOATS),
+    "SQRT": partial(_one_operand, builders=[("sqrt",)], types=FLOATS, fill="positive"),
+    "LOG": partial(_one_operand, builders=[("log",)], types=FLOATS, fill="positive"),
+    "UNARY": partial(_one_operand, builders=UNARY, types=FLOATS),
+    "CLAMP": partial(_one_operand, builders=[("clamp", -0.5, 0.5)], types=("f32", "f16")),
+    "ROPE": _rope,
+    "ROPE_BACK": _rope,
+    "SILU_BACK": partial(_pairs, builder="silu_back"),
+    "RMS_NORM": partial(_one_operand, builders=[("rms_norm", 1e-4)]),
+    "RMS_NORM_BACK": partial(_pairs, builder="rms_norm_back", arguments=(1e-4,)),
+    "SOFT_MAX": _soft_max,
+    "SOFT_MAX_BACK": partial(_pairs, builder="soft_max_ext_back", arguments=(0.5, 0.0), second="probabilities"),
+}
+"""In-place-listed op -> its cases."""

@@ -1,0 +1,1 @@
+"""Training on real ggml: an engine graph in ggml's ops, under several plans of the same graph."""

@@ -1,0 +1,215 @@
+"""Train an engine graph on real ggml step by step; find where a plan leaves the reference.
+
+Contract
+--------
+* `train_steps` trains in one mode of `engine.ggml.lora_training.plan_modes.MODES` and returns, for every
+  step, the loss and every parameter gradient, and the rows of the planned graph. Gradients are read
+  after the step; that their bytes survive it is checked on the rows.
+* `origins` runs the default plan (or another mode) and memory of its own for each tensor in
+  lockstep, one node at a time, every difference healed where it arises: the same detector D as
+  `engine.d_differential`, on ggml's kernels. A node whose operands differ is an origin of kind
+  `operand` and is not run on the planned side; a node that reads equal bytes and writes others is
+  one of kind `result`.
+* `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of
+  them, for the search of a cure.
+
+Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
+which changes no byte. What this module does not see: documents
+(`engine.ggml.capture.graph_document`) and verdicts.
+"""
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from engine.d_differential import relative_error
+from engine.ggml.access.library import Library
+from engine.ggml.access.structs import records
+from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
+from engine.ggml.capture.graph_rows import Rows, walk
+from engine.ggml.lora_training.forward_lowering import HYPER, Arrays, Forward, build
+from engine.ggml.lora_training.plan_modes import plan
+from engine.ggml.lora_training.transformer import LibraryTransformer, feed, upload
+
+KIND: Final = "train+sgd"
+UNEXECUTED: Final = ("NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
+"""Ops the executor skips."""
+
+Unsafe = tuple[str, int]
+"""An op and one of its source slots."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Steps:
+    """What one training run gave."""
+
+    nbytes: int
+    """Of the compute buffer."""
+    losses: list[float]
+    gradients: list[dict[str, NDArray[Any]]]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A place where the planned run leaves the reference by itself."""
+
+    run: int
+    node: int
+    what: str
+    """`operand` or `result`."""
+    slot: int
+    """Source slot of an operand; 0 of a result."""
+    error: float | None
+
+
+def train_steps(
+    library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *,
+    steps: int, rate: float, threads: int = 1, deny: Sequence[Unsafe] = (),
+) -> Steps:  # fmt: skip
+    """Task: train for `steps` steps.
+
+    `deny` are pairs kept apart by pinning the source (`pinned_donors`).
+    """
+    arrays = _arrays(parameters, inputs, rate)
+    with LibraryWorkspace(library, threads=threads) as ws:
+        model = build(ws, rows, kind=KIND)
+        ws.pin(pinned_donors(model, deny))
+        size = plan(model, mode)
+        upload(model, arrays)
+        walked = walk(library, model.graph, meta={"name": "training step", "mode": mode})
+        if mode != "apart":
+            _require_survival(model, walked)
+        losses, gradients = [], []
+        for _ in range(steps):
+            feed(model, arrays)
+            model.run()
+            losses.append(float(ws.get(model.loss).item()))
+            gradients.append({name: ws.get(tensor) for name, tensor in model.gradients.items()})
+        return Steps(nbytes=size, losses=losses, gradients=gradients, rows=walked)
+
+
+def origins(
+    library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *, runs: int, rate: float, threads: int = 1
+) -> list[Departure]:
+    """Task: run `mode` against memory of its own for each tensor in lockstep.
+
+    Return where it departs, in order of execution.
+    """
+    arrays = _arrays(parameters, inputs, rate)
+    with LibraryWorkspace(library, threads=threads) as planned, LibraryWorkspace(library, threads=threads) as reference:
+        sides = []
+        for ws, how in ((planned, mode), (reference, "apart")):
+            model = build(ws, rows, kind=KIND)
+            plan(model, how)
+            upload(model, arrays)
+            sides.append(_Side(model))
+        found: list[Departure] = []
+        for run in range(runs):
+            for side in sides:
+                feed(side.model, arrays)
+            steps = (_lockstep(run, node, *sides) for node in range(len(sides[0].nodes)))
+            found.extend(departure for departure in steps if departure is not None)
+        return found
+
+
+def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int]:
+    """Return the tensors in the denied source slots; a pinned tensor is never taken in place."""
+    library, wanted = model.workspace.library, frozenset(deny)
+    nodes = model.nodes() if wanted else []
+    table = records(nodes) if nodes else ()
+    return list(
+        dict.fromkeys(
+            int(row["src"][slot])
+            for row in table
+            for op, slot in wanted
+            if library.op_names[int(row["op"])] == op and row["src"][slot]
+        )
+    )
+
+
+class _Side:
+    """One of the two graphs: a graph of one node for each node, and its elements as arrays over ggml's memory."""
+
+    def __init__(self, model: LibraryTransformer) -> None:
+        ws = model.workspace
+        self.model, self.ws = model, ws
+        self.nodes = model.nodes()
+        self.table = records(self.nodes)
+        sources = list(dict.fromkeys(int(s) for row in self.table["src"] for s in row if s))
+        self.views = dict(zip(sources, (_elements(ws.library, row) for row in records(sources)), strict=True))
+        self.results = [_elements(ws.library, row) for row in self.table]
+        room = ws.library.ggml_graph_overhead_custom(1, False) * (len(self.nodes) + 1)
+        ctx = ws.context(tensors=1 + room // ws.library.ggml_tensor_overhead())
+        self.skipped = [ws.library.op_names[int(row["op"])] in UNEXECUTED for row in self.table]
+        self.single = [0 if skip else ctx.graph(size=1) for skip in self.skipped]
+        for node, graph in zip(self.nodes, self.single, strict=True):
+            if graph:
+                ws.library.ggml_graph_add_node(graph, node)
+
+    def operands(self, node: int) -> list[NDArray[Any] | None]:
+        return [self.views.get(int(source)) for source in self.table["src"][node]]
+
+    def execute(self, node: int) -> None:
+        self.ws.compute(self.single[node])
+
+
+def _lockstep(run: int, node: int, planned: _Side, reference: _Side) -> Departure | None:
+    if planned.skipped[node]:
+        return None
+    pairs = list(zip(planned.operands(node), reference.operands(node), strict=True))
+    slot = next((n for n, (mine, right) in enumerate(pairs) if mine is not None and not _same(mine, right)), None)
+    error = None if slot is None else relative_error(*pairs[slot])  # type: ignore[arg-type]
+    reference.execute(node)
+    mine, right = planned.results[node], reference.results[node]
+    if slot is None:
+        planned.execute(node)
+        if _same(mine, right):
+            return None
+        departure = Departure(run=run, node=node, what="result", slot=0, error=relative_error(mine, right))
+    else:
+        departure = Departure(run=run, node=node, what="operand", slot=slot, error=error)
+    np.copyto(mine, right)
+    return departure
+
+
+def _same(mine: NDArray[Any], right: NDArray[Any] | None) -> bool:
+    bits = np.dtype(f"u{mine.dtype.itemsize}")
+    return right is not None and bool(np.array_equal(mine.view(bits), right.view(bits)))
+
+
+def _elements(library: Library, row: Any) -> NDArray[Any]:
+    """Return a tensor's elements as an array over the memory ggml gave it, in numpy's order of dimensions."""
+    kind = bytes(library.ggml_type_name(int(row["type"]))).decode()
+    dtype = np.dtype(ELEMENTS[kind])
+    shape, strides = tuple(int(n) for n in row["ne"][::-1]), tuple(int(n) for n in row["nb"][::-1])
+    span = dtype.itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * span).from_address(int(row["data"])))
+    return np.ndarray(shape, dtype=dtype, buffer=memory, strides=strides)
+
+
+def _arrays(parameters: Arrays, inputs: Arrays, rate: float) -> dict[str, NDArray[Any]]:
+    return {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
+
+
+def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
+    """Raise EngineError where a later node writes into the bytes of a gradient.
+
+    What the host would read is not the gradient.
+    """
+    nodes: list[Mapping[str, Any]] = rows["nodes"]
+    index = {tensor: number for number, tensor in enumerate(model.nodes())}
+    writes = [n for n, row in enumerate(nodes) if row["off"] is not None and row["op"] not in UNEXECUTED]
+    start = np.array([nodes[n]["off"] for n in writes])
+    stop = start + np.array([nodes[n]["nbytes"] for n in writes])
+    for name, tensor in model.gradients.items():
+        at = index[tensor]
+        row = nodes[at]
+        later = (np.array(writes) > at) & (start < row["off"] + row["nbytes"]) & (stop > row["off"])
+        if later.any():
+            raise EngineError(f"the gradient of {name!r} is overwritten before the step ends; it cannot be read after it")

@@ -1,0 +1,299 @@
+"""A generator of random ggml graphs that are legal by construction.
+
+The fuzzer and the fidelity laws use it.
+
+Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
+Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
+results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
+gathers by index, backward kernels, and outputs on roots and on views. `none_views` adds op-NONE
+views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
+uploads that no plan protects.
+
+Every tensor is f32 of at most two dimensions beside the i32 row numbers. What this module does not
+see: plans and numbers.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
+
+LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
+"""Elements in a row; most are no multiple of a vector register, most rows no multiple of the
+alignment."""
+
+ROW_COUNTS: Final = (1, 1, 2, 3, 5)
+
+LEAFS: Final = (("input", False), ("", False), ("", True), ("param", True), ("input param", False))
+"""Flags of a leaf, and whether it has memory of its own."""
+
+SMALL: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is known of a tensor while generating."""
+
+    index: int
+    ne: tuple[int, int]
+    contiguous: bool
+    owner: int
+    """Step of the root of its memory."""
+    writable: bool
+    """Whether in-place ops may write it: contiguous, no parameter."""
+    numbers: bool = True
+    """Whether it is f32; the rest are row numbers."""
+
+
+class Generator:
+    """Grows one recipe."""
+
+    def __init__(self, seed: int, nodes: int, *, none_views: bool, sound: bool) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.seed, self.nodes, self.none_views, self.sound = seed, nodes, none_views, sound
+        self.steps: list[RecipeStep] = []
+        self.made: list[Made] = []
+        self.readers: dict[int, int] = {}
+
+    def add(
+        self, made: RecipeStep, ne: tuple[int, int], *, contiguous: bool = True, root: int | None = None, writable: bool = True
+    ) -> Made:
+        """Append a step; `root` is the step whose memory it lies in, its own by default."""
+        index = len(self.steps)
+        self.steps.append(made)
+        for source in made.sources:
+            self.readers[source] = self.readers.get(source, 0) + 1
+        numbers = made.make != "tensor" or made.arguments[0] == "f32"
+        tensor = Made(index, ne, contiguous, index if root is None else root, writable and contiguous, numbers)
+        self.made.append(tensor)
+        return tensor
+
+    def leaf(self, ne: tuple[int, int]) -> Made:
+        """Append an f32 leaf, now and then static or a parameter."""
+        flag, static = self.rng.choices(
+            LEAFS if self.sound else (*LEAFS, ("param", False)), (6, 2, 2, 1, 1, 2)[: 5 + (not self.sound)]
+        )[0]
+        dims = ne if ne[1] > 1 else ne[:1]
+        return self.add(leaf("f32", *dims, flag=flag, static=static), ne, writable="param" not in flag)
+
+    def pick(self, want: Callable[[Made], bool] = lambda _: True) -> Made | None:
+        """Return a tensor that satisfies `want`, recent ones more often; None if there is none."""
+        fits = [made for made in self.made if made.numbers and want(made)]
+        if not fits:
+            return None
+        return self.rng.choice(fits[-6:] if self.rng.random() < 0.7 else fits)
+
+    def dense(self) -> Made:
+        """Return a contiguous tensor."""
+        found = self.pick(lambda made: made.contiguous)
+        return found if found is not None else self.leaf(self.shape())
+
+    def like(self, other: Made) -> Made:
+        """Return a contiguous tensor of the same shape, made for the purpose if need be."""
+        found = self.pick(lambda made: made.contiguous and made.ne == other.ne)
+        return found if found is not None and self.rng.random() < 0.9 else self.leaf(other.ne)
+
+    def shape(self) -> tuple[int, int]:
+        """Draw a shape."""
+        return self.rng.choice(LENGTHS), self.rng.choice(ROW_COUNTS)
+
+    def recipe(self) -> GraphRecipe:
+        """Grow to the number of nodes and return the recipe."""
+        for _ in range(self.rng.randint(1, 3)):
+            self.leaf(self.shape())
+        kinds, weights = zip(
+            *((kind, weight) for kind, weight in MAKERS if kind is not _none_view or self.none_views), strict=True
+        )
+        while sum(made.make != "tensor" for made in self.steps) < self.nodes:
+            self.rng.choices(kinds, weights)[0](self)
+        tops = [made.index for made in self.made if not self.readers.get(made.index) and self.steps[made.index].make != "tensor"]
+        extra = [made.index for made in self.made if self.steps[made.index].make != "tensor" and self.rng.random() < 0.1]
+        dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
+        seen_late = [
+            made.sources[0] for made in self.steps if made.make == "view_tensor"
+        ]  # nothing else makes ggml visit them first
+        expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
+        recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
+        inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
+        chosen = {index for index in inside if self.rng.random() < 0.15}
+        return replace(recipe, outputs=tuple(sorted({*chosen, expand[-1]})))
+
+
+def reachable(recipe: GraphRecipe) -> list[int]:
+    """Return the steps that are part of the graph: those expanded and all they read, ascending."""
+    seen: set[int] = set()
+    todo = list(recipe.expand)
+    while todo:
+        index = todo.pop()
+        if index not in seen:
+            seen.add(index)
+            todo.extend(recipe.steps[index].sources)
+    return sorted(seen)
+
+
+def _ref(made: Made) -> str:
+    return f"%{made.index}"
+
+
+def _elementwise(g: Generator) -> None:
+    a = g.dense()
+    name, *arguments = g.rng.choice(
+        (("scale", 0.5), ("sqr",), ("silu",), ("neg",), ("relu",), ("scale_bias", 0.5, 1.0), ("clamp", -1.0, 1.0))
+    )
+    g.add(step(name, _ref(a), *arguments), a.ne)
+
+
+def _binary(g: Generator) -> None:
+    a = g.dense()
+    b = g.like(a)
+    if g.rng.random() < 0.25:
+        b = g.pick(lambda made: made.contiguous and made.ne == (a.ne[0], 1)) or g.leaf((a.ne[0], 1))
+    g.add(step(g.rng.choice(("add", "mul", "sub")), _ref(a), _ref(b)), a.ne)
+
+
+def _rowwise(g: Generator) -> None:
+    a = g.dense()
+    name, *arguments = g.rng.choice((("rms_norm", SMALL), ("soft_max",), ("norm", SMALL)))
+    g.add(step(name, _ref(a), *arguments), a.ne)
+
+
+def _backward(g: Generator) -> None:
+    a = g.dense()
+    b = g.like(a)
+    name, *arguments = g.rng.choice((("silu_back",), ("rms_norm_back", SMALL), ("soft_max_ext_back", 0.5, 0.0)))
+    g.add(step(name, _ref(a), _ref(b), *arguments), a.ne)
+
+
+def _in_place(g: Generator) -> None:
+    a = g.pick(lambda made: made.writable)
+    if a is None:
+        return
+    name, *arguments = g.rng.choice(
+        (("scale_inplace", 0.5), ("sqr_inplace",), ("silu_inplace",), ("add_inplace",), ("mul_inplace",))
+    )
+    other = [_ref(g.like(a))] if name in ("add_inplace", "mul_inplace") else []
+    g.add(step(name, _ref(a), *other, *arguments), a.ne, root=a.owner)
+
+
+def _accumulate(g: Generator) -> None:
+    a = g.pick(lambda made: made.writable and made.ne[0] * made.ne[1] > 1)
+    if a is None:
+        return
+    n = g.rng.randint(1, a.ne[0])
+    rows = g.rng.randint(1, a.ne[1])
+    at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
+    b = g.pick(lambda made: made.contiguous and made.ne == (n, rows)) or g.leaf((n, rows))
+    stride = a.ne[0] * 4
+    name = g.rng.choice(("acc", "acc_inplace", "set", "set_inplace"))
+    root = a.owner if name.endswith("inplace") else None
+    g.add(step(name, _ref(a), _ref(b), stride, stride * a.ne[1], stride * a.ne[1], at), a.ne, root=root)
+
+
+def _view(g: Generator) -> None:
+    a = g.dense()
+    n, rows = g.rng.randint(1, a.ne[0]), g.rng.randint(1, a.ne[1])
+    at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
+    contiguous = rows == 1 or n == a.ne[0]
+    g.add(
+        step("view_2d", _ref(a), n, rows, a.ne[0] * 4, at),
+        (n, rows),
+        contiguous=contiguous,
+        root=a.owner,
+        writable=g.made[a.owner].writable,
+    )
+
+
+def _reshape(g: Generator) -> None:
+    a = g.dense()
+    total = a.ne[0] * a.ne[1]
+    n = g.rng.choice([n for n in (1, a.ne[0], a.ne[1], total) if total % n == 0])
+    g.add(step("reshape_2d", _ref(a), n, total // n), (n, total // n), root=a.owner, writable=a.writable)
+
+
+def _transpose(g: Generator) -> None:
+    a = g.dense()
+    g.add(step("transpose", _ref(a)), (a.ne[1], a.ne[0]), contiguous=False, root=a.owner, writable=False)
+
+
+def _cont(g: Generator) -> None:
+    a = g.pick()
+    if a is not None:
+        g.add(step(g.rng.choice(("cont", "dup")), _ref(a)), a.ne, contiguous=True)
+
+
+def _copy(g: Generator) -> None:
+    b = g.pick(lambda made: g.made[made.owner].writable and made.owner != made.index) or g.pick(lambda made: made.writable)
+    if b is None:
+        return
+    a = g.pick(lambda made: made.ne == b.ne and made.owner != b.owner) or g.leaf(b.ne)
+    g.add(step("cpy", _ref(a), _ref(b)), b.ne, contiguous=b.contiguous, root=b.owner, writable=g.made[b.owner].writable)
+
+
+def _product(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[0] == a.ne[0]) or g.leaf((a.ne[0], g.rng.choice(ROW_COUNTS)))
+    g.add(step("mul_mat", _ref(a), _ref(b)), (a.ne[1], b.ne[1]))
+
+
+def _outer(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[1] == a.ne[1]) or g.leaf((g.rng.choice(LENGTHS), a.ne[1]))
+    g.add(step("out_prod", _ref(a), _ref(b)), (a.ne[0], b.ne[0]))
+
+
+def _sum(g: Generator) -> None:
+    a = g.dense()
+    name = g.rng.choice(("sum_rows", "sum", "mean"))
+    g.add(step(name, _ref(a)), (1, 1) if name == "sum" else (1, a.ne[1]))
+
+
+def _concat(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[0] == a.ne[0])
+    if b is not None and a.ne[1] + b.ne[1] <= 8:
+        g.add(step("concat", _ref(a), _ref(b), 1), (a.ne[0], a.ne[1] + b.ne[1]))
+
+
+def _repeat(g: Generator) -> None:
+    a = g.pick(lambda made: made.contiguous and made.ne[1] == 1)
+    if a is not None:
+        target = g.leaf((a.ne[0], 3))
+        g.add(step("repeat", _ref(a), _ref(target)), target.ne)
+
+
+def _gather(g: Generator) -> None:
+    a = g.dense()
+    count = g.rng.choice((1, 2, 4))
+    rows = g.add(leaf("i32", count, rows=a.ne[1]), (count, 1), contiguous=False, writable=False)
+    g.add(step("get_rows", _ref(a), _ref(rows)), (a.ne[0], count))
+
+
+def _none_view(g: Generator) -> None:
+    a = g.pick(lambda made: g.steps[made.index].make != "tensor" and made.contiguous)
+    if a is not None:
+        g.add(step("view_tensor", _ref(a)), a.ne, root=a.owner, writable=False)
+
+
+def _fresh(g: Generator) -> None:
+    g.leaf(g.shape())
+
+
+MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
+    (_elementwise, 14), (_binary, 16), (_rowwise, 6), (_backward, 6), (_in_place, 7), (_accumulate, 6), (_view, 8), (_reshape, 5),
+    (_transpose, 3), (_cont, 5), (_copy, 6), (_product, 5), (_outer, 4), (_sum, 3), (_concat, 3), (_repeat, 2), (_gather, 3),
+    (_none_view, 3), (_fresh, 2),
+)  # fmt: skip
+"""What a step may be, and how often."""
+
+
+def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
+    """Return the recipe of that seed, of `nodes` builder calls (default: 2 to 40, drawn).
+
+    With `sound`, what the host writes before the run is safe until its last reader. Without, some
+    parameters lie in the compute buffer with no INPUT flag: ggml places those at the step of the
+    next op, over whatever was free by then, so an upload is lost.
+    """
+    rng = random.Random(f"size {seed}")  # noqa: S311
+    return Generator(seed, nodes if nodes is not None else rng.randint(2, 40), none_views=none_views, sound=sound).recipe()

@@ -1,0 +1,183 @@
+"""A ggml graph as plain data, in the order in which it is built.
+
+A recipe can be stored, replayed, shrunk, and built in any library.
+
+Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a
+builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` are the steps
+handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by `ggml_set_output`
+before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
+their step.
+
+    recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
+    run(workspace, recipe, mode="default")
+
+What this module does not see: whether the calls are legal; ggml asserts, so build in a child
+process. Numbers are float32 unless a leaf says i32 (row numbers below `rows`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine.ggml.access.workspace import Context, LibraryWorkspace
+
+TENSOR: Final = "tensor"
+GRAPH_SIZE: Final = 2048
+
+MODES: Final = ("default", "pinned", "apart")
+"""As planned; every node flagged OUTPUT; every tensor in memory of its own."""
+
+PLANNERS: Final = ("gallocr", "sched")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeStep:
+    """The making of one tensor."""
+
+    make: str
+    """`tensor`, or the name of a builder without `ggml_`."""
+    arguments: tuple[Any, ...]
+    """Of a tensor: dtype and `ne`. Of a builder: its arguments after the context, tensors as
+    `%k`."""
+    flag: str = ""
+    """Any of input, param and loss, by spaces; outputs are listed in the recipe."""
+    static: bool = False
+    """A leaf in memory of its own, placed before the plan."""
+    rows: int = 0
+    """Of an i32 leaf: its elements are drawn below this."""
+
+    @property
+    def sources(self) -> list[int]:
+        """The steps whose tensors this one names."""
+        return [int(a[1:]) for a in self.arguments if isinstance(a, str) and a.startswith("%")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRecipe:
+    """A graph to build."""
+
+    steps: tuple[RecipeStep, ...]
+    expand: tuple[int, ...]
+    outputs: tuple[int, ...] = ()
+    seed: int = 0
+    name: str = ""
+
+    def encode(self) -> dict[str, Any]:
+        """Return the recipe as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
+        """Return the recipe that `encode` gave; raise EngineError where it is none."""
+        try:
+            steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
+            rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
+            return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineError(f"not a recipe: {error}") from None
+
+
+def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> RecipeStep:
+    """A leaf of that type and dimensions."""
+    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows)
+
+
+def step(make: str, *arguments: Any) -> RecipeStep:
+    """A builder call; tensors are `%k`."""
+    return RecipeStep(make=make, arguments=arguments)
+
+
+@dataclass(slots=True, kw_only=True)
+class Built:
+    """A recipe in a workspace."""
+
+    recipe: GraphRecipe
+    tensors: list[int]
+    graph: int
+    context: Context
+
+
+def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
+    """Build the graph, unplanned; static leafs get their memory here."""
+    ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=GRAPH_SIZE)
+    static = ws.context(tensors=len(recipe.steps) + 1)
+    tensors: list[int] = []
+    for index, made in enumerate(recipe.steps):
+        home = static if made.static else ctx
+        if made.make == TENSOR:
+            dtype, *ne = made.arguments
+            tensors.append(home.tensor(dtype, *ne, name=f"t{index}", flag=made.flag))
+        else:
+            arguments = [tensors[int(a[1:])] if isinstance(a, str) else a for a in made.arguments]
+            tensors.append(home.op(made.make, *arguments, name=f"t{index}", flag=made.flag))
+    if any(made.static for made in recipe.steps):
+        ws.apart(static)
+    graph = ctx.graph(size=GRAPH_SIZE)
+    ws.pin(tensors[index] for index in recipe.outputs)
+    for index in recipe.expand:
+        ws.library.ggml_build_forward_expand(graph, tensors[index])
+    return Built(recipe=recipe, tensors=tensors, graph=graph, context=ctx)
+
+
+def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
+    """Plan and bind the graph as `mode` says; return the scheduler, 0 where there is none."""
+    if mode not in MODES:
+        raise UnknownNameError("mode", mode, MODES)
+    if mode == "apart":
+        ws.apart(built.context)
+        return 0
+    if mode == "pinned":
+        ws.pin(ws.nodes(built.graph))
+    if planner == "sched":
+        scheduler = ws.scheduler(graph_size=GRAPH_SIZE)
+        ws.schedule(scheduler, built.graph)
+        return scheduler
+    ws.allocate(ws.planner(), built.graph)
+    return 0
+
+
+def fill(ws: LibraryWorkspace, built: Built) -> None:
+    """Write every leaf that has memory.
+
+    The same elements for the same seed and step, whatever the plan.
+    """
+    for index, made in enumerate(built.recipe.steps):
+        if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
+            ws.put(built.tensors[index], elements(made, built.recipe.seed, index))
+
+
+def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
+    """Return the elements of a leaf."""
+    dtype, *ne = made.arguments
+    rng = np.random.default_rng((seed, index))
+    if dtype == "i32":
+        return rng.integers(0, max(made.rows, 1), ne[::-1], dtype=np.int32)
+    return rng.standard_normal(ne[::-1], dtype=np.float32)
+
+
+def run(
+    ws: LibraryWorkspace,
+    recipe: GraphRecipe,
+    *,
+    mode: str = "default",
+    planner: str = "gallocr",
+    read: Sequence[int] = (),
+    runs: int = 1,
+) -> dict[int, NDArray[Any]]:
+    """Build, plan, fill and compute `runs` times.
+
+    Return the elements of the steps in `read` (default: the outputs).
+    """
+    built = build(ws, recipe)
+    scheduler = place(ws, built, mode=mode, planner=planner)
+    for _ in range(runs):
+        fill(ws, built)
+        if scheduler:
+            ws.compute_scheduled(scheduler, built.graph)
+        else:
+            ws.compute(built.graph)
+    return {index: ws.get(built.tensors[index]) for index in (read or recipe.outputs)}

@@ -1,0 +1,84 @@
+"""How kernels are compiled: at their first use, for the types met, with a cache on disk.
+
+The machine code is kept next to the source or in the user's cache.
+
+If neither can be written, it is compiled each time. Pieces are compiled into each kernel that uses
+them, wherever they stand; but numba looks for changes in the file of the kernel alone, so what is
+kept is marked with a digest of all files of this package.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numba
+import numpy as np
+from numba import types
+
+from engine.kernels.binding import remember
+from engine.kernels.loading import load
+
+_njit: Any = numba.njit
+_typeof: Any = numba.typeof
+
+OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
+"""References are not counted, since the caller holds every array. Counting them at each row and
+block is atomic work that also keeps the processor from running ahead to the next block; it took up
+to half of the time."""
+
+
+def _digest(folder: Path) -> bytes:
+    """Return a digest of all source files of a folder; empty if there are none to be read."""
+    sources = sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest() if sources else b""
+
+
+_DIGEST: Final = _digest(Path(__file__).parent)
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Make a dispatcher that is cached on disk where a cache folder can be found, and works without one."""
+    try:
+        dispatcher = _njit(cache=True, **OPTIONS)(function)
+    except RuntimeError:  # numba found no folder to write to
+        return _njit(**OPTIONS)(function)
+    if _DIGEST:
+        dispatcher._cache._cache_file._source_stamp = _DIGEST  # noqa: SLF001 - numba has no door to it
+    return dispatcher
+
+
+INLINED: Final = {**OPTIONS, "forceinline": True}
+"""Of what kernels call. Were it called, each kernel would carry a copy as LLVM made it there, and
+the linker would take the one that was loaded first: sums are made vectors in more ways than one,
+and so the bits of a result would hang on which kernels came before."""
+
+leaf: Any = _njit(**INLINED)
+"""Compile what kernels call, every operation rounded as it stands."""
+
+reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **INLINED)
+"""Compile a sum that kernels call: its additions may be done in any order, which is what makes them
+vectors."""
+
+
+def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] = "C") -> Callable[..., object]:
+    """Return the compiled function for these arguments' types.
+
+    Called directly, without numba's own dispatch.
+
+    Arrays must be C-contiguous, unless `layout` is "A". Compiles or loads from the cache at the
+    first use of a type; a cache that cannot be written is ignored.
+    """
+    signature = tuple(
+        types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a) for a in args
+    )
+    try:
+        if not load(dispatcher, signature):
+            dispatcher.compile(signature)
+    except OSError:
+        dispatcher = _njit(**OPTIONS)(dispatcher.py_func)
+        dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    function: Callable[..., object] = compiled.entry_point
+    remember(function, compiled)
+    return function

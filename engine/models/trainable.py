@@ -1,0 +1,40 @@
+"""What training needs of a model: a function that builds its graph, and its weights.
+
+`build(graph, shapes)` adds one input for each column it reads, named like the column, and returns
+the outputs. `shapes` are those of the columns of one batch, the leading length being the number of
+datapoints; an input may have another shape of as many elements (tokens [B, T] read as [B * T]).
+Inputs that are no columns (positions, masks) get the arrays of `constants`. Everything marked
+`trainable` is trained. A name of `parameters` that the graph does not ask for is an error, so is
+one that is missing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from engine.graph import Graph, Tensor
+from engine.ops.rule import Shape
+
+Array = NDArray[Any]
+Shapes = Mapping[str, Shape]
+"""Column -> shape in one batch."""
+
+
+def _nothing(shapes: Shapes) -> Mapping[str, Array]:
+    del shapes
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Model:
+    """A graph for any batch, and the weights it starts from."""
+
+    name: str
+    build: Callable[[Graph, Shapes], Tensor]
+    """Adds inputs and nodes, returns the outputs; called once for each graph that is made."""
+    parameters: Mapping[str, Array]
+    """Weight -> array; training copies those that it changes."""
+    constants: Callable[[Shapes], Mapping[str, Array]] = _nothing
+    """Inputs that are the same for every batch of these shapes."""

@@ -1,0 +1,253 @@
+"""Element-wise functions of one argument, quotients, extrema and choices.
+
+| kind | computes | derivative by |
+|---|---|---|
+| neg abs sgn step relu | -x, |x|, sign, x > 0, max(x, 0) | 0 for sgn and step; at 0: abs 0, relu 0, as ggml's |
+| exp expm1 log sqrt sqr sin cos tanh sigmoid softplus | as named | x; at the borders of a domain what the formula gives |
+| gelu gelu_erf | x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x/2 (1 + erf(x / sqrt 2)) | x |
+| clamp | min(max(x, low), high) | x, where low <= x <= high |
+| pow | x ** p for a constant p | x |
+| div | a / b, b repeating into a | a and b |
+| maximum minimum | of a and b, b repeating into a | a and b; a tie is a's |
+| where | a where cond is 1, b where it is 0 | a and b; cond holds zeros and ones only |
+
+Where a choice was not taken, its gradient is 0 whatever came back, infinity and NaN too: chosen,
+not multiplied by a mask.
+
+Sources of formulas: ggml's `ggml_compute_backward` (d99724f2) for those it has. Derivatives are
+built of ordinary ops wherever that is exact, so they can be differentiated again; `gelu_back` and
+`gelu_erf_back` are ops of their own.
+"""
+
+from math import inf, pi, sqrt
+from typing import Any
+
+from allocsim.errors import EngineError
+from engine.ops.elementwise import broadcast, unbroadcast
+from engine.ops.pullback import by_parts
+from engine.ops.rule import REQUIRED, Derivative, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import floating, like, same_shape
+
+
+def _times(kind: str) -> Derivative:
+    """Return the rule grad * kind(x)."""
+
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return node.graph.op("mul", grad, node.graph.op(kind, node.sources[0]))
+
+    return rule
+
+
+def _scaled(s: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return node.graph.op("scale", grad, s=s)
+
+    return rule
+
+
+def _back(kind: str) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return node.graph.op(kind, grad, node.sources[0])
+
+    return rule
+
+
+def _exp_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("mul", grad, node)
+
+
+def _log_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("div", grad, node.sources[0])
+
+
+def _sqrt_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("scale", node.graph.op("div", grad, node), s=0.5)
+
+
+def _sqr_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("scale", node.graph.op("mul", grad, node.sources[0]), s=2.0)
+
+
+def _cos_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("neg", node.graph.op("mul", grad, node.graph.op("sin", node.sources[0])))
+
+
+def _tanh_x(node: Tensor, grad: Tensor) -> Tensor:
+    graph = node.graph
+    return graph.op("sub", grad, graph.op("mul", grad, graph.op("sqr", node)))
+
+
+def _sigmoid_x(node: Tensor, grad: Tensor) -> Tensor:
+    graph = node.graph
+    return graph.op("mul", grad, graph.op("sub", node, graph.op("sqr", node)))
+
+
+def _again(kind: str) -> Derivative:
+    """Return the rule for the gradient argument of a `_back` op that multiplies it element by element."""
+
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return node.graph.op(kind, grad, node.sources[1], **node.params)
+
+    return rule
+
+
+def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
+    """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k = 2 sqrt(2 / pi)."""
+    op, k, c = node.graph.op, 2 * sqrt(2 / pi), 0.044715
+    cube = op("mul", op("sqr", x), x)
+    s = op("sigmoid", op("scale", op("add", x, op("scale", cube, s=c)), s=k))
+    inner = op("scale", op("add", x, op("scale", cube, s=3 * c)), s=k)
+    bent = op("mul", inner, op("sub", s, op("sqr", s)))
+    return op("mul", dy, op("add", s, bent))
+
+
+def _gelu_erf_back_x(node: Tensor, grad: Tensor) -> Tensor:
+    """Return grad * dy * (Phi + x phi)'.
+
+    It is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi).
+    """
+    op, (dy, x) = node.graph.op, node.sources
+    square = op("sqr", x)
+    density = op("scale", op("exp", op("scale", square, s=-0.5)), s=1 / sqrt(2 * pi))
+    bend = op("sub", op("scale", density, s=2.0), op("mul", density, square))
+    return op("mul", op("mul", grad, dy), bend)
+
+
+def _relu_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("clamp_back", grad, node.sources[0], low=_LEAST[node.dtype], high=inf)
+
+
+_LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
+"""The smallest number above 0."""
+
+
+def _clamp_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("clamp_back", grad, node.sources[0], **node.params)
+
+
+def _pow_x(node: Tensor, grad: Tensor) -> Tensor:
+    graph, p = node.graph, node.params["p"]
+    if p == 0:
+        return graph.op("scale", grad, s=0.0)  # 0 * x^-1 is no number at 0
+    return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
+
+
+def _div_a(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("div", grad, node.sources[1])
+
+
+def _div_b(node: Tensor, grad: Tensor) -> Tensor:
+    graph, b = node.graph, node.sources[1]
+    return unbroadcast(graph.op("neg", graph.op("div", graph.op("mul", grad, node), b)), b)
+
+
+def _loses(node: Tensor, sign: float) -> Tensor:
+    """Return 1 where b wins over a, which is where sign * (b - a) > 0, and 0 elsewhere."""
+    graph, (a, b) = node.graph, node.sources
+    return graph.op("step", graph.op("scale", graph.op("sub", a, b), s=-sign))
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return x.graph.op("full", shape=x.shape, dtype=x.dtype)
+
+
+def _extremum_a(sign: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return node.graph.op("where", _loses(node, sign), _zeros(grad), grad)
+
+    return rule
+
+
+def _extremum_b(sign: float) -> Derivative:
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        return unbroadcast(node.graph.op("where", _loses(node, sign), grad, _zeros(grad)), node.sources[1])
+
+    return rule
+
+
+def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    del params
+    for other in sources[1:]:
+        same_shape(sources[0], other)
+    return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
+
+
+def _where_a(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("where", node.sources[0], grad, _zeros(grad))
+
+
+def _where_b(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("where", node.sources[0], _zeros(grad), grad)
+
+
+def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    layout = like("low", "high")(sources, params)
+    if not params["low"] <= params["high"]:
+        raise EngineError(f"low {params['low']} is not below high {params['high']}")
+    return layout
+
+
+def _unary(kind: str, derivative: "Derivative | None") -> Rule:
+    if derivative is None:
+        return Rule(kind=kind, arguments=("x",), shape=like(), constant=frozenset({"x"}))
+    return Rule(kind=kind, arguments=("x",), shape=like(), derivatives={"x": derivative})
+
+
+UNARY: dict[str, "Derivative | None"] = {
+    "neg": _scaled(-1.0),
+    "abs": _times("sgn"),
+    "sgn": None,
+    "step": None,
+    "relu": _relu_x,
+    "exp": _exp_x,
+    "expm1": _times("exp"),
+    "log": _log_x,
+    "sqrt": _sqrt_x,
+    "sqr": _sqr_x,
+    "sin": _times("cos"),
+    "cos": _cos_x,
+    "tanh": _tanh_x,
+    "sigmoid": _sigmoid_x,
+    "softplus": _times("sigmoid"),
+    "gelu": _back("gelu_back"),
+    "gelu_erf": _back("gelu_erf_back"),
+}
+"""Kind -> derivative, None where it is zero by definition."""
+
+_LIMITS = {"low": REQUIRED, "high": REQUIRED}
+
+RULES = (
+    *(_unary(kind, derivative) for kind, derivative in UNARY.items()),
+    Rule(
+        kind="gelu_back",
+        arguments=("dy", "x"),
+        shape=like(),
+        derivatives={"dy": _again("gelu_back"), "x": by_parts("x", _gelu_back_parts)},
+    ),
+    Rule(
+        kind="gelu_erf_back",
+        arguments=("dy", "x"),
+        shape=like(),
+        derivatives={"dy": _again("gelu_erf_back"), "x": _gelu_erf_back_x},
+    ),
+    Rule(kind="clamp", arguments=("x",), params=_LIMITS, shape=_bounds, derivatives={"x": _clamp_x}),
+    Rule(
+        kind="clamp_back",
+        arguments=("dy", "x"),
+        params=_LIMITS,
+        shape=_bounds,
+        derivatives={"dy": _again("clamp_back")},
+        constant=frozenset({"x"}),
+    ),
+    Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like("p"), derivatives={"x": _pow_x}),
+    Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
+    Rule(kind="maximum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)}),
+    Rule(kind="minimum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)}),
+    Rule(
+        kind="where",
+        arguments=("cond", "a", "b"),
+        shape=_where,
+        derivatives={"a": _where_a, "b": _where_b},
+        constant=frozenset({"cond"}),
+    ),
+)

@@ -1,0 +1,100 @@
+"""What is done when numbers of a training run are no longer finite.
+
+A batch whose loss is NaN or infinite spoils every weight it trains; so do gradients that are not
+finite under a loss that is, which shows in the weights. The loss of every batch is looked at, and
+the weights before each checkpoint and at the end of each epoch. What follows is
+`Settings.nonfinite`:
+
+    stop      NotFiniteError; the last checkpoint stays as it was, so that it can be gone on from
+    warn      said once, and training goes on
+    ignore    nothing
+
+Of validation nothing worse than a warning comes: it changes no weight. What is said names the
+place, and the datapoint of the batch that is not finite, where there is one. With `Settings.watch`
+every result of every op is looked at while it is made (`engine.runtime.nonfinite`), which costs a
+pass over each, and the op that made the first NaN is named; a NaN counts then wherever it is made,
+not only where it reaches the loss. A run that stopped and is resumed with it comes to the same bits
+and names it.
+
+What this module does not see: graphs, plans.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine.training.trainer import BatchOutcome
+
+Array = NDArray[Any]
+Nonfinite = Literal["stop", "warn", "ignore"]
+NONFINITE: Final[tuple[str, ...]] = get_args(Nonfinite)
+
+UNSEEN: Final = "resume with watch = true, which names the op that makes the first"
+BEFORE: Final = "a weight or a state was not finite before"
+
+
+class NotFiniteError(EngineError):
+    """Training came to numbers that are not finite.
+
+    Says where, and what made them as far as that is known.
+    """
+
+
+class Lookout:
+    """Looks at one run of training, and speaks once."""
+
+    def __init__(self, nonfinite: Nonfinite, say: Callable[[str], object], *, watching: bool) -> None:
+        if nonfinite not in NONFINITE:
+            raise UnknownNameError("value of nonfinite", nonfinite, NONFINITE)
+        self._nonfinite = nonfinite
+        self._unknown = BEFORE if watching else UNSEEN
+        self._say = say
+        self._said = False
+
+    def batch(self, place: str, outcome: BatchOutcome, batch: Mapping[str, Array], rows: Array, *, training: bool) -> None:
+        """Look at what one physical batch came to; `rows` are the datapoints it was taken from."""
+        made = outcome.made
+        if self._nonfinite == "ignore" or (isfinite(outcome.loss) and not any(finding.what == "nan" for finding in made)):
+            return
+        cause = "; ".join(map(str, made)) or _given(batch, rows) or self._unknown
+        self._tell(f"{place}: the loss is {outcome.loss}: {cause}", stop=training)
+
+    def weights(self, place: str, weights: Mapping[str, Array]) -> None:
+        """Look at weights that are about to be kept."""
+        if self._nonfinite == "ignore":
+            return
+        for name, array in weights.items():
+            if bad := array.size - int(np.isfinite(array).sum()):
+                self._tell(f"{place}: {bad} of {array.size} numbers of {name} are not finite: {self._unknown}", stop=True)
+                return
+
+    def _tell(self, words: str, *, stop: bool) -> None:
+        if stop and self._nonfinite == "stop":
+            raise NotFiniteError(words)
+        if not self._said:
+            self._said = True
+            self._say(words)
+
+
+def warn(words: str) -> None:
+    """Say it as Python says warnings."""
+    warnings.warn(words, RuntimeWarning, stacklevel=2)
+
+
+def _given(batch: Mapping[str, Array], rows: Array) -> str:
+    """Return which datapoint of a batch is not finite, the first of the first column.
+
+    Empty if all are.
+    """
+    for name, column in batch.items():
+        if column.dtype.kind in "iub":
+            continue
+        finite = np.isfinite(column.reshape(len(column), -1)).all(axis=1)
+        if not finite.all():
+            return f"column {name!r} of datapoint {int(rows[int(np.argmin(finite))])} is not finite"
+    return ""

@@ -1,0 +1,109 @@
+"""How to train, and where training is: data only.
+
+What this module does not see: models, graphs, files.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.training.dataset import Order
+from engine.training.epoch_results import EpochResult
+from engine.training.nonfinite_policy import Nonfinite
+from engine.training.optimizers import Hyper
+from engine.training.trainer import Graphs
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to train; EngineError for what cannot be.
+
+    A configuration file has the same fields (`engine.training.config`).
+    """
+
+    epochs: int = 1
+    batch: int = 1
+    """Datapoints of a physical batch: what one run of the graph takes."""
+    logical_batch: int | None = None
+    """Datapoints between optimizer steps, a multiple of `batch`; `batch` by default."""
+    validation: float = 0.0
+    """Share of the datapoints held out, from 0 to below 1."""
+    loss: str = "cross_entropy"
+    optimizer: str = "adamw"
+    hyper: Hyper = msgspec.field(default_factory=dict)
+    """Hyper-parameters that differ from the optimizer's defaults."""
+    shuffle: bool = True
+    seed: int = 0
+    """Of the shuffling."""
+    graphs: Graphs = "static"
+    planner: str = "ggml"
+    executor: str = "calls"
+    threads: int | None = 1
+    """BLAS threads; None or 0 leaves their number alone."""
+    nonfinite: Nonfinite = "stop"
+    """What a loss or a weight that is NaN or infinite leads to
+    (`engine.training.nonfinite_policy`)."""
+    watch: bool = False
+    """Look at every result of every op, so that the one that makes the first NaN is named; costs a
+    pass over each."""
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on data or model."""
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.seed < 0:
+            raise EngineError(f"seed is {self.seed}; it must be at least 0")
+        if self.threads is not None and self.threads < 0:
+            raise EngineError(f"threads is {self.threads}; it must be at least 1, or 0 for all")
+        if self.logical_batch is not None and (self.logical_batch < 1 or self.logical_batch % self.batch):
+            raise EngineError(f"logical_batch {self.logical_batch} is no multiple of batch {self.batch}")
+        if not 0 <= self.validation < 1:
+            raise EngineError(f"validation is {self.validation}; it must be at least 0 and below 1")
+
+    @property
+    def period(self) -> int:
+        """Physical batches in a logical one."""
+        return (self.logical_batch or self.batch) // self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What one epoch came to."""
+
+    training: EpochResult
+    validation: EpochResult
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TrainingState:
+    """Where training is: changed step by step, saved whole."""
+
+    generator: np.random.Generator
+    order: Order
+    epoch: int = 0
+    batch: int = 0
+    """Physical batches of this epoch that are done."""
+    result: EpochResult = field(default_factory=EpochResult)
+    """Of this epoch's training so far."""
+    history: list[Epoch] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How many physical batches train and validate in an epoch."""
+
+    training: int
+    validation: int
+
+    @classmethod
+    def of(cls, datapoints: int, settings: Settings) -> "Split":
+        """Return the split; EngineError if not one logical batch is left for training."""
+        logical = datapoints // (settings.batch * settings.period)
+        training = int((1 - settings.validation) * logical) * settings.period
+        if not training:
+            held = f" with {settings.validation:g} held out" if settings.validation else ""
+            raise EngineError(f"{datapoints} datapoints{held} make no logical batch of {settings.batch * settings.period}")
+        held_out = datapoints // settings.batch - training if settings.validation else 0
+        return cls(training=training, validation=held_out)

@@ -1,0 +1,39 @@
+"""The tasks of a child process, which makes graph, weights and inputs from a `TrainingRecipe`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.ggml.access.library import Library
+from engine.ggml.lora_training import training_steps as on_library
+from engine.ggml.lora_training.forward_lowering import forward
+from engine.ggml.lora_training.training_steps import Departure, Steps
+from engine.models.llama import LlamaConfig
+from repro import lora_setup
+from repro.scenario import Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """What a child needs to make graph, weights and inputs for itself."""
+
+    training: Training
+    base: LlamaConfig
+    layers: int
+    seq: int
+    seed: int
+
+
+def train_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> Steps:
+    """Task: `engine.ggml.lora_training.training_steps.train_steps` of a recipe."""
+    setup = _set_up(recipe)
+    return on_library.train_steps(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
+
+
+def origins_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> list[Departure]:
+    """Task: `engine.ggml.lora_training.training_steps.origins` of a recipe."""
+    setup = _set_up(recipe)
+    return on_library.origins(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
+
+
+def _set_up(recipe: TrainingRecipe) -> lora_setup.Setup:
+    return lora_setup.set_up(recipe.training, layers=recipe.layers, seq=recipe.seq, seed=recipe.seed, base=recipe.base)

@@ -1,0 +1,219 @@
+"""Detector R on a scenario: every case judged by S and, where it can tell more, executed by D.
+
+    for row in replay(experiment, groups=("session", "pins"), every=500, done=names):
+        row["case"], row["S"]["status"], row["D"]["status"]
+
+The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only
+the engine can make: the same training with gradients that add up in accumulators, with other
+batches in the slots of the old plan (`SHAPES`).
+
+D runs a case's last program beside itself with every buffer apart, with the same uploads left out,
+twice (a pin case once). A second program starts from memory of its own with the first program's
+slots: S judges the session as it is, D what the slots do to the second program. Where a larger
+program reaches beyond the old arena, D gives the arena room, so that what is overwritten shows
+instead of a crash; S says the rest.
+
+`equal` is to the bit; `differs` names the op that goes wrong by itself; `refused` is a plan that
+cannot be bound; `covered` is a pin case that need not be executed (`allocsim.r_replay.pins`).
+
+Complexity: a planning and a check for each pin case; two runs for each case executed.
+
+What this module does not see: which faults the scenario holds, files and the terminal.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from allocsim.allocators import find
+from allocsim.errors import EngineError
+from allocsim.model import Run
+from allocsim.r_replay import GROUPS, ReplayCase, Static, judged, not_run, numbers_of, row_of, session_cases
+from allocsim.r_replay.other_programs import program_cases
+from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
+from engine.d_differential import HostRun
+from engine.d_differential.side_comparison import Progress, Side, compare, silent
+from repro import lora_setup
+from repro.pipeline import Experiment, workload_of
+from repro.workload import Workload
+
+AT_ONCE: Final = 4
+"""Pin cases that share one run of the reference."""
+
+Batch = tuple[int, int]
+"""Positions of a sequence, and sequences."""
+
+SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
+    "one position more": lambda seq: ((seq, 1), (seq + 1, 1)),
+    "twice as many positions": lambda seq: ((seq, 1), (2 * seq, 1)),
+    "half as many positions": lambda seq: ((seq, 1), (seq // 2, 1)),
+    "one sequence more": lambda seq: ((seq // 2, 2), (seq // 2, 3)),
+    "twice as many sequences": lambda seq: ((seq // 2, 2), (seq // 2, 4)),
+    "one sequence less": lambda seq: ((seq // 2, 3), (seq // 2, 2)),
+}
+"""From the positions of the scenario's one sequence: the batch that the plan is made for, and the
+one that is run."""
+
+ReplayRow = dict[str, Any]
+
+
+def replay(
+    experiment: Experiment,
+    *,
+    groups: Collection[str] = GROUPS,
+    limit: int | None = None,
+    every: int = 500,
+    done: Collection[str] = (),
+    progress: Progress = silent,
+) -> Iterator[ReplayRow]:
+    """Yield one row for each case, as it is known.
+
+    Args:
+        experiment: the scenario.
+        groups: which of `GROUPS`.
+        limit: at most so many pin cases; None for all.
+        every: of the pin cases that need not be executed, every so many-th is; 0 for none, 1 for
+            all.
+        done: names of cases to leave out, that an earlier replay has done.
+        progress: called with (what is being done, how many are done, how many there are).
+    """
+    for case, workload in cases_of(experiment, groups):
+        if case.name not in done:
+            yield row_of(case, judged(case), executed([case], workload)[0])
+            progress(case.group, 1, 1)
+    if "pins" in groups:
+        yield from _pins(experiment, limit, every, done, progress)
+
+
+def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[ReplayCase, Workload]]:
+    """Yield every case but the pins, with what it is executed on."""
+    plan, own = experiment.plans["default"], experiment.workload
+    if "session" in groups:
+        yield from ((case, own) for case in session_cases(plan))
+        accumulating = _other(experiment, accumulate=True)
+        made = experiment.planner.plan(accumulating.program)
+        yield from ((case, accumulating) for case in session_cases(made) if "accumulators" in case.name)
+    if "program" in groups:
+        yield from ((case, _with_program(own, case)) for case in program_cases(plan))
+    if "shape" in groups and len(own.program.streams) == 1:
+        yield from _shapes(experiment)
+
+
+def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bool = False) -> Workload:
+    """Return the scenario's training on another batch, or with accumulators."""
+    seq, sequences = (experiment.setup.config.seq, 1) if batch is None else batch
+    options = experiment.options
+    setup = lora_setup.set_up(
+        experiment.scenario.training,
+        layers=options.layers,
+        seq=seq,
+        sequences=sequences,
+        seed=options.seed,
+        base=options.base,
+        accumulate=accumulate,
+    )
+    return workload_of(setup, experiment.scenario, options)
+
+
+def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
+    seq = experiment.setup.config.seq
+    plans = {(seq, 1): experiment.plans["default"]}
+    for words, of in SHAPES.items():
+        made_for, ran = of(seq)
+        if ran[0] < 1:
+            continue
+        if made_for not in plans:
+            plans[made_for] = experiment.planner.plan(_other(experiment, made_for).program)
+        plan, other = plans[made_for], _other(experiment, ran)
+        what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
+        runs = (Run.of(plan), Run.of(plan, program=other.program))
+        yield (
+            ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False),
+            other,
+        )
+
+
+def _with_program(workload: Workload, case: ReplayCase) -> Workload:
+    """Return the workload with the second program of a case, which has the kernels of the first in the order of the case."""
+    lowered = workload.lowered
+    order = range(len(lowered.tensors)) if case.order is None else case.order
+    return replace(
+        workload,
+        lowered=replace(
+            lowered,
+            program=case.program,
+            tensors=tuple(lowered.tensors[step] for step in order),
+            kernels=tuple(lowered.kernels[step] for step in order),
+        ),
+    )
+
+
+# D ---------------------------------------------------------------------------------------------------------------------------------------
+
+
+def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
+    """Run cases that share a workload and their host's runs, compared with one reference.
+
+    Return what D finds for each.
+    """
+    lowered, program, weights = workload.lowered, workload.program, workload.parameters
+    reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
+    sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]
+    hosts = [
+        HostRun(inputs=workload.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip)) for run in cases[0].executed
+    ]
+    try:
+        courses = compare(
+            sides, reference=reference, runs=hosts, order=workload.order, threads=workload.threads, lockstep=len(hosts)
+        )
+    except EngineError as error:
+        if len(cases) > 1:
+            return [row for case in cases for row in executed([case], workload)]
+        return [not_run("refused", str(error))]
+    return [
+        numbers_of(program, next(iter(course.origins or ()), None))
+        if course.first_step is None or course.origins
+        else not_run("differs", None)
+        for course in courses
+    ]
+
+
+# pins ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _pins(
+    experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
+) -> Iterator[ReplayRow]:
+    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there.
+
+    Thus they share the reference.
+    """
+    workload, program = experiment.workload, experiment.workload.program
+    chosen = Chosen(program, every)
+    waiting: list[tuple[ReplayCase, Static]] = []
+    total = int((~program.buffers.persistent).sum())
+    for number, case in enumerate(islice(pin_cases(program, experiment.planner), limit)):
+        progress("pins", number, total if limit is None else min(limit, total))
+        tells = chosen(case)
+        if case.name in done:
+            continue
+        static = judged(case)
+        if tells or static.count:
+            waiting.append((case, static))
+        else:
+            yield row_of(case, static, COVERED)
+        if len(waiting) == AT_ONCE:
+            yield from _flushed(waiting, workload)
+            waiting = []
+    if waiting:
+        yield from _flushed(waiting, workload)
+
+
+def _flushed(waiting: Sequence[tuple[ReplayCase, Static]], workload: Workload) -> Iterator[ReplayRow]:
+    numbers = executed([case for case, _ in waiting], workload)
+    for (case, static), row in zip(waiting, numbers, strict=True):
+        yield row_of(case, static, row)
+
+
+__all__ = ["SHAPES", "replay"]

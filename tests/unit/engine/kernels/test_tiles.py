@@ -1,0 +1,229 @@
+"""Products by tiles: right in every layout and at every edge, the same bits wherever a number stands, and left to BLAS where they should be.
+
+These run on every processor: where there are no vectors of 512 bits LLVM takes them apart.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocsim.allocators import find
+from engine.graph import Graph
+from engine.graph.lowering import lower
+from engine.kernels import KERNELS, tiles
+from engine.kernels.compiled import entry, products, registers
+from engine.runtime import Runtime
+
+SIZES = st.sampled_from([1, 2, 3, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 47, 64, 65, 95, 96, 97, 130, 193])
+WIDTHS = st.sampled_from([48, 49, 59, 60, 64, 72, 95, 96, 97, 128, 150, 200])
+
+
+def laid(values, *, turned, gap=0, offset=0):
+    """Return an array equal to `values`, its last two axes turned in memory or not, NaN for `gap` numbers after each row and `offset` before all."""
+    source = values.swapaxes(-1, -2) if turned else values
+    shape = (*source.shape[:-1], source.shape[-1] + gap)
+    array = np.full(np.prod(shape) + offset, np.nan, np.float32)[offset:].reshape(shape)[..., : source.shape[-1]]
+    array[...] = source
+    return array.swapaxes(-1, -2) if turned else array
+
+
+def product(left, right, *, start=None, gap=0, offset=0):
+    """Return what the tiles make of them, added to `start` if there is one."""
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    out = laid(np.full(shape, np.nan) if start is None else start, turned=False, gap=gap, offset=offset)
+    assert tiles.fits(left, right, out)
+    function, args = tiles.call(left, right, out, add=start is not None)
+    function(*args)
+    return out
+
+
+@given(
+    m=SIZES,
+    k=SIZES,
+    n=WIDTHS,
+    turned=st.tuples(st.booleans(), st.booleans()),
+    gap=st.integers(0, 3),
+    add=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_a_product_is_that_of_float64(*, m, k, n, turned, gap, add, seed):
+    """At every edge, in every orientation, with rows that lie apart, on its own and added to what is there; nothing beside is written."""
+    rng = np.random.default_rng(seed)
+    a, b, start = rng.standard_normal((m, k)), rng.standard_normal((k, n)), rng.standard_normal((m, n))
+    left, right = laid(a, turned=turned[0], gap=gap), laid(b, turned=turned[1], gap=gap)
+    out = product(left, right, start=start if add else None, gap=gap)
+    want = left.astype("f8") @ right.astype("f8") + (start.astype("f4") if add else 0)
+    bound = 2e-7 * (k + 2) * (np.abs(left).astype("f8") @ np.abs(right).astype("f8") + np.abs(start))
+
+    assert (np.abs(out - want) <= bound).all()
+    beside = out.base[-m * (n + gap) :].reshape(m, n + gap)[:, n:]
+    assert np.isnan(beside).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("m", "k", "n"), [(530, 100, 60), (40, 9000, 50), (520, 700, 48), (20, 96, 1600), (130, 64, 100)])
+def test_blocks_meet(m, k, n, turned):
+    """More rows than are packed at a time, more terms than a block has, more columns than one is wide.
+
+    The bound is no processor's: added up in float32 one term after the other, each product and sum rounded, these numbers err by a third of it at
+    most, and tiles, fused or not, add up in several sums that are shorter.
+    """
+    rng = np.random.default_rng([m, k, n])
+    left = laid(rng.standard_normal((m, k)), turned=False)
+    right = laid(rng.standard_normal((k, n)), turned=turned)
+    want = left.astype("f8") @ right.astype("f8")
+
+    np.testing.assert_allclose(product(left, right), want, rtol=0, atol=2e-7 * np.sqrt(k) * np.abs(want).max())
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 4, 9, 20), (3, 1, 20, 60)), ((5, 9, 20), (1, 20, 60)), ((5, 9, 20), (5, 20, 60)), ((2, 2, 9, 20), (1, 1, 20, 60))],
+)
+def test_batches_broadcast(shapes, turned):
+    """A batch axis of one goes over all of the other's."""
+    rng = np.random.default_rng(1)
+    left, right = (laid(rng.standard_normal(shape), turned=last and turned) for last, shape in enumerate(shapes))
+
+    np.testing.assert_allclose(product(left, right), left.astype("f8") @ right.astype("f8"), atol=2e-5)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_bits_of_a_number_hang_on_its_row_and_its_column_alone(turned):
+    """Rows and columns in another order, or at another address, give the same bits in that order: edges are summed as all else is."""
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((45, 130)).astype("f4"), rng.standard_normal((130, 107)).astype("f4")
+    plain = product(laid(a, turned=False), laid(b, turned=turned))
+    rows, columns = rng.permutation(45), rng.permutation(107)
+    mixed = product(laid(a[rows], turned=True, gap=1), laid(b[:, columns], turned=turned, gap=2, offset=3), gap=5, offset=1)
+
+    assert np.array_equal(mixed.copy().view("i4"), plain.copy().view("i4")[rows][:, columns])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_poison_spreads_to_its_row_and_column_and_no_further(turned, poison):
+    """A poisoned row of left taints a row of the result; a poisoned column of right taints a column; padding taints nothing."""
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((13, 40)), rng.standard_normal((40, 67))
+    a[12, 5], b[7, 66] = poison, poison
+    tainted = ~np.isfinite(product(laid(a, turned=False), laid(b, turned=turned)))
+
+    assert tainted[12].all()
+    assert tainted[:, 66].all()
+    assert not tainted[:12, :66].any()
+
+
+@pytest.mark.skipif("avx512f" not in tiles.processor.flags(), reason="other processors have no such word, or tiles are not used")
+@pytest.mark.parametrize("turned", [False, True])
+def test_numbers_below_the_normal_range_are_nothing_here_and_something_after(turned):
+    """Products flush them to zero, operands and results; what is computed next is not touched by that."""
+    tiny = np.float32(1e-40)
+    a, b = np.full((16, 32), tiny), np.ones((32, 64), np.float32)
+    assert not product(laid(a, turned=False), laid(b, turned=turned)).any()
+    assert not product(laid(np.full((16, 32), 1e-30), turned=False), laid(np.full((32, 64), 1e-10), turned=turned)).any()
+
+    assert np.float32(1e-30) * np.float32(1e-10) > 0
+    assert tiny * np.float32(1) == tiny
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda left, right, out: (left.astype("f8"), right, out), "dtype"),
+        (lambda left, right, out: (left, right, out.astype("f8")), "dtype"),
+        (lambda left, right, out: (left, right[:, ::2], out[:, :32]), "no unit stride"),
+        (lambda left, right, out: (left, right, np.asfortranarray(out)), "out is turned"),
+        (lambda left, right, out: (left, right[:, :47], out[:, :47]), "narrow"),
+        (lambda left, right, out: (left[:, :0], right[:0], out), "no terms"),
+        (lambda left, right, out: (left[None], right, out), "ranks"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_does_not_fit_is_not_taken(change, why):
+    """Each of these goes to BLAS."""
+    left, right, out = np.ones((9, 20), "f4"), np.ones((20, 64), "f4"), np.ones((9, 64), "f4")
+    assert tiles.fits(left, right, out), why
+
+    assert not tiles.fits(*change(left, right, out))
+
+
+def test_a_processor_without_such_vectors_takes_blas(monkeypatch):
+    """Tiles are chosen by the processor, the rows and the terms."""
+    left, right = np.ones((64, 576), "f4"), np.ones((576, 576), "f4")
+    monkeypatch.setattr(tiles, "wide", lambda: True)
+    assert tiles.pays(left, right)
+    assert not tiles.pays(left[:7], right)
+    assert not tiles.pays(left[:, :15], right[:15])
+    assert not tiles.pays(np.ones((64, 64), "f4"), np.ones((64, 64), "f4"))
+    assert tiles.pays(np.ones((64, 64), "f4"), np.ones((64, 64), "f4").T)
+    monkeypatch.setattr(tiles, "wide", lambda: False)
+
+    assert not tiles.pays(left, right)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("m", "k"), [(1, 16), (8, 96), (33, 97), (512, 16), (513, 500), (505, 512), (600, 2048), (64, 4097), (64, 20000)]
+)
+def test_the_room_is_enough(m, k, turned):
+    """Nothing is written behind the room that a product asks for."""
+    rng = np.random.default_rng([m, k])
+    left, right = laid(rng.standard_normal((m, k)), turned=False), laid(rng.standard_normal((k, 48)), turned=turned)
+    out = np.zeros((1, 1, m, 48), np.float32)
+    size = products.room_for(m, k)
+    room = np.full(size + 4096, 7, np.float32)
+    args = left[None, None], right[None, None], out, room, False
+    entry(products.multiply, args, layout="A")(*args)
+
+    assert (room[size:] == 7).all()
+    assert np.isfinite(out).all()
+
+
+def test_what_fits_is_as_wide_as_a_tile():
+    """The number stands twice, since choosing must not load numba."""
+    assert tiles.COLUMNS == registers.COLUMNS
+
+
+def program(rows, k, n):
+    """A graph of one product, lowered."""
+    graph = Graph("product")
+    x = graph.input("x", (rows, k), "f32")
+    w = graph.parameter("w", (n, k), "f32")
+    y = graph.op("mul_mat", w, x, name="y")
+    graph.expand(y)
+    return lower(graph, reads=(y,))
+
+
+def test_a_run_of_several_threads_takes_blas_and_one_of_one_takes_tiles(monkeypatch):
+    """Tiles use one thread, so they are bound where one is asked for; the two agree to rounding."""
+    monkeypatch.setattr(tiles, "wide", lambda: True)
+    lowered = program(32, 96, 64)
+    plan = find("ggml").plan(lowered.program)
+    rng = np.random.default_rng(4)
+    w, x = rng.standard_normal((64, 96)).astype("f4"), rng.standard_normal((32, 96)).astype("f4")
+    found = {}
+    for threads, executor in [(1, "calls"), (1, "tape"), (2, "calls"), (2, "tape"), (None, "calls")]:
+        with Runtime(lowered, plan, parameters={"w": w}, threads=threads, executor=executor) as runtime:
+            step = next(s for s, kernel in enumerate(runtime.kernels) if kernel is not None)
+            assert (runtime.call(step)[0] is not np.matmul) == (threads == 1)
+            found[threads, executor] = runtime.run({"x": x})["y"]
+
+    assert found[1, "calls"].tobytes() == found[1, "tape"].tobytes()
+    assert found[2, "calls"].tobytes() == found[2, "tape"].tobytes()
+    np.testing.assert_allclose(found[1, "calls"], found[2, "calls"], atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["mul_mat", "out_prod", "add_out_prod"])
+def test_both_variants_are_there_and_declare_the_same(kind):
+    """`blas` can be asked for by name, and is what tiles become with several threads."""
+    kernels = KERNELS[kind]
+
+    assert list(kernels) == ["tiles", "blas"]
+    assert kernels["tiles"].threaded is kernels["blas"].bind
+    assert replace(kernels["tiles"], bind=kernels["blas"].bind, threaded=None) == kernels["blas"]

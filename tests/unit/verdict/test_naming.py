@@ -1,0 +1,634 @@
+"""Each row of the table of names has a tiny document that it names: class, party, witnesses, and the belief that failed."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from tiny import belief, plan, program
+
+from allocsim.model import Document, Event, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.verdict import NAMES, judge
+from allocsim.verdict.evidence import Evidence
+
+LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
+"""`a` is read by `h` after `g` has made `b`."""
+
+VIEWED = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; host.read c"
+OUTPUT = "x = host.write; a = f x; b = g x; host.read a; host.read b"
+BRANCHES = "x = host.write; @1 r = f x; @2 t = g x; @2 s = h t; y = add r s; host.read y"
+"""`r` is handed out of a first branch; the second one makes `t`."""
+
+INDEX = "i = host.write; a = rows i; b = g a; c = back b i; host.read c"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A document, the row it triggers, and what the finding says."""
+
+    row: str
+    """The row's evidence."""
+    document: Document
+    class_: str
+    fault: str
+    victim: str | None = None
+    writer: str | None = None
+    reader: str | None = None
+    """Names: of the victim's buffer, of the op that wrote over it, of the op that reads too late."""
+    belief: str | None = None
+    also: tuple[tuple[str, str], ...] = ()
+
+
+def late(slots="a=0 b=0", text=LATE, **beliefs):
+    made = program(text)
+    return Document.of(Run.of(plan(made, slots, belief(made, **beliefs))))
+
+
+def causes(document):
+    """Return the (class, party) of every finding of the document alone."""
+    return judge(Evidence(document=document)).classes
+
+
+def stale():
+    """A plan for n3 = n2 + n1 runs n3 = n2 + n0."""
+    one, other = (
+        program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3", name=last) for last in ("n1", "n0")
+    )
+    made = plan(one, "n0=0 n1=64 n2=0 n3=128", belief(one))
+    return Document.of(Run.of(made), Run.of(made, program=other))
+
+
+def accumulated():
+    """An accumulator that the host zeroes before the first run only."""
+    made = program("g = host.write; x = host.write; s:g = add! g x; host.read s")
+    one = plan(made, "g=own x=0", belief(made))
+    return Document.of(Run.of(one), Run.of(one, skip=(0,)))
+
+
+def two_states():
+    made = program("y = f p q; host.read y", roles={"p": Role.STATE, "q": Role.STATE})
+    return Document.of(Run.of(plan(made, "p=0 q=0 y=64")))
+
+
+def state_taken():
+    made = program("x = host.write; a = f x; b = g a s; host.read b", roles={"s": Role.STATE})
+    return Document.of(Run.of(plan(made, "s=0 a=0 x=64 b=128", belief(made))))
+
+
+def upload_left_out():
+    made = program("x = host.write; y = f x; z = g y; host.read z")
+    planned = plan(made, "x=0 y=64 z=0", belief(made))
+    return Document.of(Run.of(planned), Run.of(planned, skip=(0,)))
+
+
+def copies():
+    """Two copies of an input; each run writes another one, and both read the first."""
+    made = program("m = host.write; n = host.write; t = copy m; y = f t; o = back y; host.read o", gpu="t y")
+    planned = plan(made, "m=0 n=64 t=0 y=64 o=0", belief(made))
+    return Document.of(Run.of(planned, skip=(1,)), Run.of(planned, skip=(0,)))
+
+
+def carried(*, skip, t):
+    """An op reads, by a value nobody makes, what a later op of the run before has left in the same buffer."""
+    b = ProgramBuilder("p")
+    e = b.buffer("e", 64)
+    before, first, after = (b.value(name, e, "f32", (8,)) for name in ("before", "first", "after"))
+    y, z = b.tensor("y", "f32", (16,)), b.tensor("t", "f32", (16,))
+    if skip:
+        b.op("host.write", (), (first,))
+    b.op("f", (before,), (y,))
+    b.op("g", (y,), (after,))
+    b.op("h", (y,), (z,))
+    b.op("host.read", (z,), ())
+    planned = plan_of(b.build(), [0, 64, t])
+    return Document.of(Run.of(planned), Run.of(planned, skip=(0,) if skip else ()))
+
+
+def events():
+    made = program(LATE)
+    rows = [(0, Event.ALLOC, 0), (2, Event.FREE, 0), (3, Event.FREE, 0)]
+    return Document.of(Run.of(plan(made, "x=0", events=np.array(rows))))
+
+
+def promised(slots="", **told):
+    """A plan that is right for the program, and not what its problem told."""
+    made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+    return Document.of(plan(made, slots, replace(belief(made), **told)))
+
+
+def apart(text, **beliefs):
+    """A plan that does no harm, with a belief that could."""
+    made = program(text)
+    return Document.of(plan(made, "", belief(made, **beliefs)))
+
+
+GONE = "the belief ends a at step 2; op {} ({}) still reads it"
+
+CASES = (
+    Planted(
+        row="unordered accesses that do not exist apart",
+        document=late("a=0 b=0", "x = host.write; a = f x; c = copy a ~1 ^1; b = g x; o = h c b ^2; host.read o"),
+        class_="C09",
+        fault="plan",
+    ),
+    Planted(
+        row="unordered accesses that exist apart too, or of bytes that were given back",
+        document=late("", "x = host.write; a = f x; c = copy a ~1; b = g x; o = h c b ^2; host.read o"),
+        class_="C09",
+        fault="schedule",
+    ),
+    Planted(
+        row="the run's program is not the one the plan was made for",
+        document=stale(),
+        class_="C08",
+        fault="plan",
+        victim="n0",
+        writer="g",
+        reader="add",
+    ),
+    Planted(
+        row="a mutation the kernel does not declare, within one buffer of the program",
+        document=Document.of(plan(program("x = host.write; y:x = f x; host.read y"), "")),
+        class_="C03",
+        fault="caller",
+        victim="x",
+        writer="f",
+    ),
+    Planted(
+        row="the placement laid buffers of different inlined calls or branches over each other",
+        document=late("a=0 y=0", "x = host.write; @1 a = f x; @2 y = copy a; host.read y"),
+        class_="C15",
+        fault="plan",
+        victim="a",
+        writer="copy",
+    ),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y", x=(0, 1)),
+        class_="C01",
+        fault="plan",
+        victim="x",
+        writer="f",
+        belief="the belief ends x at step 1; op 1 (f) still reads it",
+    ),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y"),
+        class_="C12",
+        fault="plan",
+        victim="x",
+        writer="f",
+    ),
+    Planted(
+        row="the pair used or believed may not share",
+        document=late("x=0 y=0", "x = host.write; y = f x; host.read y", share="x>y"),
+        class_="C03",
+        fault="plan",
+        victim="x",
+        writer="f",
+        belief="the belief takes op 1 to be safe in place; its kernel does not declare that pair",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late(
+            "a=0 b=0 c=64",
+            "x = host.write; a = f x; b = g! a; c = h b; host.read a; host.read c",
+            share="a>b",
+            a=(1, 3),
+            pinned="c",
+        ),
+        class_="C05",
+        fault="caller",
+        victim="a",
+        writer="g",
+        reader="host.read",
+    ),
+    Planted(
+        row="an output took the place of an input that was handed over, and is still needed",
+        document=late(
+            "s=0 o=0",
+            "s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p",
+            share="s>o",
+        ),
+        class_="C11",
+        fault="plan",
+        victim="s",
+        writer="sub",
+        reader="copy",
+    ),
+    Planted(
+        row="one slot bound to two buffers that are filled from outside",
+        document=two_states(),
+        class_="C11",
+        fault="plan",
+        victim="p",
+        reader="f",
+    ),
+    Planted(
+        row="the pair used or believed may not share",
+        document=late("a=0 y=0", "x = host.write; a = f x; y = g! a; z = k y a; host.read z", share="a>y"),
+        class_="C03",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="k",
+        belief="the belief lets another buffer take a over in place, which is not permitted",
+    ),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=late("a=0 b=0", "x = host.write; a b = f x; host.read a", b=(1, 1)),
+        class_="C01",
+        fault="plan",
+    ),
+    Planted(
+        row="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        document=copies(),
+        class_="C10",
+        fault="schedule",
+        victim="m",
+        writer="back",
+        reader="copy",
+    ),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=late(b=(4, 5)),
+        class_="C01",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief="the belief has b live in [4, 5); op 2 (g) writes it",
+    ),
+    Planted(
+        row="a value of the program reaches outside its buffer",
+        document=late("", "x[16] = host.write; v:x[8@48] = view x; y = f v; host.read y"),
+        class_="C12",
+        fault="caller",
+        victim="x",
+    ),
+    Planted(
+        row="the content of a parameter or state was not kept",
+        document=state_taken(),
+        class_="C07",
+        fault="plan",
+        victim="s",
+        writer="f",
+        reader="g",
+    ),
+    Planted(
+        row="an upload was left out, and what an earlier run laid is gone",
+        document=upload_left_out(),
+        class_="C06",
+        fault="caller",
+        victim="x",
+        writer="g",
+        reader="f",
+        belief="the belief lets x go at step 2 of each run; the host counts on it in the next",
+    ),
+    Planted(
+        row="the bytes wanted were made by an op in an earlier run",
+        document=carried(skip=True, t=0),
+        class_="C07",
+        fault="caller",
+        victim="e",
+        writer="h",
+        reader="f",
+    ),
+    Planted(
+        row="the last use was computed too early; victim and taker are buffers of different inlined calls or branches",
+        document=late("r=0 t=0 s=64", BRANCHES, r=(1, 2)),
+        class_="C15",
+        fault="plan",
+        victim="r",
+        writer="g",
+        reader="add",
+    ),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late(text=OUTPUT),
+        class_="C12",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="host.read",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late(text=OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+        victim="a",
+        writer="g",
+        reader="host.read",
+        belief=GONE.format(3, "host.read"),
+    ),
+    Planted(
+        row="an access was left out; what is read was laid by the host in this run",
+        document=late("i=0 b=0", INDEX, i=(0, 2)),
+        class_="C06",
+        fault="plan",
+        victim="i",
+        writer="g",
+        reader="back",
+        belief="the belief ends i at step 2; op 3 (back) still reads it",
+    ),
+    Planted(
+        row="the last use was computed too early: the use missed last is a view's",
+        document=late(text=VIEWED, a=(1, 2)),
+        class_="C02",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief=GONE.format(4, "h"),
+    ),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=late(a=(1, 2)),
+        class_="C01",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+        belief=GONE.format(3, "h"),
+    ),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late(),
+        class_="C12",
+        fault="plan",
+        victim="a",
+        writer="g",
+        reader="h",
+    ),
+    Planted(
+        row="the host reads it, and the planner was told",
+        document=late("a=0 b=32", OUTPUT, a=(1, 2)),
+        class_="C05",
+        fault="plan",
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=late("a=0 b=32", OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+    ),
+    Planted(
+        row="the placement laid buffers of different inlined calls or branches over each other",
+        document=late("r=0 t=32 s=128", BRANCHES),
+        class_="C15",
+        fault="plan",
+    ),
+    Planted(row="the last use was computed too early: the use missed last is a view's", document=late("a=0 b=32", VIEWED, a=(1, 2)), class_="C02", fault="plan"),
+    Planted(row="the believed lifetime leaves out an access", document=late("a=0 b=32", a=(1, 2)), class_="C01", fault="plan"),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late("a=0 b=32"),
+        class_="C12",
+        fault="plan",
+    ),
+    Planted(
+        row="one slot bound to two results",
+        document=late("a=0 b=0", "x = host.write; a b = f x; host.read x"),
+        class_="C11",
+        fault="plan",
+    ),
+    Planted(
+        row="an op writes into a read-only buffer",
+        document=Document.of(plan(program("x = host.write; y = f x; host.read y", read_only="y"), "")),
+        class_="C11",
+        fault="caller",
+    ),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late("a=none", "x = host.write; @else a = f x; @else y = g a; host.read y"),
+        class_="C12",
+        fault="plan",
+        victim="a",
+    ),
+    Planted(row="the slot does not fit its buffer, or lies where no belief allows it", document=late("a=4"), class_="C12", fault="plan", victim="a"),
+    Planted(
+        row="two results of one op lie on each other within a buffer of the program",
+        document=Document.of(plan(program("x = host.write; a b:a[4] = split x; host.read b"), "")),
+        class_="program",
+        fault="caller",
+    ),
+    Planted(row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"),
+    Planted(
+        row="nobody wrote these bytes",
+        document=Document.of(plan(program("y = f x; host.read y"), "")),
+        class_="C14",
+        fault="caller",
+        reader="f",
+    ),
+    Planted(
+        row="nobody wrote these bytes",
+        document=carried(skip=False, t=128),
+        class_="C14",
+        fault="caller",
+        reader="f",
+    ),
+    Planted(
+        row="an upload was left out, and nothing else wrote what is read",
+        document=accumulated(),
+        class_="C14",
+        fault="caller",
+        victim="g",
+        writer="add",
+        reader="add",
+    ),
+    Planted(
+        row="wrong under every plan",
+        document=Document.of(plan(program("x = host.write; y:x = f! x; z = g x; host.read z; host.read y"), "")),
+        class_="program",
+        fault="caller",
+        reader="g",
+        writer="f",
+    ),
+    Planted(
+        row="the host reads it, and the planner was told",
+        document=apart(OUTPUT, a=(1, 2)),
+        class_="C05",
+        fault="plan",
+        belief=GONE.format(3, "host.read"),
+    ),
+    Planted(
+        row="the host reads it, and the planner was not told",
+        document=apart(OUTPUT, a=(1, 2), pinned="b"),
+        class_="C05",
+        fault="caller",
+    ),
+    Planted(row="the last use was computed too early: the use missed last is a view's", document=apart(VIEWED, a=(1, 2)), class_="C02", fault="plan"),
+    Planted(row="the believed lifetime leaves out an access", document=apart(LATE, a=(1, 2)), class_="C01", fault="plan", belief=GONE.format(3, "h")),
+    Planted(
+        row="the believed size is too small",
+        document=apart(LATE, nbytes=[64, 60, 64, 64]),
+        class_="C12",
+        fault="plan",
+        victim="a",
+    ),
+    Planted(row="the pair used or believed may not share", document=apart(LATE, share="a>b"), class_="C03", fault="plan", victim="a"),
+)
+
+
+def causes_in(planted):
+    return judge(Evidence(document=planted.document)).causes
+
+
+def triggered(planted):
+    """Return the causes that the row in question names."""
+    return [cause for cause in causes_in(planted) if cause.evidence == planted.row]
+
+
+def name(planted):
+    kind = "belief" if not planted.document.session else "plan"
+    return f"{planted.class_}-{planted.fault}-{kind}: {planted.row}"
+
+
+@pytest.mark.parametrize("planted", CASES, ids=name)
+def test_a_tiny_document_is_named_by_each_row_and_by_no_other(planted):
+    (cause, *_), every = triggered(planted), causes_in(planted)
+    assert (cause.class_, cause.party) == (planted.class_, planted.fault)
+    assert {(c.class_, c.party) for c in every} == {(planted.class_, planted.fault), *planted.also}
+    assert cause.text.startswith(f"{planted.row}: ")
+
+
+@pytest.mark.parametrize("planted", [p for p in CASES if p.victim or p.writer or p.reader], ids=name)
+def test_each_row_names_victim_writer_and_reader(planted):
+    cause = triggered(planted)[0]
+    for role, field_ in (("victim", "buffer_name"), ("writer", "op_name"), ("reader", "op_name")):
+        wanted = getattr(planted, role)
+        assert wanted is None or getattr(getattr(cause, role), field_) == wanted, role
+
+
+@pytest.mark.parametrize("planted", [p for p in CASES if p.belief], ids=name)
+def test_the_belief_that_failed_is_said_in_words(planted):
+    assert triggered(planted)[0].belief == planted.belief
+
+
+def test_every_row_has_a_document():
+    assert {row.evidence for row in NAMES} == {cause.evidence for planted in CASES for cause in causes_in(planted)}
+
+
+MISSED = {
+    "what is lost within one branch is no matter of branches": (
+        "x = host.write; @1 a = f x; @1 b = g x; @1 c = h b a; host.read c",
+        (1, 2),
+        "C01",
+    ),
+    "a branch that is a late reader was missed as a reader": (
+        "x = host.write; a = f x; b = g x; @1 c = h b a; host.read c",
+        (1, 2),
+        "C01",
+    ),
+    "a buffer that a branch and its surroundings write is not the branch's own": (
+        "x = host.write; a = f x; @1 u:a = k! a; b = g x; c = h b u; host.read c",
+        (1, 3),
+        "C01",
+    ),
+    "a reader of the own value is a lost view where the last use missed is a view's": (
+        "x = host.write; a = f x; v:a = view a; b = g x; c = h b a; d = k c v; host.read d",
+        (1, 2),
+        "C02",
+    ),
+    "a value that no op makes in a buffer that ops write is a view": (
+        "x = host.write; a = f x; b = g x; c = h b w:a; host.read c",
+        (1, 2),
+        "C02",
+    ),
+    "an op that reads a buffer both ways was missed as a reader": (
+        "x = host.write; a = f x; v:a = view a; b = g x; c = h b a v; host.read c",
+        (1, 2),
+        "C01",
+    ),
+}
+"""Claim -> a program, the lifetime believed of `a`, over which `b` is laid, and the class; the plan is at fault."""
+
+
+@pytest.mark.parametrize(("text", "believed", "class_"), MISSED.values(), ids=MISSED)
+def test_what_a_short_lifetime_missed(text, believed, class_):
+    assert causes(late(text=text, a=believed)) == {(class_, "plan")}
+
+
+@pytest.mark.parametrize("path", [["x"], ["y", 3], [0]], ids=str)
+def test_paths_of_calls_are_compared_and_never_read(path):
+    """Other labels, other depth: the same verdict, and none of it if both ops carry the same path, or one lies inside the other."""
+    document = late("r=0 t=0 s=64", BRANCHES, r=(1, 2))
+    other = relabelled(document, {("1",): [*path, "one"], ("2",): [*path, "other"]})
+    assert causes(other) == {("C15", "plan")}
+    for inner in (path, [*path, "inner"]):
+        assert causes(relabelled(document, {("1",): path, ("2",): inner})) == {("C01", "plan")}
+        assert causes(relabelled(document, {("1",): inner, ("2",): path})) == {("C01", "plan")}
+
+
+@pytest.mark.parametrize("path", ["then", [], [1.5], [None], {"a": 1}, [["x"]], 7, [True]], ids=str)
+def test_what_is_no_path_is_not_looked_at(path):
+    document = relabelled(late("r=0 t=0 s=64", BRANCHES, r=(1, 2)), {("1",): path, ("2",): path})
+    assert causes(document) == {("C01", "plan")}
+
+
+def relabelled(document, labels):
+    """Return the document of one run with the paths of its ops replaced."""
+    (run,) = document.runs
+    program = run.program
+    meta = {step: {"call": labels[tuple(one["call"])]} if "call" in one else one for step, one in program.ops.meta.items()}
+    program = replace(program, ops=replace(program.ops, meta=meta))
+    problem = replace(run.plan.problem, program=program)
+    return Document.of(Run.of(replace(run.plan, program=program, problem=problem)))
+
+
+def test_a_view_that_reads_after_a_belief_that_covers_a_view_is_no_lost_view():
+    text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; d = k c a; host.read d"
+    first, *_ = judge(Evidence(document=late(text=text, a=(1, 5)))).findings
+    assert (first.class_, first.fault) == ("C12", "plan")  # the belief covers h: what it misses is k, which is spoiled too
+
+
+def test_a_gap_in_the_belief_is_a_use_missed():
+    (finding,) = judge(Evidence(document=late(gaps={1: ((2, 4),)}))).findings
+    assert (finding.class_, finding.fault) == ("C01", "plan")
+    assert finding.belief == "the belief has a gap in which a need not survive; op 3 (h) still reads it"
+
+
+def test_two_steps_in_place_of_which_one_is_bad_are_told_from_a_missed_reader():
+    text = "x = host.write; a = f x; y = g! a; z = k! y; w = m z a; host.read w"
+    assert causes(late("a=0 y=0 z=0", text, share="a>y y>z")) == {("C03", "plan")}
+    # a pair believed and not used convicts nobody
+    text = LATE.replace("b = g x", "y = g! a; b = k x")
+    assert causes(late("a=0 y=64 b=0", text, a=(1, 3), share="a>y")) == {("C01", "plan")}
+
+
+def test_a_slot_too_small_for_the_program_that_runs_is_a_stale_plan():
+    one = program("x = host.write; y = f x; host.read y")
+    b = ProgramBuilder("large", arenas=one.arenas)
+    x, y = b.tensor("x", "f32", (64,), role=Role.INPUT), b.tensor("y", "f32", (8,))
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,))
+    b.op("host.read", (y,), ())
+    made = plan(one, "x=0 y=512")
+    assert causes(Document.of(Run.of(made), Run.of(made, program=b.build()))) == {("C08", "plan")}
+
+
+def test_two_faults_are_both_named_and_counted():
+    made = program("x = host.write; a = f x; b = g x; c = h b a; d = k! c; host.read c; host.read d; host.read a")
+    planned = plan(made, "x=0 a=64 b=64 c=128 d=128", belief(made, a=(1, 2), pinned="d", c=(3, 5)))
+    verdict = judge(Evidence(document=Document.of(Run.of(planned))))
+    assert verdict.classes == {("C01", "plan"), ("C05", "caller")}
+    assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 4), ("C05", 3)]
+
+
+def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_verdict():
+    one = program("y = f p; host.read y", roles={"p": Role.STATE}, name="one")
+    roles = {"pad": Role.PARAMETER, "pad2": Role.PARAMETER, "q": Role.STATE}
+    other = program("u = host.write; z = f u q; host.read z", roles=roles, name="other")
+    document = Document.of(Run.of(plan(one, "p=0 y=64")), Run.of(plan(other, "u=128 q=0 z=192")))
+    first = judge(Evidence(document=document)).findings[0]
+    assert (first.class_, first.fault, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
+
+
+def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own():
+    """There is one record of an op unsafe in place, and an overlap for each pair of buffers: one fault, not one of another class beside it."""
+    made = program("s = host.write; t = host.write; u v = step s t; host.read u; host.read v")
+    document = Document.of(plan(made, "s=0 t=64 u=0 v=64", belief(made, share="s>u t>v")))
+    verdict = judge(Evidence(document=document))
+    assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == ["Overlap", "Overlap", "UnsafeInPlace"]
+    assert verdict.classes == {("C03", "plan")}
