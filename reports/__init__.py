@@ -57,12 +57,18 @@ def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> 
 
 
 def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: str | Path) -> None:
-    """Draw (problem, planner, peak over bound or None, sound) rows into a file, as `plot` does and with its errors."""
+    """Draw (problem, planner, peak over bound or None, sound) rows into a file.
+
+    File and errors are as of `plot`.
+    """
     _write(path, lambda: import_module("reports.figures.planners").planner_ratios(rows))
 
 
 def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
-    """Draw the rows of a kernel audit (those of `allocsim audit --json`) into a file, as `plot` does and with its errors."""
+    """Draw the rows of a kernel audit (`allocsim audit --json`) into a file.
+
+    File and errors are as of `plot`.
+    """
     _write(path, lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of))
 
 

@@ -110,7 +110,7 @@ def _function(row: tuple[str, str]) -> Callable[..., Any]:
 
 @contextmanager
 def _swapped(folder: Path) -> Iterator[Path]:
-    """Give an empty folder; when the block has succeeded it is `folder`, and otherwise as if nothing had been."""
+    """Give an empty folder, which becomes `folder` if the block succeeds and vanishes if not."""
     target = _free(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,10 @@ def _shape(config: LlamaConfig) -> dict[str, Any]:
 
 
 def _adapted(weights: Mapping[str, Array], config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:
-    """Return the weights of the layers used, with both factors of every adapter drawn as the scenario says, none zero."""
+    """Return the weights of the layers used, with both factors of every adapter drawn.
+
+    Neither factor is zero; the scenario states the deviations.
+    """
     made = {name: array for name, array in weights.items() if _layer(name) < config.layers}
     drawn = init_adapters(config, seed=seed, std=(1.0, 1.0))
     stds = {".lora_a": training.lora_a_std, ".lora_b": training.lora_b_std}

@@ -13,7 +13,9 @@ from allocsim.model import Program
 
 
 def without_read(program: Program, step: int, position: int) -> Program:
-    """Return the program without the operand at `position` of op `step`, as a planner sees it that misses this reader.
+    """Return the program without one operand, as a planner sees it that misses this reader.
+
+    The operand is the one at `position` of op `step`.
 
     Buffers, values and steps keep their numbers. The op loses its declared pairs, since positions
     move. O(operands).

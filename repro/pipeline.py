@@ -102,7 +102,7 @@ def workload_of(setup: Setup, scenario: Scenario, options: EngineOptions) -> Wor
 
 
 def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
-    """Return the workload with its branches on several streams, run with the last stream ahead of the others.
+    """Return the workload with its branches on several streams; the last stream runs ahead.
 
     Ops wait for what they read; with `plan`, also for those whose slots they take.
     """

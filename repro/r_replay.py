@@ -135,7 +135,10 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
 
 
 def _with_program(workload: Workload, case: ReplayCase) -> Workload:
-    """Return the workload with the second program of a case, which has the kernels of the first in the order of the case."""
+    """Return the workload with the second program of a case.
+
+    It has the kernels of the first program, in the order of the case.
+    """
     lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
     return replace(

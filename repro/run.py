@@ -89,7 +89,10 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Sum a training run up: gradients of the first, the first differing and the last step, against the reference."""
+    """Sum a training run up, with the gradients of three steps against the reference.
+
+    These are the first, the first that differs, and the last.
+    """
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [
         GradientRatio(step=step, layer=parameter.layer, tensor=parameter.name, ratio=ratio, cosine=cosine)

@@ -424,7 +424,7 @@ def booked(g: Ground) -> Planted | None:
     )
     if len(used_pairs(g.plan)) or not placed:
         return None
-    events = [row for row in sorted(rows, key=lambda row: (row[0], row[1]))]
+    events = sorted(rows, key=lambda row: (row[0], row[1]))
     again = g.rng.choice([row for row in events if row[1] == 1])
     plan = replace(
         g.plan,

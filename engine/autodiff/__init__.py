@@ -59,7 +59,9 @@ def backward(
     accumulate: bool = False,
     checkpoints: Iterable[Tensor] | None = None,
 ) -> dict[Tensor, Tensor]:
-    """Append the derivative of the losses' sum and return parameter -> gradient tensor, in the order of `parameters`.
+    """Append the derivative of the losses' sum; return parameter -> gradient tensor.
+
+    The order is that of `parameters`.
 
     Args:
         graph: the graph of the losses, which are expanded if they are not yet part of the order.

@@ -16,7 +16,9 @@ from engine.graph import Graph, Tensor
 
 
 def crossing(graph: Graph, every: int = 1) -> tuple[Tensor, ...]:
-    """Return the nodes that are read in a later layer than they are made in, or behind all layers, in order: the outputs of layers.
+    """Return the outputs of layers, in order.
+
+    These are the nodes that a later layer reads, or what follows all layers.
 
     The output of the last layer is one of them, so that its inner values are not held while the
     loss is computed, which is where the memory of a model with many classes peaks.

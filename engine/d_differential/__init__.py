@@ -56,7 +56,7 @@ def origins(
     order: Sequence[int] | None = None,
     truth: Runtime | None = None,
 ) -> tuple[Origin, ...]:
-    """Run both in lockstep over `runs` and return where the planned one goes wrong by itself, in order of execution.
+    """Run both in lockstep; return where the planned one goes wrong by itself, in order of execution.
 
     `order` names every step in the order in which both are to run; the list's by default. `truth`
     is the program in float64, with every buffer apart (`engine.graph.widening`); it gets the same
@@ -182,7 +182,10 @@ class Tap:
 
 
 def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
-    """Return an observer for the given values, each copied when it is made (views are copied when their parent is)."""
+    """Return an observer that copies each of the given values when it is made.
+
+    A view is copied when its parent is made.
+    """
     wanted = frozenset(values)
     ops = runtime.lowered.program.ops
     steps: dict[int, list[tuple[int, int]]] = {}

@@ -65,7 +65,10 @@ def parting(plan: Plan, *, skips: Sequence[Collection[int]] = ((),), seed: int =
 def _differing(
     given: Playable, plan: Plan, skips: Sequence[Collection[int]], *, before: tuple[int, int] | None = None
 ) -> Origin | None:
-    """Return the first difference of both sides, or that of the operands of the op at the (run, step) `before`."""
+    """Return the first difference of both sides.
+
+    With the (run, step) `before`, it is the difference of the operands of that op.
+    """
     ops = [op for op in plan.program.ops if op.kind != VIEW]
     with _bound(given, plan) as mine, _bound(given, apart(plan.program)) as right:
         for run, skip in enumerate(skips):

@@ -138,7 +138,9 @@ def compare(
     threads: int | None = 1,
     progress: Progress = silent,
 ) -> tuple[SideRecord, ...]:
-    """Train every side over `runs`, beside the reference and the truth, and return the course of each, in order.
+    """Train every side over `runs` and compare it with the reference; return a record of each.
+
+    With a truth, it is compared with that as well.
 
     Args:
         sides: what to compare; the reference and the truth themselves may be among them.

@@ -98,7 +98,10 @@ class Kept:
 
 
 class Scale:
-    """The reference and the truth of one step, and how far they are apart, found once for each value asked about."""
+    """The reference and the truth of one step, and their distance.
+
+    The distance is computed once for each value.
+    """
 
     def __init__(self, basis: Kept, exact: Kept | None) -> None:
         self.basis, self.exact = basis, exact
@@ -175,7 +178,10 @@ class ResultComparer:
 
 
 def shown(kept: Kept, scale: Scale) -> list[ComparedResult]:
-    """Return the course of the reference (equal to itself) or of the truth (how far the reference is from it) for one step."""
+    """Return the comparison of the reference or of the truth for one step.
+
+    The reference equals itself; the truth shows how far the reference is from it.
+    """
     found = []
     for step, values in compared(kept.machine.lowered).items():
         for value in values:

@@ -16,7 +16,9 @@ from engine.ops.shapes import FLOATS
 
 
 def contributions(node: Node, grad: Node) -> Iterator[tuple[Node, Node]]:
-    """Give (source, what is added to its gradient) for each source of `node` that needs one, in the order of the arguments.
+    """Yield (source, what is added to its gradient) for each source that needs a gradient.
+
+    The order is that of the arguments of `node`.
 
     Raises EngineError if a rule is missing, or needs a value that was changed in place since.
     """

@@ -156,7 +156,10 @@ class _BackwardWalk:
         return self.program(wanted)
 
     def stamp(self, part: Part, made: list[int], upstream: int, node: int, sources: list[int], kind: str) -> int:  # noqa: PLR0917
-        """Append the ops of a part, and their values to `made`, which has those of the parts before; return its contribution."""
+        """Append the ops of a part and return its contribution.
+
+        Their values are appended to `made`, which has those of the parts before.
+        """
 
         def resolved(reference: int) -> int:
             if reference >= 0:

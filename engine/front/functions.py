@@ -215,7 +215,10 @@ def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, 
 
 
 def rope(x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> EagerTensor:
-    """Return x[T, H, hd] with the pairs of its heads turned by position (`normal`: neighbours; `neox`: halves)."""
+    """Return x[T, H, hd] with the pairs of its heads rotated by position.
+
+    Pairs are neighbours (`normal`) or halves (`neox`).
+    """
     ids = constant(_numbers("rope", positions))
     return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
 

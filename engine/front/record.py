@@ -330,7 +330,10 @@ class Eager:
 
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
-        """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them in; EngineError if one is missing."""
+        """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them in.
+
+        Raises EngineError if one is missing.
+        """
         filled = {**OPS[kind].params, **{name: _fixed(value) for name, value in params.items()}}
         if missing := [name for name, value in filled.items() if value is REQUIRED]:
             raise EngineError(f"{kind}({', '.join(map(str, sources))}): parameter {', '.join(missing)} is missing")

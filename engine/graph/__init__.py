@@ -60,7 +60,10 @@ class Graph:
 
     @contextmanager
     def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> Iterator[None]:
-        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and `stage`; scopes nest."""
+        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and `stage`.
+
+        Scopes nest.
+        """
         outer = self._scope
         joined = ".".join(part for part in (outer[0], prefix) if part)
         self._scope = (joined, outer[1] if layer is None else layer, stage or outer[2])

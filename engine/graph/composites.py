@@ -151,7 +151,10 @@ def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = Non
 
 
 def attention_by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None) -> Tensor:
-    """Return softmax(q k^T * scale + mask) v as the row `attention` does, with scores and weights as tensors of their own."""
+    """Return softmax(q k^T * scale + mask) v, with scores and weights as tensors.
+
+    The row `attention` does the same in one op.
+    """
     op = q.graph.op
     factor = 1 / sqrt(q.shape[-1]) if scale is None else scale
     weights = op("soft_max", op("mul_mat", k, q), *(() if mask is None else (mask,)), scale=factor)

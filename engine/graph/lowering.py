@@ -62,7 +62,7 @@ class Lowered:
         return f"Lowered({self.program!r})"
 
     def skip(self, *names: str) -> tuple[int, ...]:
-        """Return the steps of the `host.write` ops of the inputs named, as `allocsim.model.Run.skip` takes them."""
+        """Return the steps of the `host.write` ops of these inputs, as `Run.skip` takes them."""
         steps = {tensor.name: step for tensor, step in self.step_of.items() if tensor.is_leaf}
         for name in names:
             if name not in steps:

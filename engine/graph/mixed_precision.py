@@ -62,7 +62,7 @@ def unscaled(graph: Graph, gradients: Mapping[Tensor, Tensor], scale: Tensor) ->
 
 
 def guarded(hyper: Tensor, neutral: Tensor, finite: Tensor) -> Tensor:
-    """Return `hyper` where `finite` is 1 and `neutral` where it is 0, as one tensor for an optimiser's step.
+    """Return `hyper` where `finite` is 1 and `neutral` where it is 0, as one tensor.
 
     `neutral` holds the hyper-parameters with which the step changes nothing when all gradients are
     0: (0, 0) for `opt_step_sgd`; for momenta, decay rates of 1.

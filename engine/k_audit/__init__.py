@@ -92,7 +92,9 @@ def audit(
 def audit_ops(
     ops: Iterable[AuditOp], *, kernels: Table = KERNELS, layout: str = "over", seed: int = 0, max_elements: int = 1 << 20
 ) -> tuple[AuditRow, ...]:
-    """Measure the kernels of a program in one layout, exactly over their operands, at its shapes, dtypes and strides, each distinct call once.
+    """Measure the kernels of a program with results exactly over operands.
+
+    Shapes, dtypes and strides are the program's; each distinct call is measured once.
 
     A call whose result has more than `max_elements` elements is cut to its leading rows where the
     kernel can be bound to those (row-wise kernels can). O(distinct calls); views and host ops are

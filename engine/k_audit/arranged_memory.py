@@ -52,7 +52,7 @@ def lay(arrangement: Arrangement) -> tuple[Array, ...]:
 
 
 def prove(arrangement: Arrangement, arrays: list[Array]) -> None:
-    """Raise EngineError unless what is to share bytes does, at the distance arranged, and nothing else does."""
+    """Raise EngineError unless exactly the arranged arrays share bytes, at the arranged distance."""
     wanted = [(operand, arrangement.operands + result) for operand, result in arrangement.over] + list(arrangement.twins)
     for one, other in wanted:
         distance = _address(arrays[other]) - _address(arrays[one])
@@ -90,7 +90,10 @@ def floats(dtype: np.dtype[Any]) -> bool:
 
 
 def redden(result: Array, which: int) -> None:
-    """Fill a result with what no kernel may rely on and no draw gives to operands that a result can lie over, one of `REDS` contents."""
+    """Fill a result with one of `REDS` contents that no kernel may rely on.
+
+    No draw gives such content to an operand that a result can lie over.
+    """
     if floats(result.dtype):
         result.fill((np.nan, 1234.5)[which])
     elif result.dtype.kind == "b":

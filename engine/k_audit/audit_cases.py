@@ -147,7 +147,10 @@ def identity(case: AuditCase) -> tuple[object, ...]:
 
 
 def cut(case: AuditCase, kernels: Table, max_elements: int) -> AuditCase:
-    """Return the case with fewer leading rows if its result is larger than `max_elements` and the kernel binds to the cut."""
+    """Return the case with fewer leading rows if its result is larger than `max_elements`.
+
+    It stays whole where the kernel does not bind to the shorter one.
+    """
     lead = case.results[0].shape[:1]
     if case.elements <= max_elements or not lead or lead[0] < 2:
         return case

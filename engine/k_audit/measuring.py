@@ -156,7 +156,10 @@ def unmeasured(kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int]
 
 
 def _few(group: Sequence[AuditCase]) -> list[AuditCase]:
-    """Return a case for each size of its largest array, at most `FEW`, the smallest and the largest among them."""
+    """Return one case for each size of the largest array, at most `FEW`.
+
+    The smallest and the largest are among them.
+    """
     sizes = {max(prod(spec.shape) for spec in (*case.operands, *case.results)): case for case in reversed(group)}
     kept = sorted(sizes)
     if len(kept) > FEW:
@@ -241,7 +244,10 @@ def _judge(
 
 
 def _catch(case: AuditCase, arrangement: Arrangement, data: list[Array]) -> None:
-    """Raise EngineError unless a kernel that clears its result first is found out in this arrangement, on these data."""
+    """Raise EngineError unless a kernel that clears its result first is caught here.
+
+    Arrangement and data are those of the measurement.
+    """
     for operand, result in arrangement.over:
         ran = _play(canary(operand), case, arrangement, data, 0)
         assert ran is not None

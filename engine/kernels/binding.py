@@ -116,7 +116,10 @@ _natives: dict[Callable[..., object], Any] = {}
 
 
 def remember(function: Callable[..., object], compiled: Any) -> None:
-    """Note what numba's `CompileResult` of a compiled function is, for those who call its machine code without Python."""
+    """Keep numba's `CompileResult` of a compiled function.
+
+    It serves callers of the machine code without Python.
+    """
     _natives[function] = compiled
 
 

@@ -21,7 +21,7 @@ from engine.kernels.binding import Array, Arrays, Bind, Call, flat, in_turn, on_
 
 
 def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return views (large, small) of one rank that numpy broadcasts, and the axes over which small repeats.
+    """Return views (large, small) of one rank for numpy, and the axes over which small repeats.
 
     A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing
     leading dimensions count as 1.
@@ -144,7 +144,10 @@ def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Array
 
 
 def _transposition(x: Array, y: Array) -> Call:
-    """Bind the copy of x, with adjacent elements along one of its first two axes, to a dense y of its shape."""
+    """Bind the copy of x to a dense y of its shape.
+
+    Elements of x are adjacent along one of its first two axes.
+    """
     near = x.strides.index(x.itemsize)
     x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
     steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))

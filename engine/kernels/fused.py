@@ -62,7 +62,10 @@ def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
 
 
 def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list[tuple[slice, int, Array]], list[Call]]:
-    """Return (rows of q, how many keys they may see, their mask) block by block, and the calls that make those masks."""
+    """Return (rows of q, number of keys they see, their mask) for each block.
+
+    The calls that make the masks come with them.
+    """
     keys = mask.shape[1]
     blocks: list[tuple[slice, int, Array]] = []
     calls: list[Call] = []

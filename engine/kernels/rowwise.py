@@ -145,12 +145,15 @@ def has_heads(x: Array) -> bool:
 
 
 def heads(x: Array) -> tuple[Array, Array]:
-    """Return such an x as one axis over all it reaches, and the elements from one x[t] and one x[t, h] to the next."""
+    """Return such an x as one axis over all it reaches, with two strides in elements.
+
+    They are those from one x[t], and from one x[t, h], to the next.
+    """
     return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
 
 
 def reached(x: Array) -> Array:
-    """Return all elements from the first to the last of a `forward` x as one axis, those between included."""
+    """Return all elements from the first to the last of a `forward` x as one axis, without gaps."""
     reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
     return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
 

@@ -67,7 +67,10 @@ def chosen(left: Array, right: Array, out: Array) -> bool:
 
 
 def call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
-    """Return the call of `out = left @ right`, `out += left @ right` with `add`, for arrays that fit; batch axes of left and right may be 1."""
+    """Return the call of `out = left @ right`, or with `add` of `out += left @ right`.
+
+    The arrays must fit; batch axes of left and right may be 1.
+    """
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first product that is worth it
 
     arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]

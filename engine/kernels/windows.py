@@ -46,7 +46,10 @@ def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
 
 
 def _columns(params: Mapping[str, Any], columns: Array, image: Array) -> list[tuple[Array, Array]]:
-    """Return (view of columns, view of the image) for each place of a window, both [N, C, windows down, windows across]."""
+    """Return (view of columns, view of the image) for each place of a window.
+
+    Both are [N, C, windows down, windows across].
+    """
     kh, kw = params["kernel"]
     images, oh, ow, width = columns.shape
     require(

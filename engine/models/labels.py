@@ -20,7 +20,10 @@ def check_classes(classes: Array, count: int) -> None:
 
 
 def one_hot(classes: Array, count: int, dtype: Any) -> Array:
-    """Return [n, count] with a 1 at each class number of `classes` (any shape, n elements), 0 elsewhere; EngineError outside 0..count-1."""
+    """Return [n, count] with a 1 at each class number of `classes`, 0 elsewhere.
+
+    `classes` has any shape of n elements. Raises EngineError for a number outside 0..count-1.
+    """
     numbers = classes.reshape(-1)
     check_classes(numbers, count)
     made = np.zeros((len(numbers), count), dtype=dtype)

@@ -161,7 +161,9 @@ def training_graph(
     checkpoints: bool = False,
     classes: bool = False,
 ) -> TrainingStep:
-    """Return forward, backward and (with `update`) one `opt_step_sgd` for each trainable parameter, in ggml's order.
+    """Return forward, backward and, with `update`, one `opt_step_sgd` for each trainable parameter.
+
+    The order is ggml's.
 
     With `accumulate`, gradients add up in state tensors until the host resets them
     (`engine.autodiff`). With `seed_before_labels` the caller declares the gradient of the loss

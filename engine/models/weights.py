@@ -51,7 +51,9 @@ class WeightsFile:
 
 
 def read(path: str | Path) -> WeightsFile:
-    """Return the model in a GGUF file, a safetensors file with config.json beside it, or a folder with both. O(bytes).
+    """Return the model in a GGUF file, in a safetensors file, or in a folder. O(bytes).
+
+    A safetensors file needs its config.json in the same folder.
 
     Raises EngineError, with file and rule, for what is no such file, an architecture that is not in
     the table, a tensor that is missing, unknown or misshapen, and a quantisation that cannot be

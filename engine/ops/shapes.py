@@ -135,7 +135,10 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
 
 
 def like(*reals: str) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
-    """Return the shape rule: contiguous, shaped like the sources, which have one floating dtype and shape; `reals` names numbers."""
+    """Return the shape rule of a result that is contiguous and shaped like the sources.
+
+    The sources have one floating dtype and shape; `reals` names parameters that are numbers.
+    """
 
     def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
         params.update({name: real(name, params[name]) for name in reals})

@@ -130,7 +130,10 @@ def _view_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 
 
 def _view_x(node: Tensor, grad: Tensor) -> Tensor:
-    """Add the gradient up in the viewed places of zeros shaped like the source (ggml: scale by 0, then acc)."""
+    """Add the gradient up in the viewed places of zeros shaped like the source.
+
+    ggml scales by 0, then accumulates.
+    """
     (x,) = node.sources
     if not x.contiguous:
         raise EngineError(f"view has a derivative only where its source is contiguous; {x} is not, take cont of it: {node}")

@@ -88,7 +88,7 @@ def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Arr
 
 
 def check_placed(program: Program, start: Int64s, size: Int64s, base: Int64s) -> None:
-    """Raise EngineError for the first value that lies outside its memory or is not aligned to its item size.
+    """Raise EngineError for the first value outside its memory or not aligned to its item size.
 
     For each buffer: where it begins in its memory, how many bytes that memory has, and the address
     of the memory.

@@ -107,7 +107,10 @@ _CODERS: Final[dict[Any, Any]] = {
 
 
 def _samples(layouts: tuple[TapeLayout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
-    """Return an array of each layout, none of which is ever touched, and the first and last address of each, one not in another."""
+    """Return an array of each layout, and the first and last address of each.
+
+    The arrays are never read or written, and none lies in another.
+    """
     starts, end = [], 0
     for layout in layouts:
         low, high = layout.hull

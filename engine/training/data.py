@@ -27,7 +27,7 @@ SHAPES: Final = ("horizontal bar", "vertical bar", "cross", "frame")
 
 
 def moons(points: int, *, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Return two interleaved half circles of `points` in all, with normal noise, classes 0 and 1 in turn."""
+    """Return `points` points on two interleaved half circles, with normal noise, of classes 0 and 1."""
     if points < 2 or noise < 0:
         raise EngineError(f"moons of {points} points with noise {noise}: at least two points, and no negative noise")
     generator = np.random.default_rng(seed)
@@ -39,7 +39,10 @@ def moons(points: int, *, noise: float = 0.1, seed: int = 0) -> Dataset:
 
 
 def shapes(images: int, *, size: int = 12, noise: float = 0.2, seed: int = 0) -> Dataset:
-    """Return images [n, 1, size, size] of `SHAPES` in turn, each somewhere and of some extent, with normal noise."""
+    """Return images [n, 1, size, size] of `SHAPES` in turn, with normal noise.
+
+    Place and extent of each shape are drawn.
+    """
     if images < 1 or size < 6 or noise < 0:
         raise EngineError(f"shapes: {images} images of {size} with noise {noise}: at least one, of at least 6, no negative noise")
     generator = np.random.default_rng(seed)
@@ -60,7 +63,7 @@ def shapes(images: int, *, size: int = 12, noise: float = 0.2, seed: int = 0) ->
 
 
 def text(path: str | Path, *, seq: int, shard: int = 1) -> Dataset:
-    """Return the bytes of a file as sequences of `seq` tokens (0 to 255), each labelled with the byte after it."""
+    """Return the bytes of a file as sequences of `seq` tokens, labelled with the next byte."""
     return sequences(np.frombuffer(_content(path), dtype=np.uint8), seq=seq, shard=shard, source=str(path))
 
 

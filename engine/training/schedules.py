@@ -35,12 +35,15 @@ def constant(alpha: float) -> Schedule:
 
 
 def linear(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
-    """Rise to `alpha` over `warmup` steps, then fall in a straight line to `floor * alpha` at the last step."""
+    """Rise to `alpha` over `warmup` steps, then fall linearly to `floor * alpha` at the last step."""
     return _warmed(alpha, warmup, lambda share: 1 - share * (1 - floor))
 
 
 def cosine(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
-    """Rise to `alpha` over `warmup` steps, then fall along a cosine to `floor * alpha` (Loshchilov and Hutter, SGDR, 2017)."""
+    """Rise to `alpha` over `warmup` steps, then fall along a cosine to `floor * alpha`.
+
+    Source: Loshchilov and Hutter, SGDR, 2017.
+    """
     return _warmed(alpha, warmup, lambda share: floor + (1 - floor) * (1 + cos(pi * share)) / 2)
 
 

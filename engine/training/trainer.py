@@ -193,7 +193,10 @@ class Trainer:
         return found
 
     def gradients(self) -> dict[str, Array]:
-        """Return weight -> what its accumulator holds now (`gradient` builds, and logical batches of several physical ones)."""
+        """Return weight -> what its accumulator holds now.
+
+        There are accumulators in `gradient` builds and in logical batches of several physical ones.
+        """
         return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:

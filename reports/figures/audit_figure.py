@@ -72,7 +72,7 @@ def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
 
 
 def _named(wrong: Sequence[Mapping[str, Any]], layouts: Sequence[str]) -> list[str]:
-    """Return a line for each layout in which something is wrong, with the first few kernels and operands."""
+    """Return a line for each layout with a fault, with the first few kernels and operands."""
     found = {layout: [f"{row['op']} {row['source']}" for row in wrong if row["layout"] == layout] for layout in layouts}
     return [
         f"{layout}: {', '.join(short(name, 30) for name in names[:NAMED])}"

@@ -32,7 +32,10 @@ MOST_RANGES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """One violation, or one finding of a verdict, as rectangles `(first step, last step, low byte, high byte)`, half-open, in its arena."""
+    """One violation, or one finding of a verdict, as rectangles in its arena.
+
+    A rectangle is `(first step, last step, low byte, high byte)`, half-open.
+    """
 
     kind: str
     """The violation's kind, or the class a verdict gives."""
@@ -53,7 +56,9 @@ def conflicts(scene: Scene, arena: int, run: int, report: Report | None) -> tupl
 
 
 def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | None) -> tuple[Conflict, ...]:
-    """Return the findings of a verdict (as in a run's record) whose victim lies in this arena during this run.
+    """Return the findings of a verdict whose victim lies in this arena during this run.
+
+    The verdict is that of a run's record.
 
     A kernel that is unsafe in place leaves no violation in a report: this is how it gets onto the
     map. The rectangle is the victim's bytes from the step of the writer to that of the reader, both

@@ -89,7 +89,7 @@ def _rows(shown: Scene, believed: Problem | None, limit: int | None) -> Int64s:
 
 
 def _wrong(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[Int64s, Int64s]:
-    """Return those of `rows` believed to live too short, and those believed to live too long and not pinned."""
+    """Return the rows believed to live too short, and the unpinned ones believed to live too long."""
     if believed is None:
         return rows[:0], rows[:0]
     start, stop = believed.start[rows], believed.stop[rows]

@@ -107,7 +107,7 @@ def _axes(axes: Axes, values: Any, steps: int) -> None:
 
 
 def _labels(axes: Axes, curves: Mapping[str, Any], looks: Mapping[str, tuple[str, str]]) -> None:
-    """Say name, first and last value at the right end of each curve, moved apart where they would touch."""
+    """Write name, first and last value at the right end of each curve, without overlap."""
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = []
     for name, curve in curves.items():

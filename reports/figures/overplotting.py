@@ -33,7 +33,10 @@ Window = tuple[float, float, float, float]
 
 
 def topmost(boxes: Floats, window: Window) -> Bools:
-    """Return which rectangles to draw one by one, of (n, 4) first, last, low, high in the order in which they are painted."""
+    """Return which rectangles to draw one by one.
+
+    Rectangles are (n, 4) first, last, low, high in painting order.
+    """
     first, last, low, high = window
     area = max(last - first, 1.0) * max(high - low, 1.0)
     covered = np.cumsum(((boxes[:, 1] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 2]) / area)[::-1])[::-1]

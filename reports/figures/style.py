@@ -178,7 +178,10 @@ def pale(colour: Any, share: float) -> tuple[float, float, float]:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places near `wanted`, in the same order, at least `gap` apart and within `[low, high]` if they fit there."""
+    """Return places near `wanted`, in the same order, at least `gap` apart.
+
+    They lie within `[low, high]` if they fit there.
+    """
     if not wanted:
         return []
     order = np.argsort(np.asarray(wanted, dtype=np.float64), kind="stable")

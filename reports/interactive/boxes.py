@@ -30,7 +30,10 @@ MOST_MAPS: Final = 8
 
 
 def maps(document: Document, *, report: Report | None, verdict: Mapping[str, Any] | None) -> tuple[list[dict[str, Any]], int]:
-    """Return the maps of a document, one for each plan that is run and arena it fills, and how many more there are."""
+    """Return the maps of a document, and how many more there are.
+
+    There is one for each plan that is run and each arena that it fills.
+    """
     found = list(_drawn(document))
     return [_map(document, *place, report=report, verdict=verdict) for place in found[:MOST_MAPS]], len(found[MOST_MAPS:])
 

@@ -227,7 +227,10 @@ def evidence_of(
     kernels: tuple[KernelRow, ...],
     progress: Progress,
 ) -> Evidence:
-    """Ask every detector about the plan of one mode, whose first step to differ from the reference is `first`; no cure is searched."""
+    """Ask every detector about the plan of one mode; no cure is searched.
+
+    `first` is the first step in which the mode differs from the reference.
+    """
     rows = trained.rows
     plan = document(rows).plans[0]
     options = {**_shared(experiment), "runs": _horizon(experiment, first)}
@@ -241,7 +244,7 @@ def evidence_of(
 def cure_of(
     experiment: LibraryExperiment, trained: Mapping[str, Steps], horizon: int, evidence: Evidence, progress: Progress
 ) -> CureRecord | None:
-    """Pin the sources that unsafe kernels write over, as few classes of them as bring the reference back."""
+    """Pin sources that unsafe kernels write over: as few classes as bring the reference back."""
     unsafe = {(row.kind, row.operand) for row in evidence.audit or () if row.measured == "unsafe"}
     used = used_pairs(trained["default"].rows)
     suspects = [pair for pair in used if (pair[0].lower(), pair[1]) in unsafe]
@@ -275,7 +278,7 @@ def _horizon(experiment: LibraryExperiment, first: int | None) -> int:
 
 
 def used_pairs(rows: Rows) -> dict[Unsafe, int]:
-    """Return the (op, source slot) of every result that lies at the address of a source of its own layout, with how often."""
+    """Return (op, source slot) -> count of the results at the address of a source of their layout."""
     leafs, nodes = rows["leafs"], rows["nodes"]
     found: dict[Unsafe, int] = {}
     for node in nodes:

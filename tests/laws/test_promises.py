@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from allocsim.fuzzing.recipes import assemble, listed
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import SMALL, arenas, recipes
@@ -19,6 +18,7 @@ from allocsim.allocators import ALLOCATORS, Constraints, plan_program
 from allocsim.checks import check
 from allocsim.checks.s_promises import PROMISE_KINDS
 from allocsim.formats import load
+from allocsim.fuzzing.program_recipes import assemble, listed
 from allocsim.model import OWN, Document, Event, Plan
 
 FEWER = settings(max_examples=40)

@@ -11,9 +11,8 @@ from renumbering import shuffled
 from scenario_runs import ALL, small
 from strategies import documents
 
-from allocsim import cure
-from allocsim.model import Document, Run
 from allocsim.verdict import judge
+from allocsim.verdict.causes import cure_all
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
 
 
@@ -95,29 +94,14 @@ def test_saved_documents_give_the_same_verdict(tmp_path_factory, drawn):
 
 
 def test_a_renumbered_belief_is_cured_by_the_same_changes_at_the_same_price():
-    """The search for a cure, on a plan judged by S: elements by what they are and when the buffers live, not by number."""
+    """Elements by what they are and when the buffers live, not by number."""
     result = small("ggml-1501-as-reported+ggml-1501-seed")
     prices = set()
     for seed in (None, 1, 2, 3):
         evidence = result.evidence if seed is None else shuffled(result.evidence, seed)
-        prices.add(_static_cure(evidence.document))
+        document = evidence.document
+        found = cure_all(document)
+        start = document.problems[0].start
+        kinds = sorted((e.kind, int(start[e.buffer]) if hasattr(e, "buffer") else e.op) for e in found.elements)
+        prices.add((tuple(kinds), found.nbytes, found.pin_all_bytes))
     assert len(prices) == 1
-
-
-def _static_cure(doc: Document):
-    from allocsim.allocators import find  # noqa: PLC0415 - only here
-    from allocsim.checks import check  # noqa: PLC0415 - only here
-    from repro.detectors import suspects  # noqa: PLC0415 - only here
-
-    plan = doc.runs[0].plan
-
-    def right(other):
-        return check(Document.of(*(Run.of(other, skip=r.skip) for r in doc.runs)), limit=1).clean
-
-    suspects, others = suspects(Evidence(document=doc))
-    found = cure.find(plan.problem, find("ggml").place, suspects=suspects, others=others, right=right)
-    assert found is not None
-    assert found.minimal
-    first = plan.problem.start
-    kinds = sorted((type(e).__name__, int(first[e.buffer]) if hasattr(e, "buffer") else e) for e in found.elements)
-    return tuple(kinds), found.plan.peak_bytes

@@ -3,7 +3,7 @@
 C15 it is where victim and taker lie in different calls, neither inside the other; what happens between a call and its surroundings has the class of its mechanism.
 """
 
-from power.fault import EARLY, shelf
+from power.fault import EARLY, TAKEN, shelf
 
 FAULTS, add = shelf("belief")
 
@@ -93,4 +93,14 @@ add(
     {"slots": "r=64 q=0 t=0", "believed": {"q": (2, 3)}},
     slots="r=64 q=0 t=128 s=192",
     **EARLY,
+)
+add(
+    "a placement lays a branch's result over another branch's",
+    "",
+    "C15 plan",
+    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
+    {"slots": "r=0 t=0"},
+    slots="r=0 t=64 s=128",
+    where="placement",
+    **TAKEN,
 )

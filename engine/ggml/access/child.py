@@ -294,7 +294,10 @@ def _drain(pipe: Any, timeout: float) -> tuple[bytes, bool]:
 
 
 def _run(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], write_end: int) -> None:
-    """The fork: run the task, write the reply, end without Python's clean-up (C memory dies with the process)."""
+    """Run in the fork: do the task, write the reply, end without Python's clean-up.
+
+    The memory of C goes with the process.
+    """
     status = 1
     try:
         try:

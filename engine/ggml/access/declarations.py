@@ -21,7 +21,10 @@ class InitParams(ctypes.Structure):
 
 
 class OptParams(ctypes.Structure):
-    """`ggml_opt_params`, returned by value by `ggml_opt_default_params` and passed by value to `ggml_opt_init`."""
+    """`ggml_opt_params`, a struct that `ggml_opt_default_params` returns and `ggml_opt_init` takes.
+
+    Both do so by value.
+    """
 
     _fields_ = (
         ("backend_sched", ctypes.c_void_p),

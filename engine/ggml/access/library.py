@@ -119,7 +119,7 @@ class Library:
 
 
 def find(which: str) -> Path:
-    """Return the library file called `before` or `after`, or at a path (a file, or a folder that holds one).
+    """Return the library file called `before` or `after`, or the one at a path (a file or a folder).
 
     Raises EngineError where the wheel is not installed or the path holds no libggml.
     """

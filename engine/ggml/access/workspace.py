@@ -80,7 +80,10 @@ class LibraryWorkspace:
         return Context(self, self.own(pointer, library.ggml_free, "context"))
 
     def apart(self, context: "Context", *, weights: bool = False) -> int:
-        """Give every unplaced tensor of a context memory of its own (`ggml_backend_alloc_ctx_tensors`); return the buffer."""
+        """Give every unplaced tensor of a context memory of its own; return the buffer.
+
+        This is `ggml_backend_alloc_ctx_tensors`.
+        """
         library = self.library
         buffer = library.ggml_backend_alloc_ctx_tensors(context.pointer, self.backend)
         self.own(buffer, library.ggml_backend_buffer_free, "buffer for a context's tensors")
@@ -143,7 +146,10 @@ class LibraryWorkspace:
         self.library.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, nbytes)
 
     def get(self, tensor: int) -> NDArray[Any]:
-        """Return a copy of a tensor's elements in numpy's order of dimensions (ggml's reversed), whatever its strides."""
+        """Return a copy of a tensor's elements in numpy's order of dimensions, which is ggml's reversed.
+
+        It takes any strides.
+        """
         record = records([tensor])[0]
         nbytes = self.library.ggml_nbytes(tensor)
         raw = np.empty(nbytes, dtype=np.uint8)

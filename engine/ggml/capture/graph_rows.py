@@ -60,7 +60,7 @@ def walk_nodes(
     library: Library, nodes: list[int], leafs: list[int] | None = None, *,
     buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
 ) -> Rows:  # fmt: skip
-    """Return the rows of nodes in execution order, as seen while they ran (`observe`), without their graph.
+    """Return the rows of nodes in execution order, as `observe` saw them, without their graph.
 
     Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
     always the order in which a planner places them: such rows say what ran and where, and are no
@@ -163,7 +163,10 @@ def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
 
 
 def _spaces(library: Library, buffers: Sequence[int]) -> tuple[dict[int, int], int]:
-    """Return for each buffer what to take from an address to get an offset in the joint address space, and the size of that."""
+    """Return the size of the joint address space, and for each buffer what leads to it.
+
+    That is the number to subtract from an address to get the offset.
+    """
     spaces: dict[int, int] = {}
     end = 0
     for buffer in buffers:

@@ -135,7 +135,7 @@ def _as_planned_for(plan: Plan, program: Program) -> Plan:
 
 
 def _session(rows: Rows, owed: Collection[str], runs: int, *, writes: int) -> Document:
-    """Return `runs` runs of a graph in which the host writes the tensors in `owed` before the first `writes` runs only."""
+    """Return `runs` runs of a graph whose tensors in `owed` are written before the first `writes` only."""
     leafs = [{**row, "external": False, "off": None} if row["name"] in owed else row for row in rows["leafs"]]
     plan = document({**rows, "leafs": leafs}).plans[0]
     program = plan.program

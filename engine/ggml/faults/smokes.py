@@ -105,7 +105,7 @@ def smoke(library: Library, name: str, *, steps: int = 10) -> dict[str, Any]:
 
 
 def unsafe_aliases(rows: Rows) -> int:
-    """Count the results that lie over the source which their kernel of the older library reads too late."""
+    """Count the results over the source that their kernel of the older library reads too late."""
 
     def place(reference: Any) -> Any:
         return (rows["leafs"][int(reference[1:])] if isinstance(reference, str) else rows["nodes"][reference])["off"]

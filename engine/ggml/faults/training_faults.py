@@ -23,7 +23,10 @@ from engine.ggml.lora_training.transformer import TINY, build, differentiate, fe
 
 
 def shared_gradient(library: Library) -> FaultObservation:
-    """The gradient of a bias is the upstream gradient's own tensor, which the next op of the chain takes in place."""
+    """The gradient of a bias is the upstream gradient's own tensor.
+
+    The next op of the chain takes it in place.
+    """
 
     def biased(ws: LibraryWorkspace, *, pinned: bool) -> tuple[float, Rows]:
         rng = np.random.default_rng(7)

@@ -76,7 +76,7 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
 
 
 def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
-    """Return (position among the operands, source slot of the op) of those whose type, ne and nb are the result's.
+    """Return (operand position, source slot) of the sources whose type, ne and nb are the result's.
 
     That is what gallocr asks before it takes one. The slot may differ from the position where an
     optional source is left out.

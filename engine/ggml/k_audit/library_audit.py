@@ -165,7 +165,10 @@ def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
 def measure(  # noqa: PLR0917 - what a task is given
     library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over"
 ) -> list[LibraryAuditRow]:
-    """Task: run every case of one op and group of types apart and as a layout says for each source of the result's layout; return their rows."""
+    """Task: run every case of one op and group of types, and return its rows.
+
+    Each runs apart, and as the layout says for each source with the layout of the result.
+    """
     rows: dict[int, LibraryAuditRow] = {}
     for case in (case for case in cases(library, op) if case.types == types):
         rng = np.random.default_rng(seed)
@@ -264,7 +267,7 @@ def _run(
 
 
 def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
-    """Raise EngineError unless the result lies as asked for, and what is written into it shows in the operand."""
+    """Raise EngineError unless the result lies as asked for and shares its bytes with the operand."""
     library = ws.library
     distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
     before = ws.get(operand).tobytes()

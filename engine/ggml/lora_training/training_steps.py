@@ -134,7 +134,10 @@ def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int
 
 
 class _Side:
-    """One of the two graphs: a graph of one node for each node, and its elements as arrays over ggml's memory."""
+    """One of the two graphs, with a graph of one node for each node.
+
+    Elements are arrays over ggml's memory.
+    """
 
     def __init__(self, model: LibraryTransformer) -> None:
         ws = model.workspace
@@ -184,7 +187,7 @@ def _same(mine: NDArray[Any], right: NDArray[Any] | None) -> bool:
 
 
 def _elements(library: Library, row: Any) -> NDArray[Any]:
-    """Return a tensor's elements as an array over the memory ggml gave it, in numpy's order of dimensions."""
+    """Return a tensor's elements as an array over ggml's memory, in numpy's order of dimensions."""
     kind = bytes(library.ggml_type_name(int(row["type"]))).decode()
     dtype = np.dtype(ELEMENTS[kind])
     shape, strides = tuple(int(n) for n in row["ne"][::-1]), tuple(int(n) for n in row["nb"][::-1])

@@ -76,7 +76,8 @@ class LibraryTransformer:
     contexts: tuple[Context, ...] = ()
     """The context of weights and the context of the compute graph."""
     scheduler: int = 0
-    """The scheduler that planned it; 0 where a plain graph allocator did, or where it was not planned."""
+    """The scheduler that planned it; 0 where a plain graph allocator did, or where it was not
+    planned."""
 
     def run(self) -> None:
         """Compute the planned graph once."""
@@ -124,7 +125,10 @@ def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> Library
 
 
 def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
-    """Extend a forward graph made with room for gradients by its backward graph, and by optimizer steps if asked."""
+    """Extend a forward graph by its backward graph, and by optimizer steps if asked.
+
+    The forward graph must have been made with room for gradients.
+    """
     ws, compute, graph = model.workspace, model.contexts[1], model.graph
     ws.pin(model.adapters.values())
     ws.library.ggml_build_backward_expand(compute.pointer, graph, None)

@@ -88,7 +88,7 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
 
 
 def compare(library: Library, recipe: GraphRecipe) -> dict[str, list[int]]:
-    """Task: the outputs whose bytes differ from a run with memory of its own for each tensor, by way of planning."""
+    """Task: for each way of planning, the outputs that differ from a run without reuse."""
     with LibraryWorkspace(library) as ws:
         apart = run(ws, recipe, mode="apart")
     different = {}

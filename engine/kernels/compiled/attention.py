@@ -12,7 +12,9 @@ from engine.kernels.compiled.jit import kernel
 
 @kernel
 def causal_mask(mask: Any, start: int, ahead: int, out: Any) -> None:
-    """Write out[r, s] = mask[start + r, s], NaN in a row whose mask is not -inf at some key beyond start + r + ahead.
+    """Write out[r, s] = mask[start + r, s].
+
+    A row is NaN if its mask is not -inf at some key beyond start + r + ahead.
 
     mask: (queries, keys); out: (block, keys of the block), of which the last query sees the last
     key.

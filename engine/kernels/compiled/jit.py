@@ -38,7 +38,7 @@ _DIGEST: Final = _digest(Path(__file__).parent)
 
 
 def kernel(function: Callable[..., None]) -> Any:
-    """Make a dispatcher that is cached on disk where a cache folder can be found, and works without one."""
+    """Make a dispatcher that is cached on disk where there is a cache folder."""
     try:
         dispatcher = _njit(cache=True, **OPTIONS)(function)
     except RuntimeError:  # numba found no folder to write to

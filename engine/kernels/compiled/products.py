@@ -128,7 +128,10 @@ def _merge(part: Any, pitch: int, top: int, side: int, out: Any, rows: int, firs
 
 @leaf
 def _ahead(block: int, pitch: int, width: int, done: int) -> int:
-    """Return where to go on asking for the next block of right (rows of `width` bytes) after `done` bytes: the steps of one block share its lines."""
+    """Return where prefetching of the next block of right goes on after `done` bytes.
+
+    Rows have `width` bytes; the steps of one block share its lines.
+    """
     return block + done // width * pitch + done % width
 
 

@@ -206,7 +206,10 @@ def copy(source: Any, target: Any) -> None:
 
 
 def least_normal(weight: float) -> float:
-    """Return what x must at least be for x * weight to be a normal number, with a little to spare for rounding; NaN for NaN."""
+    """Return the least x for which x * weight is a normal number, with a margin for rounding.
+
+    It is NaN for NaN.
+    """
     raise NotImplementedError
 
 

@@ -13,7 +13,7 @@ from engine import gradcheck, no_grad, tensor
 from engine.autodiff import backward, get_grad, get_grad_acc, jvp, keeping, reset
 from engine.autodiff.recomputation import arena_nbytes, crossing
 from engine.front import functions as fn
-from engine.graph import Graph, precision
+from engine.graph import Graph, mixed_precision
 from engine.graph.lowering import lower
 from engine.models.gpt2 import GPT2Config, gpt2, init_parameters
 from engine.models.mlp import mlp
@@ -327,7 +327,7 @@ def test_mixed_precision_goes_through_casts_and_keeps_a_float32_master(execute, 
     """The chain rule walks back through the casts like through any other op; the gradient of the master is float32."""
     graph = Graph("mixed")
     x, master = graph.input("x", (4, 3)), graph.parameter("w", (2, 3), trainable=True)
-    half = precision.stored(master, "bf16")
+    half = mixed_precision.stored(master, "bf16")
     found = backward(graph, graph.op("sum", graph.op("mul_mat", half, x)))
     data = {"x": rng.standard_normal((4, 3)).astype("f4"), "w": rng.standard_normal((2, 3)).astype("f4")}
     (gradient,) = execute(graph, {**data, "loss_grad": np.ones(1, "f4")}, found[master])

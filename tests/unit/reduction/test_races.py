@@ -3,15 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from allocsim.cure.remedy import remedy
 
-from allocsim import cure
 from allocsim.checks import check
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.streams import without_wait
 from allocsim.reduction import reduce, script
 from allocsim.verdict.attribution import leading
+from allocsim.verdict.causes import cure_all
 
 
 def crowded(*, session=False):
@@ -79,13 +78,12 @@ def test_it_is_written_as_a_test_that_passes():
 
 
 def test_its_cure_is_one_wait_which_costs_no_bytes():
-    found = remedy(crowded())
-    (element,) = found.cure.elements
-    assert isinstance(element, cure.Wait)
-    assert found.cure.minimal
-    assert found.nbytes == 0
+    found = cure_all(crowded())
+    (element,) = found.elements
+    assert element.kind == "wait"
+    assert found.minimal
+    assert (found.nbytes, found.overlap > 0) == (0, True)
     assert check(found.document).clean
     (program,) = found.document.programs
-    assert not check(
-        Document.of(replace(found.document.plans[0], program=without_wait(program, element.op, element.after)))
-    ).clean
+    without = without_wait(program, element.op, element.after)
+    assert not check(Document.of(replace(found.document.plans[0], program=without))).clean

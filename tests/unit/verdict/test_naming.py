@@ -379,7 +379,12 @@ CASES = (
         class_="C15",
         fault="plan",
     ),
-    Planted(row="the last use was computed too early: the use missed last is a view's", document=late("a=0 b=32", VIEWED, a=(1, 2)), class_="C02", fault="plan"),
+    Planted(
+        row="the last use was computed too early: the use missed last is a view's",
+        document=late("a=0 b=32", VIEWED, a=(1, 2)),
+        class_="C02",
+        fault="plan",
+    ),
     Planted(row="the believed lifetime leaves out an access", document=late("a=0 b=32", a=(1, 2)), class_="C01", fault="plan"),
     Planted(
         row="the slot does not fit its buffer, or lies where no belief allows it",
@@ -406,7 +411,13 @@ CASES = (
         fault="plan",
         victim="a",
     ),
-    Planted(row="the slot does not fit its buffer, or lies where no belief allows it", document=late("a=4"), class_="C12", fault="plan", victim="a"),
+    Planted(
+        row="the slot does not fit its buffer, or lies where no belief allows it",
+        document=late("a=4"),
+        class_="C12",
+        fault="plan",
+        victim="a",
+    ),
     Planted(
         row="two results of one op lie on each other within a buffer of the program",
         document=Document.of(plan(program("x = host.write; a b:a[4] = split x; host.read b"), "")),
@@ -458,8 +469,19 @@ CASES = (
         class_="C05",
         fault="caller",
     ),
-    Planted(row="the last use was computed too early: the use missed last is a view's", document=apart(VIEWED, a=(1, 2)), class_="C02", fault="plan"),
-    Planted(row="the believed lifetime leaves out an access", document=apart(LATE, a=(1, 2)), class_="C01", fault="plan", belief=GONE.format(3, "h")),
+    Planted(
+        row="the last use was computed too early: the use missed last is a view's",
+        document=apart(VIEWED, a=(1, 2)),
+        class_="C02",
+        fault="plan",
+    ),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=apart(LATE, a=(1, 2)),
+        class_="C01",
+        fault="plan",
+        belief=GONE.format(3, "h"),
+    ),
     Planted(
         row="the believed size is too small",
         document=apart(LATE, nbytes=[64, 60, 64, 64]),
@@ -467,7 +489,9 @@ CASES = (
         fault="plan",
         victim="a",
     ),
-    Planted(row="the pair used or believed may not share", document=apart(LATE, share="a>b"), class_="C03", fault="plan", victim="a"),
+    Planted(
+        row="the pair used or believed may not share", document=apart(LATE, share="a>b"), class_="C03", fault="plan", victim="a"
+    ),
 )
 
 

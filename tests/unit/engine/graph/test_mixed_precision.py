@@ -7,7 +7,7 @@ import pytest
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from engine.autodiff import backward
-from engine.graph import Graph, precision
+from engine.graph import Graph, mixed_precision
 from engine.graph.lowering import lower
 from engine.runtime import Runtime
 
@@ -21,7 +21,7 @@ def test_a_cast_rounds_to_nearest_even_and_its_gradient_comes_back(execute, rng,
     graph = Graph("cast")
     floats = {"f32": np.float32, "f64": np.float64}[wide]
     w, weights = graph.parameter("w", (5, 7), wide, trainable=True), graph.parameter("weights", (5, 7), wide)
-    y = precision.stored(w, dtype)
+    y = mixed_precision.stored(w, dtype)
     found = backward(graph, graph.op("sum", graph.op("mul", y, weights)))
     data = {name: rng.standard_normal((5, 7)).astype(floats) for name in ("w", "weights")}
     value, narrow, gradient = execute(graph, {**data, "loss_grad": np.ones(1, floats)}, y, y.sources[0], found[w])
@@ -69,12 +69,12 @@ def trainer():
     graph = Graph("mixed")
     x, t = graph.input("x", (8, 4)), graph.input("t", (8, 3))
     master = graph.parameter("w", (3, 4), trainable=True)
-    y = graph.op("mul_mat", precision.stored(master, "bf16"), x)
+    y = graph.op("mul_mat", mixed_precision.stored(master, "bf16"), x)
     loss = graph.op("mean_squared_error", y, t, name="loss")
     scale = graph.input("scale", (1,))
     found = backward(graph, loss)
-    safe = precision.unscaled(graph, found, scale)
-    hyper = precision.guarded(graph.parameter("hp", (2,)), graph.parameter("still", (2,)), safe.finite)
+    safe = mixed_precision.unscaled(graph, found, scale)
+    hyper = mixed_precision.guarded(graph.parameter("hp", (2,)), graph.parameter("still", (2,)), safe.finite)
     step = graph.op("opt_step_sgd", master, safe.gradients[master], hyper, name="new")
     graph.expand(step)
     reads = (loss, safe.finite, safe.gradients[master], step)
@@ -126,7 +126,7 @@ def test_the_master_copy_remembers_what_16_bits_cannot(rng):
 
 def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_an_interval():
     """Within its bounds."""
-    scale = precision.LossScale(value=8.0, interval=3, least=4.0, most=16.0)
+    scale = mixed_precision.LossScale(value=8.0, interval=3, least=4.0, most=16.0)
     seen = []
     for finite in (False, False, True, True, True, True, True, True, False):
         scale = scale.after(finite=finite)
@@ -134,6 +134,6 @@ def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_an_interval():
 
     assert seen == [4, 4, 4, 4, 8, 8, 8, 16, 8]
     with pytest.raises(EngineError, match="least <= value"):
-        precision.LossScale(value=0.5)
+        mixed_precision.LossScale(value=0.5)
     with pytest.raises(EngineError, match="no gradients"):
-        precision.unscaled(Graph("empty"), {}, Graph("empty").input("s", (1,)))
+        mixed_precision.unscaled(Graph("empty"), {}, Graph("empty").input("s", (1,)))
