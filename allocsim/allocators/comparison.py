@@ -4,7 +4,7 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.lower_bounds`), and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
+(`allocsim.allocators.lower_bounds`), or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
 measured against that one. A peak below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie in no
 arena are in no peak.
 
@@ -17,7 +17,7 @@ What this module does not see: how the rows are printed or drawn.
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -77,9 +77,24 @@ def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -
         problem = _belief(program, told)
         measure = _measure(problem)
         own = [plan for plan in document.plans if plan.program is program]
-        rows += [_brought(measure, plan, told) for plan in own]
-        rows += (_measured(measure, planner, told) for planner in planners)
+        mine = [_brought(measure, plan, told) for plan in own]
+        mine += (_measured(measure, planner, told) for planner in planners)
+        rows += _as_shown(mine, measure)
     return rows
+
+
+def _as_shown(rows: list[PlannerRow], measure: "_Measure") -> list[PlannerRow]:
+    """Return rows of one program, with what a sound plan refutes taken back: a bound that it goes below, a proof that less will not do."""
+    least = min((row.peak_bytes for row in rows if row.good and row.peak_bytes is not None), default=measure.bound)
+    bound = measure.bound if least >= measure.bound else measure.least
+    return [
+        replace(
+            row,
+            proved=row.proved and row.peak_bytes == least,
+            bound_bytes=bound if row.bound_bytes == measure.bound else row.bound_bytes,
+        )
+        for row in rows
+    ]
 
 
 def fragmentation(problem: Problem, plan: Plan) -> float:

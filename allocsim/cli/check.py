@@ -16,6 +16,7 @@ allow, and shows the first number that comes out wrong (the service `explore_ord
 What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it (`allocsim.outcomes.telling`).
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -23,14 +24,15 @@ from typing import Annotated, Any
 
 import typer
 
+from allocsim.checks.contract import rows_of
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line
-from allocsim.errors import AllocsimError
+from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.files import write_atomic
 from allocsim.files.sizes import bytes_of
 from allocsim.model import Document
-from allocsim.outcomes import Outcome, baseline, judge_file, junit, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
 from allocsim.outcomes.examined import as_json as examined_json
@@ -42,6 +44,9 @@ DEFAULT_LIMIT = 10_000
 
 OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
+Plain = Annotated[bool, typer.Option("--plain", help="Judge by the plain checks alone: nothing compiled, slower.")]
+Strict = Annotated[bool, typer.Option("--strict", help="An alias that nobody vouches for is a violation.")]
+Kinds = Annotated[Path | None, typer.Option("--kinds", metavar="TABLE", help="JSON: which pairs of a kind are safe in place.")]
 Required = Annotated[str, typer.Option("--require", metavar="S,L,K", help="Detectors that must have run; else exit status 2.")]
 
 
@@ -54,6 +59,9 @@ def check(
     limit: Annotated[int, typer.Option(min=0, help="Violations listed for each file.")] = DEFAULT_LIMIT,
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N, with the ops round them.")] = 0,
     require: Required = "",
+    plain: Plain = False,
+    strict: Strict = False,
+    kinds: Kinds = None,
     max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")] = None,
     known: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Known violations, which do not count.")
@@ -68,11 +76,12 @@ def check(
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
     required = letters_of(require)
+    rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds))
     orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
     for path in files:
-        outcome = judge_file(path, limit=limit, known=marks, max_peak=most, cures=True, required=required)
+        outcome = judge_file(path, rules=rules, known=marks, max_peak=most, cures=True, required=required)
         document, explored = outcome.document, None
         if orders is not None and document is not None:
             try:
@@ -104,6 +113,20 @@ def check(
     if BAD_INPUT in statuses:
         return BAD_INPUT
     return max(statuses) if write_baseline is None else 0
+
+
+def kinds_table(path: Path | None) -> Any:
+    """Return the table of kinds in a file, None without one. Raises DocumentError for what is no table, OSError where it cannot be read."""
+    if path is None:
+        return None
+    try:
+        table = json.loads(path.read_bytes())
+        rows_of(table)
+    except ModelError as error:
+        raise DocumentError(str(path), error.place, error.rule) from None
+    except ValueError as error:
+        raise DocumentError(str(path), "", f"is no table of kinds: {error}") from None
+    return table
 
 
 def letters_of(text: str) -> str:

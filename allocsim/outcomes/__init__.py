@@ -21,9 +21,10 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from allocsim.checks import check
+from allocsim.checks.contract import KindsTable
 from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
 from allocsim.errors import AllocsimError, os_error_line
@@ -126,10 +127,38 @@ class Outcome:
         return 1 if not self.passes else 2 if self.unexamined else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeRules:
+    """How the judge is asked; the fields are those of `allocsim.checks.check`."""
+
+    limit: int | None = None
+    """Violations listed at most; None is the judge's own limit."""
+    plain: bool = False
+    """Whether nothing but the plain checks decides."""
+    strict: bool = False
+    """Whether an alias that nobody vouches for is a violation."""
+    kinds: KindsTable | None = None
+    """What kernels promise where a document says that nobody knows."""
+
+    def report(self, document: Document) -> Report:
+        """Return what the judge says of a document."""
+        limit = {} if self.limit is None else {"limit": self.limit}
+        return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, **limit)
+
+    def whole(self, document: Document, report: Report) -> Report:
+        """Return a report that lists enough to find all causes: the one given, if it lists all."""
+        if report.count <= len(report.violations):
+            return report
+        return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, of_each_kind=True)
+
+
+AS_USUAL: Final = JudgeRules()
+
+
 def judge_file(
     path: str | Path,
     *,
-    limit: int | None = None,
+    rules: JudgeRules = AS_USUAL,
     known: Collection[str] = (),
     max_peak: int | None = None,
     causes_too: bool = True,
@@ -140,7 +169,7 @@ def judge_file(
 
     Args:
         path: the file or folder, as it is named in what is printed.
-        limit: violations listed at most; None is the judge's own limit.
+        rules: how the judge is asked.
         known: fingerprints of violations that do not count.
         max_peak: bytes the plan may need at most.
         causes_too: whether causes are found and each violation is given its cause and fingerprint, which costs as much as judging. Without,
@@ -151,14 +180,14 @@ def judge_file(
     name = str(path)
     try:
         evidence = read_evidence(Path(path))
-        report = check(evidence.document) if limit is None else check(evidence.document, limit=limit)
+        report = rules.report(evidence.document)
     except AllocsimError as error:
         return Outcome(file=name, error=str(error))
     except OSError as error:
         return Outcome(file=name, error=os_error_line(error))
     if not causes_too and not _measures(evidence):
         return _outcome(name, evidence, report, max_peak=max_peak, required=required)
-    return outcome_of(name, evidence, report=report, known=known, max_peak=max_peak, cures=cures, required=required)
+    return outcome_of(name, evidence, report=report, rules=rules, known=known, max_peak=max_peak, cures=cures, required=required)
 
 
 def read_evidence(path: Path) -> Evidence:
@@ -171,6 +200,7 @@ def outcome_of(
     judged: Document | Evidence,
     *,
     report: Report | None = None,
+    rules: JudgeRules = AS_USUAL,
     known: Collection[str] = (),
     max_peak: int | None = None,
     causes: tuple[Cause, ...] | None = None,
@@ -179,7 +209,7 @@ def outcome_of(
     executed_by: str = "",
     required: str = "",
 ) -> Outcome:
-    """Judge a document or evidence, unless the `report` of its document is given; violations whose fingerprint is in `known` are marked so.
+    """Judge a document or evidence by some rules, unless the `report` of its document is given; violations whose fingerprint is `known` are marked so.
 
     `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors that did not run why,
     `executed_by` whose kernels were run.
@@ -187,12 +217,12 @@ def outcome_of(
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
     document = evidence.document
     if report is None:
-        report = check(document, of_each_kind=True)
+        report = rules.report(document)
     plain = replace(_outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by)
     if report.clean and not _measures(evidence):
         return plain
     if causes is None:
-        causes = _causes(evidence, report, cures=cures)
+        causes = _causes(evidence, rules.whole(document, report), cures=cures)
     charged: dict[Key, Cause] = {}
     for cause in causes:
         for v in cause.violations:
@@ -202,8 +232,7 @@ def outcome_of(
 
 
 def _causes(evidence: Evidence, report: Report, *, cures: bool) -> tuple[Cause, ...]:
-    whole = report if report.count <= len(report.violations) else check(evidence.document, of_each_kind=True)
-    dossier = Dossier(evidence, whole)
+    dossier = Dossier(evidence, report)
     found = found_in(dossier)
     return with_cures(dossier, found)[0] if cures else found
 
@@ -287,4 +316,4 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["FiledViolation", "Outcome", "fingerprint", "judge_file", "outcome_of", "read_evidence", "verdict_entry"]
+__all__ = ["FiledViolation", "JudgeRules", "Outcome", "fingerprint", "judge_file", "outcome_of", "read_evidence", "verdict_entry"]

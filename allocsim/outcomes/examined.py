@@ -11,7 +11,7 @@ A detector that did not run says nothing, neither good nor bad; `why` says why, 
 | L | whether beliefs cover the program | there is a problem |
 | H | whether an order makes a race | some program has several streams |
 | P, D, K | what kernels do | there are measured rows |
-| R | whether later runs hold | there are several runs |
+| R | whether later runs hold | several runs go over the same memory |
 
 What this module does not see: causes.
 """
@@ -81,7 +81,12 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
             counted(len({row.kind for row in evidence.audit or ()}), "kind") + " of kernels",
             f"no audit of these kinds {DIAGNOSE}",
         ),
-        "R": (runs > 1, _only_later(report), f"{runs} runs", "one run (`allocsim replay FILE` tries more)"),
+        "R": (
+            runs > 1 and document.session is not None,
+            _only_later(report),
+            f"{runs} runs",
+            "no run after another over its memory (`allocsim replay FILE` tries)",
+        ),
     }
     if not _kernels(document):
         rows |= {letter: (*rows[letter][:3], "no kernels in it") for letter in "PDK"}

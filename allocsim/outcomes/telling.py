@@ -194,22 +194,22 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
         yield from wrapped(f"{number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
-            yield from _violation(finding.violation, several=several, known=finding.known)
+            yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
     bare = report.violations if not outcome.findings else [finding.violation for finding in loose]
     if bare or report.warnings:
         yield ""
-    for v in (*bare, *report.warnings):
+    for v in bare:
         yield from _violation(v, several=several)
+    for v in report.warnings:
+        yield from _violation(v, several=several, mark="warning")
     if report.count > len(report.violations):
         yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
 
 
-def _violation(v: Violation, *, several: bool, known: bool = False) -> Iterator[str]:
+def _violation(v: Violation, *, several: bool, mark: str = "") -> Iterator[str]:
     run = f" in run {v.run}" if several and v.run is not None else ""
-    marks = [word for word, said in (("warning", v.severity == "warning"), ("known", known)) if said]
-    marked = f" ({', '.join(marks)})" if marks else ""
-    yield from wrapped(f"{v.kind}{marked}{run}: {v.message}", "   ", "     ")
+    yield from wrapped(f"{v.kind}{f' ({mark})' if mark else ''}{run}: {v.message}", "   ", "     ")
 
 
 def _listed(letters: Sequence[str]) -> str:

@@ -111,7 +111,7 @@ def test_check_of_a_clean_plan_ends_with_0(clean):
         "  H not run: one stream",
         "  P, D not run: nothing was executed (`allocsim diagnose FILE` does it)",
         "  K not run: no audit of these kinds (`allocsim diagnose FILE` does it)",
-        "  R not run: one run (`allocsim replay FILE` tries more)",
+        "  R not run: no run after another over its memory (`allocsim replay FILE` tries)",
     ]
 
 

@@ -100,3 +100,39 @@ def test_a_detector_that_is_none_is_bad_usage(unplanned, capsys):
 
     assert status == 2
     assert "'Q' is no detector" in complaint
+
+
+# --- how the judge is asked -----------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_vouches_for_is_counted_and_convicted_where_it_must_be(tmp_path, capsys):
+    """A matmul's result over its operand, of which the document says that nobody knows."""
+    b = ProgramBuilder("p")
+    x, y = (b.tensor(name, "f32", (4, 4)) for name in "xy")
+    b.op("host.write", (), (x,))
+    b.op("dot", (x,), (y,), in_place=None)
+    b.op("host.read", (y,), ())
+    path, table = tmp_path / "p.json", tmp_path / "kinds.json"
+    document.write(Document.of(plan_of(b.build(), [0, 0])), path)
+
+    status, shown, _ = said(capsys, "check", path)
+    assert status == 0
+    assert "an in-place pair that nobody vouches for" in " ".join(shown.split())
+    assert said(capsys, "check", path, "--strict")[0] == 1
+    for says, expected in (("safe", 0), ("unsafe", 1), ("unknown", 0)):
+        table.write_text(json.dumps({"kinds": {"dot": [{"pair": [0, 0], "says": says, "source": "a manual"}]}}))
+        status, shown, _ = said(capsys, "check", path, "--kinds", table)
+        assert status == expected
+        assert ("vouches for" in shown) is (says == "unknown")
+    assert said(capsys, "check", path, "--plain")[1] == said(capsys, "check", path)[1]
+
+
+@pytest.mark.parametrize("text", ["{", '{"kinds": 3}', '{"kinds": {"dot": [3]}}', "\xff"])
+def test_a_table_that_is_none_is_one_line(text, tmp_path, capsys):
+    table = tmp_path / "kinds.json"
+    table.write_text(text, encoding="latin-1")
+    status, _, complaint = said(capsys, "check", DATA / "cases" / "missed-reader.json", "--kinds", table)
+
+    assert status == 2
+    assert complaint.startswith(f"allocsim: {table}: ")
+    assert complaint.count("\n") == 1

@@ -1,12 +1,14 @@
 """Planners side by side: what each row says."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.comparison import compare, fragmentation
 from allocsim.errors import UnknownNameError
+from allocsim.formats import load
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
@@ -63,6 +65,17 @@ def test_a_peak_below_the_bound_is_never_sound():
         ("reference", 512, 512, True),
     ]
     assert rows[0].finding == "512 bytes below the bound: 2 buffers of 512 bytes lie in no arena, untold, buffer 1 'y' first"
+
+
+def test_a_plan_that_shares_bytes_between_segments_is_not_below_the_bound():
+    """A buffer dead between two writes: whoever plans by whole lifetimes needs twice as much, and has proved nothing."""
+    document = load(str(Path(__file__).parents[2] / "data" / "cases" / "loop-hull.json"))
+    rows = compare(document, ["exact"])
+
+    assert [(row.peak_bytes, row.ratio, row.sound, row.proved) for row in rows] == [
+        (64, 1.0, True, False),
+        (128, 2.0, True, False),
+    ]
 
 
 def test_a_planner_that_fails_has_a_row_that_says_why():
