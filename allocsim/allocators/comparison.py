@@ -129,7 +129,9 @@ def _measured(measure: "_Measure", planner: Planner, told: Problem | None) -> Pl
         plan = plan_program(planner, program, believed=told)
     except PlannerError as error:
         seconds = time.process_time() - began
-        return PlannerRow(program=program.name, planner=planner.name, bound_bytes=measure.bound, seconds=seconds, finding=str(error))
+        return PlannerRow(
+            program=program.name, planner=planner.name, bound_bytes=measure.bound, seconds=seconds, finding=str(error)
+        )
     return _row(measure, planner.name, plan, time.process_time() - began)
 
 
