@@ -72,7 +72,7 @@ class Sanitizer:
         placed = (plan.arena == OWN) & ~((buffers.role == Role.PARAMETER) & buffers.read_only)
         own = buffers.nbytes[placed].tolist()
         self._pool = Pool.of([*arena_sizes(plan), *own])
-        self.runtime = Runtime(lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take)
+        self.runtime = Runtime(lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take, suspect=True)
         origin = tuple(_origin(self._pool, *block) for block in self.runtime.blocks)
         memory = self._pool.memory
         facts = Facts(program=program, origin=origin, size=len(memory))

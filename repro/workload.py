@@ -79,8 +79,8 @@ def host_runs(workload: Workload, steps: int) -> list[HostRun]:
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Take memory for the program by a plan; errors as of `Runtime`."""
-    return Runtime(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads)
+    """Take memory for the program by a plan under suspicion, sound or not; errors as of `Runtime`."""
+    return Runtime(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads, suspect=True)
 
 
 def session(workload: Workload, plan: Plan, steps: int) -> Document:

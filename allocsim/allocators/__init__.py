@@ -110,6 +110,17 @@ def find(name: str) -> Planner:
     return find_stranger(name)
 
 
+def find_installed(name: str) -> Planner:
+    """Return the planner that data name, say a configuration or a plan's `source`: one of the table or of an installed entry point.
+
+    Data never name code: PlannerError for `package.module:function`, which only a person (or a program of theirs) may ask for;
+    UnknownNameError where there is none of that name.
+    """
+    if ":" in name:
+        raise PlannerError(f"allocator {name!r} names code, which a file may not; the command line may: --allocator {name}")
+    return find(name)
+
+
 def limited(name: str, seconds: float) -> Allocator:
     """Return the planner called `name` with a limit to its search in seconds of processor time; PlannerError where it does not search."""
     if name != branch_and_bound.NAME:
@@ -130,6 +141,7 @@ __all__ = [
     "Placement",
     "Planner",
     "find",
+    "find_installed",
     "limited",
     "pin_all",
     "pin_nodes",

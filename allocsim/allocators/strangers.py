@@ -61,13 +61,13 @@ class Stranger:
         return self.plan(problem.program, Constraints.from_problem(problem))
 
 
-def find_stranger(name: str) -> Planner:
-    """Return the planner called `package.module:function`; the current directory is searched as well.
+def find_stranger(name: str, *, here: bool = True) -> Planner:
+    """Return the planner called `package.module:function`; the current directory is searched as well, first, unless `here` is False.
 
     Raises UnknownNameError where module or function do not exist, PlannerError where importing fails or it is no function.
     """
     module_name, _, path = name.partition(":")
-    function = _import(name, module_name)
+    function = _import(name, module_name, here=here)
     for part in path.split("."):
         if not hasattr(function, part):
             raise UnknownNameError(f"function of {module_name}", path, _functions(function))
@@ -94,7 +94,7 @@ def find_entry_point(name: str) -> Planner:
     offers = entry_points()[name]
     if len(offers) > 1:
         raise PlannerError(f"allocator {name!r} is offered twice, as {' and '.join(sorted(offers))}; use one of these names")
-    planner = find_stranger(offers[0])
+    planner = find_stranger(offers[0], here=False)  # what is installed is meant, not what lies in the current folder
     if isinstance(planner, Allocator):
         return planner if planner.name == name else replace(planner, name=name, source=planner.source or offers[0])
     assert isinstance(planner, Stranger)
@@ -125,13 +125,13 @@ def _takes_constraints(rest: list[inspect.Parameter]) -> str:
     return "position" if second.default is inspect.Parameter.empty else ""
 
 
-def _import(name: str, module_name: str) -> Any:
+def _import(name: str, module_name: str, *, here: bool) -> Any:
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise UnknownNameError("module", module_name, ())
-    here = str(Path.cwd())
-    added = here not in sys.path
+    folder = str(Path.cwd())
+    added = here and folder not in sys.path
     if added:
-        sys.path.insert(0, here)
+        sys.path.insert(0, folder)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -143,7 +143,7 @@ def _import(name: str, module_name: str) -> Any:
         raise PlannerError(f"allocator {name!r} cannot be imported: {in_a_line(error)}") from error
     finally:
         if added:
-            sys.path.remove(here)
+            sys.path.remove(folder)
 
 
 def _functions(module: Any) -> list[str]:

@@ -22,9 +22,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from allocsim.allocators import Planner, find
-from allocsim.cli.output import print_json, print_line, print_table, show_path
-from allocsim.errors import DocumentError, NotInstalledError, OutputError, UnknownNameError
+from allocsim.allocators import Planner, find, find_installed
+from allocsim.cli.output import print_error, print_json, print_line, print_table, show_path
+from allocsim.errors import DocumentError, NotInstalledError, OutputError, PlannerError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.formats import load
 from allocsim.model import Plan
@@ -137,8 +137,11 @@ def _planner(plan: Plan, name: str | None) -> Planner | None:
     if name is not None:
         return find(name)
     try:
-        return find(plan.source) if plan.source else None
+        return find_installed(plan.source) if plan.source else None
     except UnknownNameError:
+        return None
+    except PlannerError as error:  # the file is replayed without it, and the line says how to have it
+        print_error(f"pins are not tried: {error}")
         return None
 
 

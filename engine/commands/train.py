@@ -37,12 +37,14 @@ def train(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of results.", show_default="out/CONFIG")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many optimizer steps in all; resumable.")] = None,
-    planner: Annotated[str | None, typer.Option(help='Who plans the memory: a name or "package.module:function".')] = None,
+    allocator: Annotated[
+        str | None, typer.Option("--allocator", "--planner", help='Who plans the memory: a name or "package.module:function".')
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
     said = configs.read(config)
-    settings = said.training if planner is None else msgspec.structs.replace(said.training, planner=planner)
+    settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
     folder = _folder(out or Path("out") / config.stem, resume=resume)
     model, dataset = said.model.made(config.parent), said.data.made(config.parent)
     quiet = as_json

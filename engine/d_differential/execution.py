@@ -128,7 +128,7 @@ def apart(program: Program) -> Plan:
 def _bound(given: Playable, plan: Plan) -> Runtime:
     unplaced = plan.arena == UNPLACED
     held = replace(plan, arena=np.where(unplaced, OWN, plan.arena).astype(np.int32)) if unplaced.any() else plan
-    return Runtime(given.lowered, held, parameters=given.parameters)
+    return Runtime(given.lowered, held, parameters=given.parameters, suspect=True)
 
 
 def _do(machine: Runtime, op: Op, given: Playable) -> None:

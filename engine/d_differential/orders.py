@@ -109,7 +109,7 @@ def explore(
     uploads = _uploads(lowered, inputs)
 
     def runtime() -> Runtime:
-        return Runtime(lowered, plan, parameters=parameters, threads=threads)
+        return Runtime(lowered, plan, parameters=parameters, threads=threads, suspect=True)
 
     program = lowered.program
     found = check(Document.of(plan)).of_kind("Race")

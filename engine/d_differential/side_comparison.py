@@ -67,14 +67,14 @@ class SideExecutor:
     """What executes a bound program."""
 
     bind: Callable[..., Runtime]
-    """Called as `Runtime`."""
+    """Called as `Runtime`; binds plans under suspicion."""
     observed: bool = True
     """Whether what an observer sees is what this executor does, op by op."""
 
 
 EXECUTORS: Final[Mapping[str, SideExecutor]] = {
-    "calls": SideExecutor(bind=Runtime),
-    "tape": SideExecutor(bind=partial(Runtime, executor="tape"), observed=False),
+    "calls": SideExecutor(bind=partial(Runtime, suspect=True)),
+    "tape": SideExecutor(bind=partial(Runtime, executor="tape", suspect=True), observed=False),
 }
 """By name, the default first."""
 

@@ -24,13 +24,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
 from engine.front.eager import changed, contributions, summed
 from engine.front.extension import Extension, extend
 from engine.front.record import Node, history
 from engine.kernels.binding import Array, Call
+from engine.runtime.entrance import planned
 from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_placed
 from engine.tape import NO_KERNEL, Tape
 from engine.tape.loops import addresses
@@ -197,7 +197,7 @@ def _find(order: list[Node], allocator: str) -> _Program:
 
 def _build(order: list[Node], allocator: str) -> _Program:
     extension = extend(order)
-    return _Program(extension, find(allocator).plan(extension.program))
+    return _Program(extension, planned(allocator, extension.program))
 
 
 @contextmanager

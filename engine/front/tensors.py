@@ -80,6 +80,7 @@ class EagerTensor(EagerValue):
         Raises:
             EngineError: there is nothing to differentiate, a derivative is missing, or a value it
                 needs was changed in place.
+            PlannerError: the allocator's plan is not sound; nothing runs then.
         """
         node = self._present()
         if node.dtype == "i32":

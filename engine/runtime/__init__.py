@@ -5,10 +5,11 @@ Contract: all memory is taken and every op is bound at construction, by the exec
 64 bytes and zeroed; a buffer whose slot is `OWN` has a block of its own. Memory is kept from run to
 run: what the host does not write again is what the plan made of it.
 
-Any plan of the program runs, sound or not: bytes are where the plan puts them, overlapping or late,
-and kernels do what they do there; infinities and NaN are results like any other, without a warning.
-Only what cannot be bound is refused: a buffer without a slot, a value outside its arena, an address
-that is no multiple of the item size.
+A plan is judged before it is bound (`engine.runtime.entrance`), and one that is not sound is
+refused. With `suspect` any plan of the program runs, sound or not: bytes are where the plan puts
+them, overlapping or late, and kernels do what they do there. Then only what cannot be bound is
+refused: a buffer without a slot, a value outside its arena, an address that is no multiple of the
+item size. Infinities and NaN are results like any other, without a warning.
 
 Parameters that are read-only are used where they are, without a copy (unless their slot is in an
 arena); those that training changes are copied, so that several runtimes can start from the same
@@ -21,8 +22,8 @@ some 0.02 us an op, and binds alike ops at once. Whoever looks at single ops (an
 `execute`, `operands`, `results`) is served by calls bound when first asked for, whatever the
 executor.
 
-What this module does not see: whether the plan is any good (`allocsim.checks`) and what the ops
-mean (`engine.kernels`).
+What this module does not see: what makes a plan sound (`allocsim.checks`) and what the ops mean
+(`engine.kernels`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -38,6 +39,7 @@ from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from allocsim.programs.fingerprints import fingerprint
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
+from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
 
 Array = NDArray[Any]
@@ -58,6 +60,7 @@ class Runtime:
         threads: int | None = 1,
         allocate: Allocate | None = None,
         executor: str = "calls",
+        suspect: bool = False,
     ) -> None:
         """Take memory, lay the parameters and bind every call.
 
@@ -77,10 +80,12 @@ class Runtime:
                 outside them that is not used where it is; zeroed blocks by default. The runtime does
                 not check what is written outside a block.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
+            suspect: run the plan unjudged, sound or not: for those who look at what it does.
 
         Raises:
             EngineError: the plan is not of this program or cannot be bound; a parameter is missing,
                 unknown or misshapen.
+            PlannerError: the plan is not sound.
             UnknownNameError: no such executor.
         """
         if executor not in EXECUTORS:
@@ -89,7 +94,7 @@ class Runtime:
             made, runs = (fingerprint(program) for program in (plan.program, lowered.program))
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
-        self.plan = plan
+        self.plan = plan if suspect else admit(plan)
         self.kernels = _for(lowered.kernels, threads)
         """For each step the kernel that runs it, None where nothing runs."""
         self._allocate = allocate or block

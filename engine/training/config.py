@@ -20,6 +20,9 @@
     alpha = 0.01
     warmup = 10
 
+Data never name code: a `planner` is one of the table or of an installed entry point, never
+`package.module:function`.
+
 An entry that is unknown, missing or of another type is refused with its place. Paths are relative
 to the file. The decoding is msgspec's. What this module does not see: how anything trains.
 """
@@ -31,7 +34,8 @@ from typing import Any, Final
 
 import msgspec
 
-from allocsim.errors import EngineError
+from allocsim.allocators import find_installed
+from allocsim.errors import AllocsimError, EngineError
 from engine.models import gpt2, llama, weights
 from engine.models.cnn import cnn
 from engine.models.mlp import mlp
@@ -249,11 +253,16 @@ def _known(message: str) -> str:
 def read(path: str | Path) -> Config:
     """Return a configuration; EngineError, with file, place and rule, for what is none."""
     try:
-        return msgspec.toml.decode(Path(path).read_bytes(), type=Config)
+        config = msgspec.toml.decode(Path(path).read_bytes(), type=Config)
     except OSError as error:
         raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EngineError(f"{path}: {error}{_known(str(error))}") from None
+    try:
+        find_installed(config.training.planner)
+    except AllocsimError as error:
+        raise EngineError(f"{path}: $.training.planner: {error}") from None
+    return config
 
 
 def about(config: Config) -> dict[str, Any]:

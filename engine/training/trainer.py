@@ -11,7 +11,7 @@ arenas, and take turns in one block of memory for everything else.
 
 A plan is made for a fingerprint of program and pins (`allocsim.programs.fingerprints`) and never
 used for a program with another one; a graph that comes out as an earlier one takes that one's plan.
-Every new plan is judged by `allocsim.checks` before it is used.
+Every new plan is judged before it is used (`engine.runtime.entrance`).
 
 A logical batch is `period` physical ones. Accumulators are set to zero before the first of them,
 whatever graph runs it.
@@ -20,7 +20,7 @@ What this module does not see: datasets, epochs, files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal, Self, get_args
 
@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.allocators import find
-from allocsim.checks import check
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
-from allocsim.model import Document, Plan, Role
+from allocsim.model import Plan, Role
 from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
@@ -38,6 +37,7 @@ from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
 from engine.models.trainable import Model, Shapes
 from engine.runtime import EXECUTORS, Runtime
+from engine.runtime.entrance import carried, planned
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
 from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
 from engine.training.dataset import LABELS
@@ -292,14 +292,11 @@ class Trainer:
     def _plan(self, lowered: Lowered) -> Plan:
         key = fingerprint(lowered.program)
         if key not in self.plans:
-            made = self._planner.plan(lowered.program)
+            made = planned(self._planner, lowered.program)
             if fingerprint_of(made) != key:
                 raise PlannerError(f"{self._planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}")
-            report = check(Document.of(made), limit=1)
-            if report.violations:
-                raise PlannerError(f"{self._planner.name}: the plan of {lowered.program!r} is not sound: {report.violations[0]}")
             self.plans[key] = made
-        return replace(self.plans[key], program=lowered.program, problem=None)
+        return carried(self.plans[key], lowered.program)
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor]) -> None:
         """Take memory for weights and states that have none yet; states start as zeros."""

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
+from engine.ggml.access.declarations import BUILDERS
 from engine.ggml.access.workspace import Context, LibraryWorkspace
 
 TENSOR: Final = "tensor"
@@ -72,13 +73,49 @@ class GraphRecipe:
 
     @classmethod
     def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
-        """Return the recipe that `encode` gave; raise EngineError where it is none."""
+        """Return the recipe that `encode` gave; raise EngineError where it is none.
+
+        A recipe is data: a builder must be one that is declared to make a tensor, and what it takes for a tensor an earlier step's,
+        so that no number of a file is ever an address.
+        """
         try:
             steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
             rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
+            _check(steps, **rest)
             return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]))
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"not a recipe: {error}") from None
+
+
+def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are steps."""
+    for index, made in enumerate(steps):
+        if made.make == TENSOR:
+            dtype, *ne = made.arguments
+            if not isinstance(dtype, str) or not 1 <= len(ne) <= 4 or not all(_fits("i64", n, index) and n >= 0 for n in ne):
+                raise ValueError(f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed")
+            continue
+        if made.make not in BUILDERS:
+            raise ValueError(f"step {index} calls {made.make!r}, which is no builder")
+        kinds = BUILDERS[made.make]
+        if len(kinds) != len(made.arguments) or not all(map(_fits, kinds, made.arguments, [index] * len(kinds))):
+            raise ValueError(f"step {index} calls {made.make} with {made.arguments}; it takes ({', '.join(kinds)})")
+    for step_ in (*expand, *outputs):
+        if not isinstance(step_, int) or not 0 <= step_ < len(steps):
+            raise ValueError(f"{step_!r} is no step of {len(steps)}")
+
+
+def _fits(kind: str, argument: Any, before: int) -> bool:
+    """Whether an argument is what a declaration calls `kind`; a tensor is one of the steps before."""
+    if kind == "tensor":
+        number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
+        return number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < before
+    if kind == "float":
+        return isinstance(argument, (int, float)) and not isinstance(argument, bool)
+    if kind == "bool":
+        return isinstance(argument, (bool, int))
+    whole = isinstance(argument, int) and not isinstance(argument, bool)
+    return whole and -(2**31) <= argument < 2**31 if kind == "int" else whole and -(2**63) <= argument < 2**63
 
 
 def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> RecipeStep:

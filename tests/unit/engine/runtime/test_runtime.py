@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import find
-from allocsim.errors import EngineError
+from allocsim.errors import EngineError, PlannerError
 from allocsim.model import Plan
 from allocsim.programs.builder import plan_of
 from engine.autodiff import backward
@@ -51,9 +51,18 @@ def test_run_returns_copies_by_name(chain):
     assert (second > first).all()
 
 
-def test_unsound_plans_run_as_placed(chain):
+def test_an_unsound_plan_is_refused_in_one_line_that_names_the_first_violation(chain):
+    """The same plan that runs as a suspect."""
+    plan = offsets(chain, x=0, double=32, y=64, w=64, z=96)
+    with pytest.raises(PlannerError, match=r"the plan of program '.*' is not sound: \w+: ") as raised:
+        Runtime(chain, plan, parameters={"w": ONES})
+    assert "\n" not in str(raised.value)
+    assert "Violation(" not in str(raised.value)
+
+
+def test_a_suspect_runs_as_it_is_placed(chain):
     """An overlap does to the numbers what it does to the bytes, and raises nothing: y over w makes z = y + y."""
-    over = Runtime(chain, offsets(chain, x=0, double=32, y=64, w=64, z=96), parameters={"w": ONES})
+    over = Runtime(chain, offsets(chain, x=0, double=32, y=64, w=64, z=96), parameters={"w": ONES}, suspect=True)
 
     np.testing.assert_allclose(over.run({"x": ONES})["z"], 2 * 2 / (1 + np.exp(-2)), rtol=1e-6)
 
@@ -239,7 +248,7 @@ def slots(lowered, **changed):
 def test_slots_that_cannot_be_bound_are_refused(chain, changed, said):
     """A slot outside the arena, too small a one at its end, none, or an odd address."""
     with pytest.raises(EngineError, match=said):
-        Runtime(chain, slots(chain, **changed), parameters={"w": ONES})
+        Runtime(chain, slots(chain, **changed), parameters={"w": ONES}, suspect=True)
 
 
 @pytest.mark.parametrize(

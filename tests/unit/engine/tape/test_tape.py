@@ -179,7 +179,10 @@ def test_an_op_that_has_no_form_is_called_where_it_stands(monkeypatch):
     def python(x, y):
         np.tanh(x, out=y)
 
-    table = {**KERNELS, "tanh": {"python": Kernel(bind=lambda _, operands, results: (python, (*operands, *results)))}}
+    table = {
+        **KERNELS,
+        "tanh": {"python": Kernel(in_place=((0, 0),), bind=lambda _, operands, results: (python, (*operands, *results)))},
+    }
     strange = lower(lowered.graph, lowered.reads, registry=table)
     seed = {"loss_grad": np.ones(1)}
     expected = Runtime(lowered, find("ggml").plan(lowered.program), parameters=parameters).run(seed)
@@ -213,7 +216,10 @@ def test_a_kernel_that_raises_is_named():
             raise ValueError
         y[0] = x[0]
 
-    table = {**KERNELS, "tanh": {"bad": Kernel(bind=lambda _, o, r: (compiled.entry(refuse, (*o, *r)), (*o, *r)))}}
+    table = {
+        **KERNELS,
+        "tanh": {"bad": Kernel(in_place=((0, 0),), bind=lambda _, o, r: (compiled.entry(refuse, (*o, *r)), (*o, *r)))},
+    }
     graph = Graph("bad")
     y = graph.op("tanh", graph.op("neg", graph.input("x", (1,), "f64")), name="culprit")
     graph.expand(y)
