@@ -85,6 +85,8 @@ class Sketch:
             shape=tuple(shape),
             strides=steps,
             offset=offset,
+            width=8 * itemsize,
+            bit_offset=0,
             made=made,
             places=frozenset(
                 byte for start in elements for byte in range(start, start + itemsize) if 0 <= byte < self.sizes[buffer]

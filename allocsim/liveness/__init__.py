@@ -28,7 +28,7 @@ import numpy as np
 from allocsim.errors import ModelError
 from allocsim.model import VIEW, Bools, Int32s, Program
 from allocsim.model.layout import LIMIT, Int64s
-from allocsim.programs.access_steps import first_and_last
+from allocsim.programs.access_steps import accesses, first_and_last
 from allocsim.programs.networkx_graph import as_program
 
 if TYPE_CHECKING:
@@ -294,8 +294,8 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     meets = np.isin(donor * width + step, ends) & np.isin(recipient * width + step, begins) & (donor != recipient)
     rows = np.unique(np.stack([step, donor, recipient], axis=1)[meets], axis=0)
     overlay = _Overlay(program)
-    kept = [row for row in rows.tolist() if overlay.permits(*row)]
-    return np.array(kept, dtype=np.int32).reshape(-1, 3)
+    permitted = [row for row in rows.tolist() if overlay.permits(*row)]
+    return np.array(permitted, dtype=np.int32).reshape(-1, 3)
 
 
 def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> int:

@@ -142,7 +142,7 @@ class JudgeRules:
 
     def report(self, document: Document) -> Report:
         """Return what the judge says of a document."""
-        limit = {} if self.limit is None else {"limit": self.limit}
+        limit: dict[str, Any] = {} if self.limit is None else {"limit": self.limit}
         return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, **limit)
 
     def whole(self, document: Document, report: Report) -> Report:
