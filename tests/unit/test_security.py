@@ -5,8 +5,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from engine.ggml.fuzzing.graph_generator import generate
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe
 
 from allocsim.allocators import find, find_installed, strangers
 from allocsim.cli import main
