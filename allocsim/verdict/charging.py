@@ -213,8 +213,9 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
 
 
 def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
-    """Return the pairs that break no rule by themselves, each with the pair of the same op that does; and for the pair an unsafe op is filed under, the others
-    that make it so: an op is unsafe in place as a whole.
+    """Return the pairs that break no rule by themselves, each with one of the same op that does, for an op is unsafe as a whole; and who else is guilty.
+
+    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Place]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}

@@ -10,6 +10,7 @@ from scenario_runs import ALL, PAIRS, THREE, small
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError, PlannerError
+from allocsim.verdict import judge
 from repro import scenarios
 from repro.bench import Options
 from repro.run import MODES, run
