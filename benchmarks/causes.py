@@ -54,7 +54,7 @@ def random(count: int) -> Counter[str]:
 
 def main() -> None:
     """Run both, as many as asked for."""
-    seeds, drawn = (int(word) for word in (sys.argv[1:] + ["1000", "200"])[:2])
+    seeds, drawn = (int(word) for word in [*sys.argv[1:], "1000", "200"][:2])
     for name, counts in (("planted", planted(seeds)), ("random", random(drawn))):
         print(name, counts.total() - counts["wrong"], dict(sorted(counts.items())))
     print(f"{time.process_time():.0f} s of processor time")

@@ -18,6 +18,7 @@ import msgspec
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure.elements import Upload
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
 from allocsim.programs.streams import preferring
@@ -131,7 +132,7 @@ def _mended(bench: Bench, made: Cure) -> Bench:
     if run.program is not bench.program:
         mended.lowered, mended.program = replace(bench.lowered, program=run.program), run.program
         mended.order = preferring(run.program, len(run.program.streams) - 1) if bench.order is not None else None
-    uploaded = {element.op for element in made.elements if element.kind == "upload"}
+    uploaded = {element.op for element in made.elements if isinstance(element, Upload)}
     names = {bench.lowered.tensors[step].name for step in uploaded}
     if names:
         once = tuple(name for name in bench.scenario.write_once if name not in names)

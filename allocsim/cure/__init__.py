@@ -542,10 +542,12 @@ def _unstated(document: Document, mend: Mend) -> Element:
 def _believing(problem: Problem, demand: Demand) -> tuple[Problem, list[Element]]:
     """Return a problem with one mend made, and its elements."""
     mend = demand.mend
-    buffer, elements = mend.buffer or 0, []
+    buffer = mend.buffer or 0
+    elements: list[Element] = []
     span = lifetimes(problem.program)
     pairs = {(v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem}
-    start, stop, pinned, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.pinned, problem.nbytes))
+    start, stop, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.nbytes))
+    pinned = problem.pinned.copy()
     gaps = dict(problem.gaps)
     if mend.kind in {"lifetime", "pin"}:
         begins, ends = bool(start[buffer] > span[buffer, 0]), bool(stop[buffer] < span[buffer, 1])

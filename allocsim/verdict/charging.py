@@ -311,9 +311,9 @@ def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Place], answers: 
         return (_elsewhere(dossier, v),)
     if len(reasons) == 1:
         return reasons
-    place = _place(dossier, v)
+    found = _place(dossier, v)
     if v.run is None or len(dossier.asked) >= QUESTIONS:
-        return answers.get(place, reasons) if place is not None else reasons
+        return answers.get(found, reasons) if found is not None else reasons
     enough = []
     for mend, places in reasons.items():
         buffers = {buffer for one in places for buffer in one[2:]}
