@@ -141,6 +141,7 @@ def cure_of(
     *,
     others: Sequence[Demand] = (),
     planner: Allocator | None = None,
+    anew: bool = True,
 ) -> Cure | None:
     """Return a cure of the mends demanded, None where one of them cannot be made here or none was found that the judge bears out.
 
@@ -150,12 +151,13 @@ def cure_of(
         report: what the judge says of `document`.
         others: mends not to be made; what they explain as well may stay.
         planner: who plans anew, whoever made the plans; by default whoever did, where that is one of ours.
+        anew: whether the mended beliefs are planned anew at all.
     """
     if not demands or any(demand.mend.kind not in CURABLE for demand in demands):
         return None
     if report.count > len(report.violations):
         return None  # what is not listed could not be told from what is new
-    task = _Task(document, demands, report, others, planner)
+    task = _Task(document, demands, report, others, planner, anew=anew)
     found = task.solve(by_wait=True)
     if found is None or not any(demand.mend.kind == "wait" and demand.mend.plan is not None for demand in demands):
         return found
@@ -183,14 +185,21 @@ class _Task:
     """What is to be cured, and what the judge said of it."""
 
     def __init__(
-        self, document: Document, demands: Sequence[Demand], report: Report, others: Sequence[Demand], planner: Allocator | None
+        self,
+        document: Document,
+        demands: Sequence[Demand],
+        report: Report,
+        others: Sequence[Demand],
+        planner: Allocator | None,
+        *,
+        anew: bool,
     ) -> None:
         self.document, self.demands = document, tuple(demands)
         self.before = keys_of(report.violations)
         kept = keys_of(v for other in others for v in other.violations)
         self.gone = keys_of(v for demand in demands for v in demand.violations) - kept
         self.trials = 0
-        self.planner = planner
+        self.planner, self.anew = planner, anew
         self._all_apart: tuple[int | None, tuple[Plan | None, ...]] | None = None
 
     def holds(self, document: Document, gone: frozenset[Key] | None = None) -> bool:
@@ -443,7 +452,7 @@ class _Task:
 
     def _anew(self, *, by_wait: bool) -> tuple[_Draft, Document, bool] | None:
         """Plan the mended beliefs anew, where a planner of this project made the plans of theirs."""
-        if any(d.mend.kind in {"slot", "stale", "address", "state"} for d in self.demands):
+        if not self.anew or any(d.mend.kind in {"slot", "stale", "address", "state"} for d in self.demands):
             return None
         planners = [_planner_of(plan) if self.planner is None else self.planner for plan in self.document.plans]
         if not any(planners):
@@ -533,10 +542,12 @@ def _unstated(document: Document, mend: Mend) -> Element:
 def _believing(problem: Problem, demand: Demand) -> tuple[Problem, list[Element]]:
     """Return a problem with one mend made, and its elements."""
     mend = demand.mend
-    buffer, elements = mend.buffer or 0, []
+    buffer = mend.buffer or 0
+    elements: list[Element] = []
     span = lifetimes(problem.program)
     pairs = {(v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem}
-    start, stop, pinned, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.pinned, problem.nbytes))
+    start, stop, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.nbytes))
+    pinned = problem.pinned.copy()
     gaps = dict(problem.gaps)
     if mend.kind in {"lifetime", "pin"}:
         begins, ends = bool(start[buffer] > span[buffer, 0]), bool(stop[buffer] < span[buffer, 1])
