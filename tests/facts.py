@@ -7,7 +7,7 @@ buffers may overlap is found by looking at every byte both have. Quadratic or wo
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from allocsim.model import VIEW, Document, Op, Plan, Program, Role, Run
@@ -87,7 +87,11 @@ def lives(program: Program, skip: Iterable[int] = ()) -> dict[int, Life]:
 def life(program: Program, buffer: int, ops: list[Op]) -> Life:
     """Return when one buffer is live in the ops given."""
     mine = [
-        (op.step, [v for v in op.operands if program.values[v].buffer == buffer], [v for v in op.results if program.values[v].buffer == buffer])
+        (
+            op.step,
+            [v for v in op.operands if program.values[v].buffer == buffer],
+            [v for v in op.results if program.values[v].buffer == buffer],
+        )
         for op in ops
     ]
     whole = {byte for v in range(len(program.values)) if program.values[v].buffer == buffer for byte in touched(program, v)}
@@ -97,7 +101,7 @@ def life(program: Program, buffer: int, ops: list[Op]) -> Life:
     spans: list[tuple[int, int]] = []
     if persistent(program, buffer):
         ends = [-1, *sorted(full), len(program.ops)]
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in pairwise(ends):
             reads = [step for step, operands, _ in mine if operands and begin < step <= end]
             last = end if end == len(program.ops) else max(reads, default=-1)
             births = [step for step, _, results in mine if results and begin < step < end]
@@ -248,7 +252,9 @@ def permitted(program: Program, donor: int, recipient: int, where: Where, skip: 
     }
 
 
-def hands_over(program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]) -> bool:
+def hands_over(  # noqa: PLR0917 - facts
+    program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]
+) -> bool:
     """Return whether an op only reads the one, only writes the other, joins the two, and breaks the in-place rule nowhere."""
     reads, writes = {program.values[v].buffer for v in op.operands}, {program.values[v].buffer for v in op.results}
     if donor not in reads or donor in writes or recipient in reads or recipient not in writes:
