@@ -4,7 +4,7 @@ Some hundreds of planted faults run here; thousands by hand (`python benchmarks/
 """
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -18,8 +18,9 @@ from allocsim.checks import check
 from allocsim.cure import CURABLE
 from allocsim.cure.defects import keys_of
 from allocsim.model import Document, Run
+from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import judge
-from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import Evidence, Origin
 
 EACH = 12
 """Seeds tried for each plant."""
@@ -181,3 +182,37 @@ def test_sound_documents_are_never_accused():
     for seed in range(150):
         g = ground(seed, streams=1 + seed % 3)
         assert judge(Evidence(document=Document.of(Run.of(g.plan), Run.of(g.plan)))).sound, seed
+
+
+def named(verdict):
+    """Return party, class and mend of what a verdict names; what is unknown names nothing."""
+    return {(c.party, c.class_, c.charge) for c in verdict.causes if c.party != "unknown"}
+
+
+def test_more_evidence_never_finds_less():
+    """Over all subsets of K, D and P, on planted faults of plans and kernels together."""
+    places = 0
+    for seed in range(40):
+        culprit = unsafe_kernel(seed)
+        if culprit is None:
+            continue
+        evidence = culprit.evidence
+        run = evidence.document.runs[0]
+        op = next(op for op in run.program.ops if op.kind == evidence.audit[0].kind and op.results)
+        origins = (
+            Origin(run=0, op=op.step, what="operand", position=0, value=op.operands[0], max_error=1.0),
+            Origin(run=0, op=op.step, what="result", position=0, value=op.results[0], max_error=1.0),
+        )
+        incident = Incident(kind="Overrun", run=0, op=op.step, value=op.results[0], message="m")
+        pieces = {"audit": evidence.audit, "origins": origins, "sanitizer": (incident,), "diverges": True}
+        answers = {
+            chosen: named(judge(Evidence(document=evidence.document, **{name: pieces[name] for name in chosen}), cures=False))
+            for size in range(len(pieces) + 1)
+            for chosen in combinations(sorted(pieces), size)
+        }
+        for fewer, found in answers.items():
+            for more, others in answers.items():
+                if set(fewer) <= set(more):
+                    places += 1
+                    assert found <= others, (seed, fewer, more)
+    assert places > 100
