@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from allocsim.checks import Report, check
-from allocsim.screens.many import to_look_at
 from allocsim.errors import ModelError
 from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
+from allocsim.screens.many import to_look_at
 
 T = TypeVar("T")
 
