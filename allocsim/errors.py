@@ -67,9 +67,15 @@ class UnknownNameError(AllocsimError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = get_close_matches(name, names, n=3) or names[:12]
+        near = _anagrams(name, names) or get_close_matches(name, names, n=3) or names[:12]
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         super().__init__(f"{what} {name!r} does not exist{hint}")
+
+
+def _anagrams(name: str, names: list[str]) -> list[str]:
+    """Return the names of the same letters, as words that are joined in another way or order have them: `matmul` and `mul_mat`."""
+    letters = sorted(name.lower().replace("_", ""))
+    return [other for other in names if sorted(other.lower().replace("_", "")) == letters]
 
 
 class EngineError(AllocsimError):

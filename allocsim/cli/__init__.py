@@ -19,6 +19,7 @@ What this module does not see: what the commands do. Nothing below `allocsim.cli
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from allocsim.processor import prefer  # noqa: PLC0415 - below the command only here
 
         prefer(os.environ)
+        _end_as_by_a_key()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal cannot show
@@ -152,6 +154,12 @@ def _command(found: Any, row: Command) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(help=f"{row.help[0].upper()}{row.help[1:]}.", epilog=found.__doc__)(found)
     return typer.main.get_command(app)
+
+
+def _end_as_by_a_key() -> None:
+    """Have SIGTERM end a command as Ctrl-C does: temporary files go, and what is kept is whole."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _say(message: str, status: int) -> int:

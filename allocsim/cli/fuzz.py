@@ -21,6 +21,7 @@ What this module does not see: how programs are made and judged.
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -31,7 +32,7 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cli.progress import counting
 from allocsim.errors import AllocsimError, OutputError, UnknownNameError
-from allocsim.files import write_atomic
+from allocsim.files import claimed, write_atomic
 from allocsim.files.sizes import bytes_of
 from allocsim.plugins import service, service_target
 
@@ -195,11 +196,13 @@ def _campaign(
 ) -> int:
     from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
 
-    with counting("fuzz", asked.examples) as advance:
+    with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
+        for folder in dict.fromkeys(folder.resolve() for folder in (corpus, out) if folder is not None):
+            claims.enter_context(claimed(folder))
         result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
-    for finding in result.findings:
-        if out is not None:
-            _write(finding, asked.target, out)
+        for finding in result.findings:
+            if out is not None:
+                _write(finding, asked.target, out)
     if as_json:
         print_json(_record(asked, result))
     else:

@@ -14,7 +14,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ import typer
 from allocsim.allocators import Planner, find, find_installed
 from allocsim.cli.output import print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError, NotInstalledError, OutputError, PlannerError, UnknownNameError
-from allocsim.files import write_atomic
+from allocsim.files import claimed, write_atomic
 from allocsim.formats import load
 from allocsim.model import Plan
 from allocsim.plugins import service
@@ -73,7 +73,7 @@ def replay(
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")
-    with job(target, allocator, sizes) as (head, rows):
+    with job(target, allocator, sizes) as (head, rows), nullcontext() if out is None else _claimed(out):
         log = None if out is None else _Log(out / LOG, head)
         found = [row for row in (() if log is None else log.rows) if row["group"] in groups]
         for row in rows(groups, limit, every, {row["case"] for row in found}):
@@ -88,6 +88,17 @@ def replay(
     if log is not None:
         print_line(f"kept in {show_path(log.path)}")
     return int(bool(failures))
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Make a folder and keep it to this command."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
+    with claimed(folder):
+        yield
 
 
 Rows = Callable[[tuple[str, ...], int | None, int, set[str]], Iterable[Row]]
@@ -160,10 +171,6 @@ class _Log:
             self.rows = [_decoded(path, one) for one in whole[1:]]
             write_atomic(path, "".join(whole).encode())
             return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{path.parent}: cannot be written: {error.strerror}") from None
         write_atomic(path, f"{line}\n".encode())
 
     def add(self, row: Row) -> None:

@@ -1,8 +1,12 @@
-"""Files appear whole or not at all: written beside their place, then renamed onto it.
+"""Files appear whole or not at all: written beside their place, synced, renamed onto it, and the folder synced.
 
-A reader never sees half a file, and an interrupted or failing writer leaves the old one as it was. The rename is atomic where
-the operating system's is (POSIX; Windows within one volume). A symbolic link is followed, so that the link stays one; what is
-no regular file (a pipe, a device) is written in place, since renaming onto it would destroy it.
+A reader never sees half a file, and an interrupted or failing writer leaves the old one as it was; after `replacing` has returned, so does the loss of
+power. The rename is atomic where the operating system's is (POSIX; Windows within one volume). A symbolic link is followed, so that the link stays
+one; what is no regular file (a pipe, a device) is written in place, since renaming onto it would destroy it.
+
+A temporary file is locked while it is written, so what a killed command left behind can be told from what another one writes now: the first
+file a process writes into a folder sweeps the leftovers there. `claimed` keeps a folder to one command. Locks are `flock`: they end with the process,
+however it ends; where a system has none, nothing is swept and nothing claimed.
 
 What this module does not see: formats. It moves bytes.
 """
@@ -10,10 +14,21 @@ What this module does not see: formats. It moves bytes.
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from allocsim.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MARK: Final = ".allocsim-part-"
+"""In the name of every temporary file: what else lies in a folder is never swept."""
+
+_swept: Final[set[Path]] = set()
 
 
 @contextmanager
@@ -29,26 +44,107 @@ def replacing(path: str | Path) -> Iterator[Path]:
             raise OutputError(f"{path}: cannot be written: it is a folder")
         yield target
         return
+    _sweep_once(target.parent)
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
-        os.close(handle)
+        handle, temporary = _temporary(target)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-    temporary = Path(name)
     try:
         yield temporary
+        _sync(temporary)
         temporary.chmod(_mode(target))
         temporary.replace(target)
+        _sync(target.parent)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all. Raises OutputError where it cannot be written."""
     with replacing(path) as place:
         place.write_bytes(data)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep an existing folder to this command until the block ends. Raises OutputError where another one writes there now."""
+    if fcntl is None:
+        yield
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(f"{folder}: another command writes there now; wait for it, or name another folder") from None
+        except OSError:
+            pass  # a file system without locks: as where there are none at all
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path) -> int:
+    """Remove the temporary files that killed commands left in a folder; return how many. What is being written now stays."""
+    if fcntl is None:
+        return 0
+    removed = 0
+    with suppress(OSError):  # what cannot be listed or removed is in nobody's way
+        for name in [entry.name for entry in os.scandir(folder) if entry.name.startswith(".") and MARK in entry.name]:
+            removed += _removed(folder / name)
+    return removed
+
+
+def _removed(leftover: Path) -> bool:
+    try:
+        handle = os.open(leftover, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        leftover.unlink()
+    except OSError:  # its writer lives, or it is not ours to remove
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _sweep_once(folder: Path) -> None:
+    if folder not in _swept:
+        _swept.add(folder)
+        sweep(folder)
+
+
+def _temporary(target: Path) -> tuple[int, Path]:
+    """Make a temporary file beside `target`, locked; OSError where it cannot be made."""
+    for _ in range(100):
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem[:100]}{MARK}", suffix=target.suffix)
+        if fcntl is None:
+            return handle, Path(name)
+        with suppress(OSError):  # a file system without locks has no sweeps either
+            fcntl.flock(handle, fcntl.LOCK_EX)  # waits for a sweeper that came between
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)
+    raise OSError(0, "temporary files vanish as they are made")
+
+
+def _sync(place: Path) -> None:
+    """Have the disk hold what was written to a file, or the names in a folder."""
+    if place.is_dir() and os.name == "nt":
+        return
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _mode(target: Path) -> int:
@@ -58,3 +154,6 @@ def _mode(target: Path) -> int:
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
+
+
+__all__ = ["claimed", "replacing", "sweep", "write_atomic"]

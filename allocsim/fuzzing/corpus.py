@@ -13,6 +13,7 @@ What this module does not see: what a finding means.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +61,7 @@ class Corpus:
             with (self.folder / JOURNAL).open("ab") as journal:
                 journal.write(line)
                 journal.flush()
+                os.fsync(journal.fileno())
         except OSError as error:
             raise OutputError(f"{self.folder / JOURNAL}: cannot be written: {error.strerror or error}") from None
         self.done[chunk] = {"chunk": chunk, **record}

@@ -3,8 +3,9 @@
 In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
 `weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
 was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a
-folder that holds a checkpoint is never trained over without `--resume`. The last two and the
-weights are written when training ends or is stopped.
+folder that holds a checkpoint is never trained over without `--resume`, and one that another
+command writes into is refused. The last two and the weights are written when training ends or is
+stopped.
 
 What this module does not see: how a configuration is read (`engine.training.config`) and how
 training goes (`engine.training.loop`).
@@ -22,7 +23,7 @@ import typer
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.cli.progress import bar
 from allocsim.errors import OutputError
-from allocsim.files import write_atomic
+from allocsim.files import claimed, write_atomic
 from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
@@ -45,43 +46,46 @@ def train(
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
     said = configs.read(config)
     settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
-    folder = _folder(out or Path("out") / config.stem, resume=resume)
-    model, dataset = said.model.made(config.parent), said.data.made(config.parent)
-    quiet = as_json
+    folder = _folder(out or Path("out") / config.stem)
+    with claimed(folder):
+        if (folder / CHECKPOINT).exists() and not resume:
+            raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
+        model, dataset = said.model.made(config.parent), said.data.made(config.parent)
+        quiet = as_json
 
-    def told(number: int, epoch: Epoch) -> None:
-        if not quiet:
-            print_line(_line(number, settings.epochs, epoch))
+        def told(number: int, epoch: Epoch) -> None:
+            if not quiet:
+                print_line(_line(number, settings.epochs, epoch))
 
-    try:
-        with _batches(quiet=quiet) as on_batch:
-            fitted = fit(
-                model,
-                dataset,
-                settings,
-                schedule=configs.schedule(said),
-                on_batch=on_batch,
-                on_epoch=told,
-                save=folder / CHECKPOINT,
-                save_every=settings.save_every,
-                resume=resume,
-                stop_after=steps,
-                about=configs.about(said),
-                say=print_error,
+        try:
+            with _batches(quiet=quiet) as on_batch:
+                fitted = fit(
+                    model,
+                    dataset,
+                    settings,
+                    schedule=configs.schedule(said),
+                    on_batch=on_batch,
+                    on_epoch=told,
+                    save=folder / CHECKPOINT,
+                    save_every=settings.save_every,
+                    resume=resume,
+                    stop_after=steps,
+                    about=configs.about(said),
+                    say=print_error,
+                )
+        except NotFiniteError as error:
+            print_error(str(error))
+            return 1
+        history = _history(fitted)
+        _write(folder, fitted, history)
+        if as_json:
+            print_json(history)
+        else:
+            size = in_bytes(fitted.peak_bytes)
+            print_line(
+                f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
             )
-    except NotFiniteError as error:
-        print_error(str(error))
-        return 1
-    history = _history(fitted)
-    _write(folder, fitted, history)
-    if as_json:
-        print_json(history)
-    else:
-        size = in_bytes(fitted.peak_bytes)
-        print_line(
-            f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
-        )
-    return 0
+        return 0
 
 
 @contextmanager
@@ -101,13 +105,11 @@ def _batches(*, quiet: bool) -> Iterator[OnBatch | None]:
         yield show
 
 
-def _folder(folder: Path, *, resume: bool) -> Path:
+def _folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
-    if (folder / CHECKPOINT).exists() and not resume:
-        raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
     return folder
 
 

@@ -104,7 +104,7 @@ class CallRecipe:
 
     def __init__(self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None) -> None:
         self.kind = kind
-        self.rule, self.kernel, self.flows = _ROWS[kind]
+        self.rule, self.kernel, self.flows = _row(kind)
         self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
         self.params = params
         self.sources = sources
@@ -244,16 +244,21 @@ _VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Ar
 }
 """View op -> the same view by numpy."""
 
-_ROWS: Final[Mapping[str, tuple[Rule, Kernel | None, tuple[bool, ...]]]] = {
-    kind: (
-        rule,
-        None if rule.view else next(iter(KERNELS[kind].values())),
-        tuple(argument not in rule.constant for argument in rule.arguments),
-    )
-    for kind, rule in OPS.items()
-    if rule.mutates is None and (kind in _VIEWS or not rule.view)
-}
-"""Kind -> (rule, default kernel, whether a gradient can flow through each argument)."""
+
+def _row(kind: str) -> tuple[Rule, Kernel | None, tuple[bool, ...]]:
+    """Return (rule, default kernel, whether a gradient can flow through each argument) of an op, as the tables are now.
+
+    EngineError for one that the front cannot compute: it has no kernel, writes over an operand, or is a view numpy is not told how to take.
+    """
+    rule, kernels = OPS[kind], KERNELS.get(kind)
+    if rule.mutates is not None or (rule.view and kind not in _VIEWS) or not (rule.view or kernels):
+        why = (
+            "writes over an operand" if rule.mutates is not None else "is a view of a new kind" if rule.view else "has no kernel"
+        )
+        raise EngineError(f"{kind} {why}; the front cannot compute it")
+    kernel = None if rule.view or kernels is None else next(iter(kernels.values()))
+    return rule, kernel, tuple(argument not in rule.constant for argument in rule.arguments)
+
 
 KNOWN: Final = 4096
 _recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
@@ -314,7 +319,7 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
 
 
 def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:
-    rule, kernel, _ = _ROWS[kind]
+    rule, kernel, _ = _row(kind)
     try:
         layout = rule.shape(cast("Sources", sources), params)
     except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"

@@ -81,6 +81,8 @@ def read(path: str | Path) -> WeightsFile:
         raise EngineError(f"{path}: does not say {error.args[0]}") from None
     except (ValueError, TypeError) as error:
         raise EngineError(f"{path}: {error}") from None
+    if config.layers > len(weights):  # before anything is made for each of them
+        raise EngineError(f"{path}: says {config.layers} layers and has {len(weights)} tensors")
     _check(str(path), row.expected(config), weights)
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
@@ -127,9 +129,10 @@ def _gguf(path: Path) -> tuple[_Said, Tensors]:
 
     try:
         reader = GGUFReader(path)
-    except (ValueError, IndexError, OSError, KeyError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path}: is no readable GGUF file: {error}") from None
-    fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+        fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+    except Exception as error:  # noqa: BLE001 - the library checks little, and raises whatever a broken header leads to
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise EngineError(f"{path}: is no readable GGUF file: {said}") from None
     architecture = str(fields.get("general.architecture", ""))
     sizes = {name.removeprefix(f"{architecture}."): value for name, value in fields.items()}
 
@@ -153,7 +156,7 @@ def _safetensors(path: Path) -> tuple[_Said, Tensors]:
         raise EngineError(f"{path}: holds no *.safetensors")
     try:
         sizes = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EngineError(f"{folder / 'config.json'}: cannot be read: {error}; it says what {path} holds") from None
     if not isinstance(sizes, dict):
         raise EngineError(f"{folder / 'config.json'}: is no JSON object")
@@ -214,6 +217,10 @@ def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
 
 
+_LARGEST: Final = 1 << 31
+"""Of any size that a file says."""
+
+
 def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) -> int:
     """Return a size, that of `otherwise` where there is none.
 
@@ -224,8 +231,10 @@ def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) ->
         return _whole(sizes, otherwise)
     if value is None:
         raise KeyError(name)
-    if not isinstance(value, (int, np.integer)) or value < 1:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} is {value!r}; a whole number of at least 1 is needed")
+    if value > _LARGEST:
+        raise ValueError(f"{name} is {value!r}; {_LARGEST} is the most")
     return int(value)
 
 

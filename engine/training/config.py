@@ -29,6 +29,7 @@ to the file. The decoding is msgspec's. What this module does not see: how anyth
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,24 @@ from engine.training.dataset import Dataset
 from engine.training.schedules import SCHEDULES, Schedule
 from engine.training.settings import Settings
 
+CEILINGS: Final[Mapping[str, int]] = {"layers": 4096, "points": 1 << 26, "images": 1 << 22, "size": 4096, "seq": 1 << 20}
+"""Most that an entry may be: what is beyond is a slip, or made to do harm. All others: `CEILING`."""
+CEILING: Final = 1 << 20
+NUMBERS: Final = 1 << 30
+"""Most numbers a table may make, in weights or data: 4 GiB of f32."""
+
+
+def _check_sizes(table: msgspec.Struct) -> None:
+    """Raise EngineError for a size beyond its ceiling, before anything is made of it."""
+    for name in table.__struct_fields__:
+        value = getattr(table, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and name not in ("seed", "shard") and number > CEILINGS.get(name, CEILING):
+                raise EngineError(f"{name} is {number}; it must be at most {CEILINGS.get(name, CEILING)}")
+    made = getattr(table, "numbers", 0)
+    if made > NUMBERS:
+        raise EngineError(f"this makes {made} numbers; {NUMBERS} are the most")
+
 
 class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A table of the file that says its kind."""
@@ -54,6 +73,7 @@ class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
         seed = getattr(self, "seed", 0)
         if seed < 0:
             raise EngineError(f"seed is {seed}; it must be at least 0")
+        _check_sizes(self)
 
 
 class Mlp(_KindTable, frozen=True, tag="mlp"):
@@ -62,6 +82,11 @@ class Mlp(_KindTable, frozen=True, tag="mlp"):
     sizes: tuple[int, ...]
     activation: str = "relu"
     seed: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in its weights."""
+        return sum((a + 1) * b for a, b in pairwise(self.sizes))
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
@@ -79,6 +104,11 @@ class Gpt2(_KindTable, frozen=True, tag="gpt2"):
     vocab: int = 256
     positions: int = 256
     seed: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in its weights, but for the smallest."""
+        return self.layers * 12 * self.channels**2 + (self.vocab + self.positions) * self.channels
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
@@ -113,6 +143,12 @@ class Llama(_KindTable, frozen=True, tag="llama"):
     attention: str = "parts"
     seed: int = 0
 
+    @property
+    def numbers(self) -> int:
+        """Numbers in its weights, but for the smallest."""
+        layer = 4 * self.hidden**2 + 3 * self.hidden * self.ffn + 8 * self.rank * (self.hidden + self.ffn)
+        return self.layers * layer + 2 * self.vocab * self.hidden
+
     def made(self, folder: Path) -> Model:
         """Return the model."""
         chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "full", "attention")}
@@ -137,6 +173,12 @@ class Cnn(_KindTable, frozen=True, tag="cnn"):
     inputs: int = 1
     """Channels of the images."""
     seed: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in its weights, kernels of up to 5 x 5, and in one image."""
+        widths = (self.inputs, *self.channels)
+        return sum(25 * a * b for a, b in pairwise(widths)) + self.size**2 * (max(widths) + self.classes * widths[-1])
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
@@ -164,6 +206,11 @@ class ShapesTable(_KindTable, frozen=True, tag="shapes"):
     size: int = 12
     noise: float = 0.2
     seed: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in its images."""
+        return self.images * self.size**2
 
     def made(self, folder: Path) -> Dataset:
         """Return the dataset."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from engine.training import array_files
 from engine.training.dataset import LABELS, Dataset
 
 Array = NDArray[Any]
@@ -69,18 +70,15 @@ def text(path: str | Path, *, seq: int, shard: int = 1) -> Dataset:
 
 def tokens(path: str | Path, *, seq: int, shard: int = 1) -> Dataset:
     """Return the integers of a .npy file as sequences, likewise."""
-    found = _loaded(path)
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+    found = array_files.read_npy(path)
+    if found.dtype.kind not in "iu":
         raise EngineError(f"{path}: is no array of integers")
     return sequences(found.reshape(-1), seq=seq, shard=shard, source=str(path))
 
 
 def arrays(path: str | Path, *, shard: int = 1) -> Dataset:
     """Return the arrays of an .npz as columns."""
-    found = _loaded(path)
-    if isinstance(found, np.ndarray):
-        raise EngineError(f"{path}: holds one array; an .npz with one for each column is needed")
-    return Dataset(columns={name: found[name] for name in found.files}, shard=shard)
+    return Dataset(columns=array_files.read_npz(path), shard=shard)
 
 
 def sequences(stream: Array, *, seq: int, shard: int = 1, source: str = "the stream") -> Dataset:
@@ -101,12 +99,3 @@ def _content(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _loaded(path: str | Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise EngineError(f"{path}: is no .npy or .npz file of numbers") from None

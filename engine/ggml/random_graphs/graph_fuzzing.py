@@ -14,7 +14,6 @@ backends, quantised types).
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from allocsim.checks import check
 from allocsim.errors import OutputError
+from allocsim.files import write_atomic
 from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
@@ -122,13 +122,11 @@ def keep(finding: FuzzedFault, folder: Path) -> Path:
     rows = finding.rows or {"meta": {}, "leafs": [], "nodes": []}
     about = {"seed": finding.seed, "kind": finding.kind, "words": finding.words, "recipe": finding.recipe.encode()}
     text = json.dumps({**rows, "meta": {**rows["meta"], "finding": about}}, indent=1)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text)
-        partial.replace(path)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}") from None
+    write_atomic(path, text.encode())
     return path
 
 

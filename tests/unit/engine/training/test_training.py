@@ -611,3 +611,44 @@ def test_numbers_that_are_not_finite_end_the_command_with_one_line(tmp_path):
     status, _, err = train(tmp_path, "--out", "wild", "--resume", config=wild.replace("save_every", "watch = true\nsave_every"))
     assert (status, err.count("\n")) == (1, 1)
     assert "nan first made by " in err
+
+
+def running(tmp_path, *arguments):
+    """Start a training that is far from its end, and wait for its first checkpoint."""
+    file = tmp_path / "long.toml"
+    file.write_text(MOONS.replace("epochs = 2", "epochs = 100000").replace("batch = 5", "batch = 5\nsave_every = 1", 1))
+    script = "import sys; from allocsim.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "train", str(file), *arguments],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline().startswith("epoch ")
+    return process
+
+
+def test_two_trainings_do_not_write_into_one_folder_and_sigterm_ends_as_ctrl_c_does(tmp_path):
+    """The second is refused in one line; the first, ended, leaves a checkpoint that goes on and nothing half written."""
+    first = running(tmp_path, "--out", "same")
+    try:
+        refused_and_ended(tmp_path, first)
+    finally:
+        first.kill()
+        first.communicate()
+    long = (tmp_path / "long.toml").read_text()
+    steps = checkpoint.read(tmp_path / "same" / "checkpoint.safetensors")[1].step
+    status, out, _ = train(tmp_path, "--out", "same", "--resume", "--steps", str(steps + 2), "--json", config=long)
+    assert status == 0
+    assert json.loads(out)["steps"] == steps + 2
+
+
+def refused_and_ended(tmp_path, first):
+    for extra in ([], ["--resume"]):
+        status, out, err = train(tmp_path, "--out", "same", *extra)
+        assert (status, out) == (2, "")
+        assert err.endswith("same: another command writes there now; wait for it, or name another folder\n")
+        assert err.count("\n") == 1
+    first.send_signal(signal.SIGTERM)
+    _, said = first.communicate()
+    assert (first.returncode, said) == (130, "allocsim: interrupted\n")
+    assert [entry.name for entry in (tmp_path / "same").iterdir()] == ["checkpoint.safetensors"]
