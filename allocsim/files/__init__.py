@@ -15,15 +15,16 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from allocsim.errors import OutputError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+fcntl: Any = None
+"""Locks of files; None where the system has none (Windows)."""
+with suppress(ImportError):
+    fcntl = import_module("fcntl")
 
 MARK: Final = ".allocsim-part-"
 """In the name of every temporary file: what else lies in a folder is never swept."""
