@@ -26,6 +26,7 @@ from allocsim.allocators.planner import Allocator
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cure import Cure
+from allocsim.cure.pricing import all_apart
 from allocsim.errors import EngineError, NotInstalledError, OutputError
 from allocsim.files import write_atomic
 from allocsim.formats import load
@@ -137,9 +138,10 @@ def _planner(name: str | None) -> Allocator | None:
 
 
 def _timed(document: Document, cured: Cure) -> dict[str, Plan | None]:
-    """Return the first plan that the cure changes, and what it becomes."""
+    """Return the first plan that the cure changes, what it becomes, and the same with every buffer apart."""
     changed = next((n for n, (a, b) in enumerate(zip(document.plans, cured.document.plans, strict=False)) if a is not b), 0)
-    return {"default": document.plans[changed], "cured": cured.document.plans[changed]}
+    before, after = document.plans[changed], cured.document.plans[changed]
+    return {"default": before, "cured": after, "pinned": all_apart(before)}
 
 
 def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:

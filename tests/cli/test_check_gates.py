@@ -98,7 +98,7 @@ def test_bisect_of_a_file_writes_what_a_bug_report_needs(wrong, tmp_path, capsys
     out = tmp_path / "out"
     assert main(["bisect", wrong, "-o", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "cure (amended): keep a until op 3 has run" in said
+    assert "cure (amended): keep a until op 3 (h) has run" in said
     assert "smallest: 3 of 5 ops, 2 buffers, 1 run" in said
     assert sorted(path.name for path in out.iterdir()) == [
         "bisect.json",
@@ -120,7 +120,7 @@ def test_bisect_json_is_one_document(wrong, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["found"]
     assert record["cause"]["kind"] == "StaleRead"
-    assert record["cure"]["elements"] == ["keep a until op 3 has run"]
+    assert record["cure"]["elements"] == ["keep a until op 3 (h) has run"]
     assert record["cure"]["minimal"]
     assert record["cure"]["seconds"] is None
     assert record["cure"]["why_no_seconds"].startswith("op 1 'f' is of kind 'f', for which the engine has no kernel")
