@@ -49,11 +49,11 @@ def test_6_no_common_live_byte_is_no_sharing():
     assert kinds(judge(document({"a": 4, "b": 4}, ops, [0, 0], values=halves))) == ["Overlap"]
 
 
-def test_6_two_that_nobody_wrote_hold_the_same():
-    """Both are read unwritten, at one step: what lies there is nobody's, and no overlap is charged to the plan."""
+def test_6_two_that_nobody_wrote_hold_no_tag_and_so_none_alike():
+    """Both are read unwritten, at one step: a byte that nobody wrote holds no tag, so none that another holds, as in version 1."""
     found = judge(document({"a": 4, "b": 4}, [("use", "a b", "")], [0, 0]))
 
-    assert kinds(found) == ["UninitialisedRead", "UninitialisedRead"]
+    assert kinds(found) == ["Overlap", "UninitialisedRead", "UninitialisedRead"]
 
 
 def test_7_one_address_is_no_bound_for_a_plan_that_shares_further_on():
