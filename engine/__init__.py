@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.autodiff import backward
-    from engine.front import gradcheck, no_grad, tensor
+    from engine.front import clear, gradcheck, kept_bytes, no_grad, tensor
     from engine.graph import Graph, Tensor
     from engine.graph.lowering import Lowered
     from engine.kernels import KERNELS, Kernel
@@ -40,7 +40,9 @@ _HOMES: Final = {
     "Runtime": "engine.runtime",
     "Tensor": "engine.graph",
     "backward": "engine.autodiff",
+    "clear": "engine.front",
     "gradcheck": "engine.front",
+    "kept_bytes": "engine.front",
     "no_grad": "engine.front",
     "tensor": "engine.front",
 }
@@ -56,7 +58,9 @@ __all__ = [
     "Runtime",
     "Tensor",
     "backward",
+    "clear",
     "gradcheck",
+    "kept_bytes",
     "no_grad",
     "tensor",
 ]

@@ -252,7 +252,9 @@ def permitted(program: Program, donor: int, recipient: int, where: Where, skip: 
     }
 
 
-def hands_over(program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]) -> bool:
+def hands_over(  # noqa: PLR0917 - facts
+    program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]
+) -> bool:
     """Return whether an op only reads the one, only writes the other, joins the two, and breaks the in-place rule nowhere."""
     reads, writes = {program.values[v].buffer for v in op.operands}, {program.values[v].buffer for v in op.results}
     if donor not in reads or donor in writes or recipient in reads or recipient not in writes:

@@ -17,7 +17,7 @@ Beside them: `trial` numbers the runs and keeps the records, `accesses`, `holes`
 
 Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`), with witnesses. Checks share nothing with
 whatever made the plan: this package imports numpy, `allocsim.model` and `allocsim.errors`, no more. What speeds it up stands in
-`allocsim.screens`, and is asked in one place where to look (`selector`).
+the folder `screens` beside this one, and is asked in one place where to look (`selector`).
 
 Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what stands at one place is in order of
 operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is

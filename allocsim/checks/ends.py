@@ -97,10 +97,18 @@ def _joined(low: Sequence[Violation], high: Sequence[Violation]) -> tuple[Violat
     )
 
 
+READS = frozenset(("UninitialisedRead", "OverwrittenRead", "StaleRead", "HistoryRead", "WriteToReadOnly"))
+ONE_FOR_EACH_OP = frozenset(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"))
+
+
 def _key(record: Violation) -> tuple[Any, ...]:
-    """Return what a record is about."""
+    """Return what a record is about: its witnesses, and where it is met first, may differ from end to end."""
+    who = record.kind, record.program, record.plan, record.run, record.problem
+    if record.kind in READS:
+        return *who, record.op, record.value
+    if record.kind in ONE_FOR_EACH_OP:
+        return *who, record.op
     about_op = record.kind not in {"Overlap", "LifetimeTooShort", "MissingPin"}
     op = (record.step, record.op, record.value) if about_op else ()
     other = (record.other_run, record.other_op) if record.kind == "Race" else ()
-    buffers = (record.buffer, record.other_buffer)
-    return record.kind, record.program, record.plan, record.run, record.problem, op, other, buffers
+    return *who, op, other, record.buffer, record.other_buffer

@@ -74,10 +74,12 @@ def check_order(case: TrialDocument, findings: Findings) -> None:
     if case.joined and any(trial.waits is not None or trial.read_after is not None for trial in case.trials):
         session = Session.of(case)
         found = races(session.parts, session.order, case.selector)
-        rows = [session.meeting(found, row) for row in range(len(found.op))]
-        rows.sort(key=lambda row: (row.trial.index, row.op, row.other_trial.index, row.other_op, row.buffer, row.other_buffer))
-        for row in rows:
-            findings.report("Race", partial(_record, row, orders, budget))
+        pairs = [session.meeting(found, row) for row in range(len(found.op))]
+        pairs.sort(
+            key=lambda pair: (pair.trial.index, pair.op, pair.other_trial.index, pair.other_op, pair.buffer, pair.other_buffer)
+        )
+        for pair in pairs:
+            findings.report("Race", partial(_record, pair, orders, budget))
         if found.cut:
             findings.more("Race", 0)
         return

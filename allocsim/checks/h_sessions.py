@@ -137,7 +137,7 @@ def part_of(trial: Trial, *, node: Int64s | None = None, space: Int64s | None = 
     """Return what one run brings: on its own, its ops in their order and its buffers where its plan puts them."""
     accesses = trial.accesses
     if trial.unit > 1:
-        accesses = Accesses(in_bytes(trial), accesses.contract, trial.skip)
+        accesses = Accesses(in_bytes(trial), accesses.contract, trial.skip, every_result=True)  # what rests, `written` leaves out
     own_space, own_base = addresses(trial.plan)
     rest = np.array(sorted(at_rest(trial)), dtype=np.int64)
     return Part(

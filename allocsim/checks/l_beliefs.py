@@ -61,7 +61,7 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
     if not len(problem.program.ops):
         return rows
     touched, live = accesses.touched, case.hand_overs(accesses).live
-    gapped, dead = _gaps_over_life(problem, live)
+    gapped, dead = gaps_over_life(problem, live)
     short = touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
     pin = short & ~gapped & _only_host_missed(problem, accesses)
     long = touched & (_believed_dead(problem, live) > dead)
@@ -84,7 +84,7 @@ def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
     return first
 
 
-def _gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
+def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
     """Return which buffers a gap is believed in while they live, and how many steps outside all segments gaps take out of each lifetime."""
     mask, dead = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.int64)
     for buffer, gaps in problem.gaps.items():

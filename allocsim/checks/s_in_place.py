@@ -162,7 +162,7 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     """Return the pairs that could lie at one address, whatever plan there is."""
     accesses, known = hand_overs.accesses, hand_overs.accesses.contract.known
     count = len(accesses.program.buffers)
-    reads, writes = _declared(accesses)
+    reads, writes = declared_pairs(accesses)
     foreign_reads = foreign_writes = reads[:0]
     if not known.all():
         foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
@@ -193,7 +193,7 @@ def permissible(hand_overs: HandOvers) -> Sharing:
 
 def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
-    reads, writes = _declared(hand_overs.accesses)
+    reads, writes = declared_pairs(hand_overs.accesses)
     accesses = hand_overs.accesses
     row = accesses.results.write_row[touches.write]
     unknown = np.flatnonzero(touches.unknown & among(row, accesses.write_row))
@@ -318,7 +318,7 @@ def _one_set(accesses: Accesses, read: int, write: int, shift: int) -> bool:
     return extents.runs(a) == [(low + shift, high + shift) for low, high in extents.runs(b)]
 
 
-def _declared(accesses: Accesses) -> tuple[Int64s, Int64s]:
+def declared_pairs(accesses: Accesses) -> tuple[Int64s, Int64s]:
     """Return the read and the write of every promised pair, as rows of the accesses."""
     contract, ops = accesses.contract, accesses.program.ops
     places = [np.full(len(column), -1, dtype=np.int64) for column in (ops.operands, ops.results)]

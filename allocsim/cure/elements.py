@@ -4,7 +4,7 @@ Conventions: plans, problems, programs, buffers and ops are indices into the doc
 ranges. An element is frozen and orders itself, so that a set of them has one order. `describe` says it in words, `as_json` as an
 object whose `kind` is one of `KINDS`.
 
-What this module does not see: how an element changes a document (`allocsim.cure.mending`) and why it is needed.
+What this module does not see: how an element changes a document (`allocsim.cure`) and why it is needed.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from enum import IntEnum
 import numpy as np
 
 from allocsim.liveness import lifetimes
-from allocsim.model import Document, Plan
+from allocsim.model import Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
 
 
@@ -110,7 +110,7 @@ class Room:
             settled[buffer] = bool(self.nbytes[buffer] > 0)
         return True
 
-    def _lowest(self, buffer: int, arena: int, settled: Int64s, rigour: Rigour, *, stay: bool) -> int:
+    def _lowest(self, buffer: int, arena: int, settled: Bools, rigour: Rigour, *, stay: bool) -> int:
         step, size = int(self.plan.program.buffers.alignment[buffer]), int(self.nbytes[buffer])
         beside = settled & (self.arena == arena)
         if rigour is Rigour.LIVING:

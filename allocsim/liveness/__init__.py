@@ -183,6 +183,17 @@ def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, i
     return _united([(low, high) for low, high in found if low < high])
 
 
+def _fills(program: Program, step: int, buffer: int) -> bool:
+    """Return whether the results of an op together cover every byte that a value of the program in a buffer covers."""
+    owner = program.values.buffer
+
+    def cells(values: Iterable[int]) -> list[tuple[int, int]]:
+        runs = [run for value in values if owner[value] == buffer for run in _cells(program, value) if run[0] >= 0]
+        return _united(runs, touching=True)
+
+    return cells(program.ops[step].results) == cells(np.flatnonzero(owner == buffer).tolist())
+
+
 def _united(ranges: list[tuple[int, int]], *, touching: bool = False) -> list[tuple[int, int]]:
     """Return sorted ranges with those that overlap, or with `touching` those that meet, made one."""
     out: list[tuple[int, int]] = []
@@ -287,14 +298,17 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     step, operand, result = _declared(program)
     donor, recipient = owner[operand], owner[result]
     width = len(program.ops) + 1
-    # a persistent buffer that lives to the run's end, or from its start, is neither given nor taken there
-    kept = program.buffers.persistent[table[:, 0]]
-    ends = (table[:, 0] * width + table[:, 2] - 1)[~(kept & (table[:, 2] == len(program.ops)))]
-    begins = (table[:, 0] * width + table[:, 1])[~kept]
+    # a persistent buffer that lives to the run's end is not given there, and is taken only where it is overwritten fully
+    stays = program.buffers.persistent[table[:, 0]] & (table[:, 2] == len(program.ops))
+    ends = (table[:, 0] * width + table[:, 2] - 1)[~stays]
+    begins = table[:, 0] * width + table[:, 1]
     meets = np.isin(donor * width + step, ends) & np.isin(recipient * width + step, begins) & (donor != recipient)
     rows = np.unique(np.stack([step, donor, recipient], axis=1)[meets], axis=0)
     overlay = _Overlay(program)
-    permitted = [row for row in rows.tolist() if overlay.permits(*row)]
+    persistent = program.buffers.persistent
+    permitted = [
+        row for row in rows.tolist() if overlay.permits(*row) and (not persistent[row[2]] or _fills(program, row[0], row[2]))
+    ]
     return np.array(permitted, dtype=np.int32).reshape(-1, 3)
 
 

@@ -12,8 +12,7 @@ op is asked by a compiled pass (`many_passes`). All of these may point at too mu
 of the programs pointed at.
 
 Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches and that has holes or reaches out of its buffer, with
-packed values, ranges of sizes or gaps, or with an op that declares nothing, more than `exact`, or is a `same`. Lives are taken as their hulls: what does
-not meet by them does not by segments. Warnings are not asked for.
+packed values or ranges of sizes, or with an op that declares nothing, more than `exact`, or is a `same`. Warnings are not asked for.
 
 Complexity: O(columns), and two sorts; one to two microseconds for a program of five ops. What this module does not see: sessions.
 """
@@ -22,8 +21,9 @@ import numpy as np
 
 from allocsim.checks.h_races import check_order
 from allocsim.checks.intervals import among, end_of
+from allocsim.checks.l_beliefs import gaps_over_life
 from allocsim.checks.s_events import check_events
-from allocsim.checks.s_in_place import addresses
+from allocsim.checks.s_in_place import HandOvers, addresses, declared_pairs
 from allocsim.checks.s_promises import check_promises
 from allocsim.checks.s_slots import check_slots
 from allocsim.checks.trial import Findings, TrialDocument
@@ -63,6 +63,7 @@ class _Many:
         self.values = extents.buffer, extents.low, extents.high, values.offset
         self.layouts = values.dim_starts, values.shape, values.strides, values.itemsize
         self.space, self.base = addresses(plan)
+        self.hand_overs = HandOvers(self.accesses)
 
     def pointed_at(self) -> Int64s:
         """Run the screens, each over what those before it did not point at."""
@@ -106,7 +107,7 @@ class _Many:
         for problem in self.case.document.problems:
             bad = accesses.touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
             self.pointed[self.of_buffer[bad | (problem.nbytes < buffers.nbytes)]] = True
-            self.pointed[self.of_buffer[list(problem.gaps)]] = True
+            self.pointed[self.of_buffer[gaps_over_life(problem, self.hand_overs.live)[0]]] = True
             pairs = problem.may_share
             doubt = np.empty(len(pairs), dtype=np.bool_)
             self.passes.doubtful(pairs, self.ops, self.values, self.layouts, accesses.first, accesses.last, doubt)
@@ -139,23 +140,24 @@ class _Many:
         """Point at buffers that meet in time and space, as `placement` does for a large document."""
         from allocsim.screens.rectangles import met  # noqa: PLC0415 - imports numba
 
-        accesses, buffers = self.accesses, self.program.buffers
-        pairs = np.empty((len(self.program.ops.in_place), 2), dtype=np.int64)
-        edges = accesses.first, accesses.last
-        found = self.passes.handed_over(self.ops, accesses.active, self.extents.buffer, *edges, pairs)
-        allowed = self._unordered(*pairs[:found].T)
-        lives = np.flatnonzero(accesses.touched & self.plan.placed & (buffers.nbytes > 0) & ~self.pointed[self.of_buffer])
+        buffers, hand_overs = self.program.buffers, self.hand_overs
+        live = hand_overs.live
+        sharing = hand_overs.sharing(*declared_pairs(self.accesses))  # those that break the rule are pointed at before
+        count = len(live.buffer)
+        allowed = np.minimum(sharing.donor_row, sharing.recipient_row) * count + np.maximum(
+            sharing.donor_row, sharing.recipient_row
+        )
+        home = live.buffer
+        chosen = self.plan.placed[home] & (buffers.nbytes[home] > 0) & ~self.pointed[self.of_buffer[home]]
         for arena in range(len(self.program.arenas)):
-            rows = lives[self.plan.arena[lives] == arena]
-            low = self.plan.offset[rows]
-            columns = accesses.first[rows], accesses.last[rows] + 1, low, end_of(low, buffers.nbytes[rows])
-            left, right, more = met(*columns, cap=len(pairs) + 8 * len(rows))
-            wrong = ~among(self._unordered(rows[left], rows[right]), allowed)
-            self.pointed[self.of_buffer[rows[left[wrong]]]] = True
+            rows = np.flatnonzero(chosen & (self.plan.arena[home] == arena))
+            low = self.plan.offset[home[rows]]
+            columns = live.start[rows], live.stop[rows], low, end_of(low, buffers.nbytes[home[rows]])
+            left, right, more = met(*columns, cap=len(sharing.op) + 8 * len(rows))
+            one, other = rows[left], rows[right]
+            wrong = ~among(np.minimum(one, other) * count + np.maximum(one, other), allowed)
+            self.pointed[self.of_buffer[home[one[wrong]]]] = True
             self.pointed |= more
-
-    def _unordered(self, a: Int64s, b: Int64s) -> Int64s:
-        return np.minimum(a, b) * len(self.program.buffers) + np.maximum(a, b)
 
     def _chains(self, key: Int64s, keys: int) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
         """Return the rows by key, those below 0 left out, as the kernels take them."""

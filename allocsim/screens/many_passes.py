@@ -99,23 +99,6 @@ def one_sided(ops: Columns, op: int, of_value: Int64s, donor: int, recipient: in
 
 
 @compiled
-def handed_over(ops: Columns, active: Any, of_value: Int64s, first: Int64s, last: Int64s, found: Int64s) -> int:  # noqa: PLR0917 - columns
-    """Note the pairs of buffers that some op hands over and declares, (n, 2): donor, recipient; return how many. A pair may be there twice."""
-    operand_starts, operands, result_starts, results, pair_starts, pairs = ops
-    count = 0
-    for op in range(len(active)):
-        if not active[op]:
-            continue
-        for row in range(pair_starts[op], pair_starts[op + 1]):
-            donor = of_value[operands[operand_starts[op] + pairs[row, 0]]]
-            recipient = of_value[results[result_starts[op] + pairs[row, 1]]]
-            if last[donor] == op and first[recipient] == op and one_sided(ops, op, of_value, donor, recipient):
-                found[count] = donor, recipient
-                count += 1
-    return count
-
-
-@compiled
 def doubtful(believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any) -> None:  # noqa: PLR0917 - columns
     """Mark in `doubt` (bool) which of the pairs (n, 2) that a problem believes in cannot be seen to be permissible."""
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops

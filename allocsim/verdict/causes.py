@@ -88,7 +88,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     whole = _cure(dossier, curable, causes)
     if len(curable) == 1:
         return tuple(replace(cause, cure=whole) if cause is curable[0] else cause for cause in causes), whole
-    singles = {id(cause): _cure(dossier, [cause], causes) for cause in curable[:CURED]}
+    singles = {id(cause): _cure(dossier, [cause], causes, anew=False) for cause in curable[:CURED]}
     if whole is None:
         whole = _cure(dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes)
     return tuple(replace(cause, cure=singles.get(id(cause))) for cause in causes), whole
@@ -98,12 +98,15 @@ def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | 
     """Return the cure of all causes of a document that can be cured, planned anew by a planner where one is given."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
-    return _cure(dossier, [cause for cause in causes if cause.charge.kind in CURABLE], causes, planner)
+    return _cure(dossier, [cause for cause in causes if cause.charge.kind in CURABLE], causes, planner=planner)
 
 
-def _cure(dossier: Dossier, chosen: Sequence[Cause], causes: Sequence[Cause], planner: Allocator | None = None) -> Cure | None:
+def _cure(
+    dossier: Dossier, chosen: Sequence[Cause], causes: Sequence[Cause], *, planner: Allocator | None = None, anew: bool = True
+) -> Cure | None:
     others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
-    return cure_of(dossier.document, [demand_of(cause) for cause in chosen], dossier.report, others=others, planner=planner)
+    demands = [demand_of(cause) for cause in chosen]
+    return cure_of(dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew)
 
 
 __all__ = ["causes_of", "cure_all", "demand_of", "found_in", "with_cures"]

@@ -213,8 +213,9 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
 
 
 def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
-    """Return the pairs that break no rule by themselves, each with the pair of the same op that does; and for the pair an unsafe op is filed under, the others
-    that make it so: an op is unsafe in place as a whole.
+    """Return the pairs that break no rule by themselves, each with one of the same op that does, for an op is unsafe as a whole; and who else is guilty.
+
+    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Place]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
@@ -310,9 +311,9 @@ def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Place], answers: 
         return (_elsewhere(dossier, v),)
     if len(reasons) == 1:
         return reasons
-    place = _place(dossier, v)
+    found = _place(dossier, v)
     if v.run is None or len(dossier.asked) >= QUESTIONS:
-        return answers.get(place, reasons) if place is not None else reasons
+        return answers.get(found, reasons) if found is not None else reasons
     enough = []
     for mend, places in reasons.items():
         buffers = {buffer for one in places for buffer in one[2:]}

@@ -6,8 +6,9 @@ difference that remains is then an origin and no consequence of an earlier one, 
 faults show as two. An origin is one of
 
 * `operand`: an op is about to read bytes that differ. They were equal when written, so something
-  took them in between (the plan, the host, or a kernel that overran). The op is not run on the
-  planned side; its result is copied.
+  took them in between (the plan, the host, or a kernel that overran). They are healed for this op,
+  so that it runs from right operands on both sides: a kernel's fault shows under a plan's. Where two
+  operands lie on each other that cannot be done; then the op is not run on the planned side.
 * `result`: an op read equal bytes and wrote different ones. Its kernel did it.
 
 With the program in float64 as a third side (`truth`), each origin is also told to be rounding or
@@ -23,14 +24,14 @@ Complexity: one run of each side, plus reading every operand and result once. Me
 What this module does not see: why a difference arose (`allocsim.verdict`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocsim.model import HOST_WRITE, VIEW
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW
 from allocsim.verdict.evidence import Origin
 from engine.d_differential.distance import gap_of
 from engine.d_differential.rounding import Difference, bound, nature
@@ -71,40 +72,65 @@ def origins(
                 continue
             if truth is not None:
                 truth.execute(step, wide, skip=host.skip)
-            origin = _lockstep((planned, reference, truth), step=step, kind=kinds[step], host=host, run=number)
-            if origin is not None:
-                found.append(origin)
+            found += _lockstep((planned, reference, truth), step=step, kind=kinds[step], host=host, run=number)
     return tuple(found)
 
 
-def _lockstep(sides: tuple[Runtime, Runtime, Runtime | None], *, step: int, kind: str, host: HostRun, run: int) -> Origin | None:
-    planned, reference, truth = sides
+def _lockstep(
+    sides: tuple[Runtime, Runtime, Runtime | None], *, step: int, kind: str, host: HostRun, run: int
+) -> Iterator[Origin]:
+    """Run one op on both sides and yield what is wrong: an operand that was taken, and a result that is wrong from right operands."""
+    planned, reference, _ = sides
     taken = _first_difference(planned.operands(step), reference.operands(step))
-    if taken is None or kind == HOST_WRITE:
+    if kind == HOST_WRITE:
+        planned.execute(step, host.inputs, skip=host.skip)
+        reference.execute(step, host.inputs, skip=host.skip)
+        return  # what the host lays down is equal by construction, or left out on both sides
+    found = [] if taken is None else [_origin(sides, step, "operand", taken, run=run)]
+    saved = [operand.copy() for operand in planned.operands(step)] if taken is not None else []
+    whole = taken is None or (kind != HOST_READ and _healed(planned.operands(step), reference.operands(step)))
+    if whole:
         planned.execute(step, host.inputs, skip=host.skip)
     reference.execute(step, host.inputs, skip=host.skip)
-    if kind == HOST_WRITE:
-        return None  # what the host lays down is equal by construction, or left out on both sides
-    position, results = taken, taken is None
-    if results:
-        position = _first_difference(planned.results(step), reference.results(step))
-    if position is None:
-        return None
+    position = _first_difference(planned.results(step), reference.results(step)) if whole else None
+    if position is not None:
+        found.append(_origin(sides, step, "result", position, run=run))
+    for mine, old in zip(planned.operands(step) if saved else (), saved, strict=True):
+        if mine.flags.writeable:
+            np.copyto(mine, old)  # whoever took these bytes still needs them
+    if found:
+        for wrong, healed in zip(planned.results(step), reference.results(step), strict=True):
+            np.copyto(wrong, healed)
+    yield from found
+
+
+def _healed(mine: Sequence[Array], right: Sequence[Array]) -> bool:
+    """Give operands the reference's bytes; False where that cannot be, since two of them have come to lie on each other."""
+    for wrong, healed in zip(mine, right, strict=True):
+        if not same_bits(wrong, healed):
+            if not wrong.flags.writeable:
+                return False
+            np.copyto(wrong, healed)
+    return _first_difference(mine, right) is None
+
+
+def _origin(
+    sides: tuple[Runtime, Runtime, Runtime | None], step: int, what: Literal["operand", "result"], position: int, *, run: int
+) -> Origin:
+    planned, reference, truth = sides
+    results = what == "result"
     mine, right = ((side.results(step) if results else side.operands(step))[position] for side in (planned, reference))
     gap = gap_of(mine, right)
-    origin = Origin(
+    return Origin(
         run=run,
         op=step,
-        what="result" if results else "operand",
+        what=what,
         position=position,
-        value=_value(planned, step, "result" if results else "operand", position),
+        value=_value(planned, step, what, position),
         max_error=relative_error(mine, right),
         ulp=gap.ulp,
         nature=None if truth is None else _nature(mine, right, (reference, truth), step=step, position=position, results=results),
     )
-    for wrong, healed in zip(planned.results(step), reference.results(step), strict=True):
-        np.copyto(wrong, healed)
-    return origin
 
 
 def _nature(mine: Array, right: Array, sides: tuple[Runtime, Runtime], *, step: int, position: int, results: bool) -> Difference:

@@ -9,6 +9,7 @@ computed and remembered, `reverse` how a gradient is.
 """
 
 from engine.front.differences import GradCheck, gradcheck
+from engine.front.reverse import clear, kept_bytes
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
-__all__ = ["EagerTensor", "GradCheck", "gradcheck", "no_grad", "tensor"]
+__all__ = ["EagerTensor", "GradCheck", "clear", "gradcheck", "kept_bytes", "no_grad", "tensor"]

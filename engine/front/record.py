@@ -19,7 +19,7 @@ What this module does not see: tensors people hold, gradients, plans.
 from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar
 from itertools import count
-from threading import local
+from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -69,11 +69,14 @@ class ArrayLayout:
         key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
         if laid is None:
-            laid = _laid[key] = cls(*key, dense=array.flags.c_contiguous)
+            laid = _laid.setdefault(key, cls(*key, dense=array.flags.c_contiguous))  # one, whichever thread is first
         return laid
 
 
 _laid: Final[dict[Any, ArrayLayout]] = {}
+
+
+_sharing: Final = Lock()
 
 
 class StorageHistory:
@@ -173,7 +176,9 @@ class Node:
     def storage(self) -> StorageHistory:
         """The history of the bytes."""
         if self.shared is None:
-            self.shared = StorageHistory()
+            with _sharing:  # threads that take views of one tensor at once must come to share one history
+                if self.shared is None:
+                    self.shared = StorageHistory()
         return self.shared
 
     @property

@@ -5,11 +5,10 @@ values it reads exist already and are read where they lie. Such a value must sti
 when it was recorded; a version that is gone is refused, with the names of the tensor and of the op
 that needs it. Forward values that no derivative reads may change freely.
 
-The program is planned by any allocator and bound to an `engine.tape.Tape`. What was bound is kept
-by structure (ops, parameters, layouts, which leaves want gradients, allocator), for the `KEPT`
-latest structures of at most `KEPT_NODES` nodes: a training loop plans once, and only tells the tape
-where the forward values lie this time. What is kept keeps its arena. Not safe to call from several
-threads at once.
+The program is planned by any allocator, judged, and bound to an `engine.tape.Tape`. What was bound is kept by structure (ops, parameters, layouts, which
+leaves want gradients, allocator), for structures of at most `KEPT_NODES` nodes (`engine.front.kept`): a training loop plans once, and only tells the tape where the
+forward values lie this time. `kept_bytes` says what memory that holds, `clear` gives it back. Safe from any number of threads: each pass has a bound
+program to itself while it runs, and the same bits whichever it is.
 
 What comes back is data. Where gradients are to be differentiated again, `recorded_gradients`
 computes the same ops one by one, as the front computes everything; they are then history like any
@@ -17,9 +16,9 @@ other, and nothing is planned.
 """
 
 import gc
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
 from engine.front.eager import changed, contributions, summed
 from engine.front.extension import Extension, extend
+from engine.front.kept import KeptPrograms
 from engine.front.record import Node, history
 from engine.kernels.binding import Array, Call
 from engine.runtime.entrance import planned
@@ -35,14 +35,14 @@ from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_p
 from engine.tape import NO_KERNEL, Tape
 from engine.tape.loops import addresses
 
-KEPT: Final = 16
 KEPT_NODES: Final = 20_000
+"""Nodes of the largest history whose program is kept."""
 
 DEFAULT_ALLOCATOR: Final = "ggml"
 
 
-class _Program:
-    """A backward program bound to memory; positions count the nodes of the history."""
+class BoundBackward:
+    """A backward program bound to memory, of one pass at a time; positions count the nodes of the history."""
 
     def __init__(self, extension: Extension, plan: Plan) -> None:
         self.extension = extension
@@ -69,6 +69,12 @@ class _Program:
         self._copied = np.flatnonzero(inside[:saved]).tolist()
         """The saved values that the plan wants in an arena; all others are read where they are."""
         self._tape: Tape | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arenas, of its blocks and of its tape."""
+        arenas, own = self._memory
+        return sum(map(len, arenas)) + sum(map(len, own.values())) + (self._tape.nbytes if self._tape is not None else 0)
 
     def run(self, saved: list[Array]) -> list[Array]:
         """Run over these forward values; return the gradients, which the next run overwrites."""
@@ -127,7 +133,17 @@ class _Interface:
     __array_interface__: dict[str, Any]
 
 
-_kept: OrderedDict[Hashable, _Program] = OrderedDict()
+_kept: Final[KeptPrograms[BoundBackward]] = KeptPrograms()
+
+
+def kept_bytes() -> int:
+    """Return the bytes of memory that the front keeps for backward passes to come; at most `engine.front.kept.KEPT_NBYTES`."""
+    return _kept.nbytes
+
+
+def clear() -> None:
+    """Forget the backward programs that are kept, with their memory; passes that run now end as they would."""
+    _kept.clear()
 
 
 def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> list[tuple[Node, Array]]:
@@ -145,15 +161,10 @@ def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> lis
         return [(end, seed.copy())]
     with _without_collections():
         order = history(end)
-        program = _find(order, allocator)
-        extension = program.extension
-        saved = [order[position] for position in extension.saved if position < len(order)]
-        for node, op in zip(saved, extension.readers, strict=False):
-            if node.stale:
-                raise EngineError(changed(op, node))
-        arrays = [node.array for node in saved] + ([seed] if len(saved) < len(extension.saved) else [])
-        found = program.run(arrays)
-        return [(order[position], array.copy()) for (position, _), array in zip(extension.gradients, found, strict=True)]
+        if len(order) > KEPT_NODES:
+            return _run(_planned(order, allocator)(), order, seed)
+        with _kept.lent(_structure(order, allocator), partial(_planned, order, allocator)) as program:
+            return _run(program, order, seed)
 
 
 def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
@@ -173,11 +184,21 @@ def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
     return [(node, found[node]) for node in order if node.recipe is None and node.needs_grad and node in found]
 
 
-def _find(order: list[Node], allocator: str) -> _Program:
-    if len(order) > KEPT_NODES:
-        return _build(order, allocator)
+def _run(program: BoundBackward, order: list[Node], seed: Array) -> list[tuple[Node, Array]]:
+    extension = program.extension
+    saved = [order[position] for position in extension.saved if position < len(order)]
+    for node, op in zip(saved, extension.readers, strict=False):
+        if node.stale:
+            raise EngineError(changed(op, node))
+    arrays = [node.array for node in saved] + ([seed] if len(saved) < len(extension.saved) else [])
+    found = program.run(arrays)
+    return [(order[position], array.copy()) for (position, _), array in zip(extension.gradients, found, strict=True)]
+
+
+def _structure(order: list[Node], allocator: str) -> Hashable:
+    """Return what histories have in common that one program serves."""
     index = {node: position for position, node in enumerate(order)}
-    key = (
+    return (
         allocator,
         *(
             (n.recipe, *[index[s] for s in n.sources], *[s.needs_grad for s in n.sources])
@@ -186,18 +207,12 @@ def _find(order: list[Node], allocator: str) -> _Program:
             for n in order
         ),
     )
-    program = _kept.get(key)
-    if program is None:
-        program = _kept[key] = _build(order, allocator)
-        if len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return program
 
 
-def _build(order: list[Node], allocator: str) -> _Program:
+def _planned(order: list[Node], allocator: str) -> Callable[[], BoundBackward]:
+    """Return what binds the program of a history to memory of its own, by a plan that is sound."""
     extension = extend(order)
-    return _Program(extension, planned(allocator, extension.program))
+    return partial(BoundBackward, extension, planned(allocator, extension.program))
 
 
 @contextmanager

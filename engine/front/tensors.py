@@ -29,12 +29,16 @@ a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an En
 derivative needs a value that was overwritten since, and naming it costs nothing otherwise. Changing
 a view in place where that needs a gradient is refused.
 
+Threads: tensors may be computed and differentiated from any number of threads; gradients of leaves that threads share are all added, in the order in which the passes
+end. Changing a tensor in place while another thread uses it is the caller's to order.
+
 What this module does not see: graphs, plans, kernels.
 """
 
 from collections.abc import Callable, Iterator
 from math import inf, log
-from typing import Any, Self
+from threading import Lock
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,6 +55,9 @@ from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.ops.shapes import counts, real
+
+_accumulating: Final = Lock()
+"""Held while gradients are added to leaves, which several threads may share."""
 
 
 class EagerTensor(EagerValue):
@@ -104,12 +111,15 @@ class EagerTensor(EagerValue):
                 owner: EagerTensor = leaf.leaf_of
                 own = apply("cont", (found,), {"shape": None}, track=tracking.get())  # leaves may have been handed one node
                 more = EagerTensor(own, owner.shape)
-                owner.grad = more if owner.grad is None else owner.grad + more
+                with _accumulating:
+                    owner.grad = more if owner.grad is None else owner.grad + more
             return
-        for leaf, data in gradients(node, given, allocator):
-            owner = leaf.leaf_of
-            total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of ours
-            owner.grad = EagerTensor(constant(total), owner.shape)
+        made = gradients(node, given, allocator)
+        with _accumulating:
+            for leaf, data in made:
+                owner = leaf.leaf_of
+                total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of ours
+                owner.grad = EagerTensor(constant(total), owner.shape)
 
     # operators
 

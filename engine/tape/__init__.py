@@ -97,6 +97,11 @@ class Tape:
         """Entries on the tape."""
         return len(self._codes)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its columns."""
+        return sum(c.nbytes for c in (self._codes, self._own, self._value, self._delta, self._shared, self._drivers))
+
     def _form(self, step: int, kernel: int) -> Form | None:
         """Return the form of the ops like that of `step`."""
         op, values = self._program.ops[step], self._program.values

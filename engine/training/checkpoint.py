@@ -11,6 +11,10 @@ epochs before, the generator's state, and the *identity*: settings, model, froze
 as far as they decide the course. A file with another identity is refused, with the first entry that
 differs. Frozen weights are not saved, only hashed.
 
+The metadata entry `allocsim.digest` is a BLAKE2b hash over all of it, every tensor (name, dtype, shape, bytes) and the JSON: a file in which anything
+changed is refused, since it would go on to other weights without a word. Files of version 1 carry none and are refused. The hash finds accidents, not
+malice: who can write the file can write its hash; what is read is checked as any input is (the order is one of the datapoints, positions fit).
+
 What this module does not see: graphs and plans; the same weights go on under any planner.
 """
 
@@ -18,8 +22,9 @@ import json
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from allocsim.errors import EngineError
@@ -31,7 +36,26 @@ from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
-VERSION: Final = 1
+DIGEST: Final = "allocsim.digest"
+VERSION: Final = 2
+_MISSING: Final = 1
+"""The version that had no digest."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Packed = tuple[list[float], Count, Count, bool]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the metadata says."""
+
+    version: int
+    identity: dict[str, Any]
+    epoch: Count
+    batch: Count
+    step: Count
+    result: _Packed
+    history: list[tuple[_Packed, _Packed]]
+    generator: dict[str, Any]
 
 
 def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -81,7 +105,9 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         "history": [[_packed(done.training), _packed(done.validation)] for done in course.history],
         "generator": course.generator.bit_generator.state,
     }
-    write_atomic(path, pack({**tensors, "order": course.order}, metadata={KEY: json.dumps(said)}))
+    tensors["order"] = course.order
+    text = json.dumps(said)
+    write_atomic(path, pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)}))
 
 
 def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
@@ -90,51 +116,81 @@ def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Ma
     EngineError, with file and rule, for a file that is none or another run's.
     """
     tensors, said = read(path)
-    theirs = said["identity"]
     for name, value in json.loads(json.dumps(about)).items():
-        if theirs.get(name) != value:
-            raise EngineError(f"{path}: was made with {name} {theirs.get(name)!r}; this run has {value!r}")
-    try:
-        trainer.steps = int(said["step"])
-        course.epoch, course.batch = int(said["epoch"]), int(said["batch"])
-        course.result = _unpacked(said["result"])
-        course.history[:] = [Epoch(training=_unpacked(one), validation=_unpacked(two)) for one, two in said["history"]]
-        course.generator.bit_generator.state = said["generator"]
-        course.order = tensors.pop("order")
-        trainer.adopt(
-            {name.removeprefix("weight."): array for name, array in tensors.items() if name.startswith("weight.")},
-            {name.removeprefix("state."): array for name, array in tensors.items() if name.startswith("state.")},
+        if said.identity.get(name) != value:
+            raise EngineError(f"{path}: was made with {name} {said.identity.get(name)!r}; this run has {value!r}")
+    order = tensors.pop("order", None)
+    if order is None or order.dtype != np.int64 or not np.array_equal(np.sort(order, axis=None), np.sort(course.order)):
+        raise EngineError(
+            f"{path}: is no complete checkpoint: its order does not hold each of {len(course.order)} datapoints once"
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise EngineError(f"{path}: is no complete checkpoint: {error}") from None
+    if len(said.history) != said.epoch or len(said.result[0]) != said.batch:
+        raise EngineError(
+            f"{path}: is no complete checkpoint: it has losses of {len(said.history)} epochs and {len(said.result[0])} batches, "
+            f"and stands at epoch {said.epoch}, batch {said.batch}"
+        )
+    try:
+        course.generator.bit_generator.state = said.generator
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise EngineError(f"{path}: is no complete checkpoint: the state of its generator is none: {error}") from None
+    trainer.steps = said.step
+    course.epoch, course.batch = said.epoch, said.batch
+    course.result = _unpacked(said.result)
+    course.history[:] = [Epoch(training=_unpacked(one), validation=_unpacked(two)) for one, two in said.history]
+    course.order = order
+    trainer.adopt(
+        {name.removeprefix("weight."): array for name, array in tensors.items() if name.startswith("weight.")},
+        {name.removeprefix("state."): array for name, array in tensors.items() if name.startswith("state.")},
+    )
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors of a checkpoint and what its metadata says.
-
-    Raises EngineError if the file is none.
-    """
+def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
+    """Return the tensors of a checkpoint and what its metadata says; EngineError if the file is none, or is not as it was written."""
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - only who resumes needs it
 
     try:
         with safe_open(path, framework="numpy") as file:
-            said = (file.metadata() or {}).get(KEY)
-            if said is None:
+            metadata = file.metadata() or {}
+            if KEY not in metadata:
                 raise EngineError(f"{path}: is a safetensors file, but no checkpoint of training")
-            found: Any = json.loads(said)
-            if not isinstance(found, dict) or found.get("version") != VERSION:
-                raise EngineError(f"{path}: is a checkpoint of another version; this one reads version {VERSION}")
-            return {name: file.get_tensor(name) for name in file.keys()}, found  # noqa: SIM118 - no mapping
-    except (SafetensorError, json.JSONDecodeError) as error:
+            found: Any = json.loads(metadata[KEY])
+            version = found.get("version") if isinstance(found, dict) else None
+            if version != VERSION:
+                why = ", which has no digest to tell whether it is whole" if version == _MISSING else ""
+                raise EngineError(f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (
+        SafetensorError,
+        ValueError,
+        RecursionError,
+        AttributeError,
+        TypeError,
+    ) as error:  # the last two of dtypes that numpy lacks
         raise EngineError(f"{path}: is no readable checkpoint: {error}") from None
     except OSError as error:
         raise EngineError(f"{path}: is no readable checkpoint: {error.strerror or error}") from None
+    if metadata.get(DIGEST) != digest(tensors, metadata[KEY]):
+        raise EngineError(f"{path}: is not as it was written: its digest differs; take an earlier copy, or train anew")
+    try:
+        return tensors, msgspec.convert(found, _Record)
+    except msgspec.ValidationError as error:
+        raise EngineError(f"{path}: is no complete checkpoint: {error}") from None
+
+
+def digest(tensors: Mapping[str, Any], text: str) -> str:
+    """Return a hash of every tensor, by name, and of the metadata's text. O(bytes)."""
+    state = blake2b(digest_size=32)
+    for name, array in sorted(tensors.items()):
+        state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    state.update(text.encode())
+    return state.hexdigest()
 
 
 def _packed(result: EpochResult) -> list[Any]:
     return [list(result.losses), result.rows, result.hits, result.summed]
 
 
-def _unpacked(said: list[Any]) -> EpochResult:
+def _unpacked(said: _Packed) -> EpochResult:
     losses, rows, hits, summed = said
     return EpochResult(losses=tuple(losses), rows=rows, hits=hits, summed=summed)

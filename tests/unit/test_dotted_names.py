@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("allocsim", "engine", "repro", "reports")
 NAMED = re.compile(r"`((?:allocsim|engine|repro|reports)(?:\.[A-Za-z_]\w*)+)`")
-GROUPS = {"allocsim.commands", "allocsim.services", "allocsim.training"}
+GROUPS = {"allocsim.commands", "allocsim.digest", "allocsim.services", "allocsim.training"}
 """What is named like a module and is none: groups of entry points, the key in a checkpoint."""
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

@@ -5,8 +5,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from engine.ggml.fuzzing.graph_generator import generate
-from engine.ggml.fuzzing.graph_recipes import GraphRecipe
 
 from allocsim.allocators import find, find_installed, strangers
 from allocsim.cli import main
@@ -14,6 +12,8 @@ from allocsim.document import write
 from allocsim.errors import AllocsimError, EngineError, PlannerError
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe
 
 EVIL = """
 from pathlib import Path

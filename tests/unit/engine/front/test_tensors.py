@@ -13,7 +13,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.errors import EngineError, UnknownNameError
 from engine import gradcheck, no_grad, tensor
 from engine.front import functions as fn
-from engine.front import reverse
+from engine.front import kept, reverse
 
 
 def leaves(*values):
@@ -255,7 +255,7 @@ def test_a_plan_is_kept_for_its_structure_and_never_used_for_another(rng):
     assert len(reverse._kept) == 4
     for n in range(40):
         run(np.ones(n + 10), 1.0, 1.0)
-    assert len(reverse._kept) == reverse.KEPT
+    assert len(reverse._kept) == kept.KEPT
 
 
 def test_a_leaf_is_its_own_gradient_and_constants_have_none():

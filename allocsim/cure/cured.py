@@ -1,0 +1,97 @@
+"""What a cure is: what was asked for, what was changed, what it costs, and what was verified.
+
+What this module does not see: how it was found.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from allocsim.checks.violations import Violation
+from allocsim.cure.elements import Element, Wait, as_json
+from allocsim.cure.mends import Mend
+from allocsim.model import Document
+
+FEW_WAITS: Final = 4
+"""Waits that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A mend that is to be made, and what must vanish."""
+
+    mend: Mend
+    violations: tuple[Violation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A slot of the cured plan that is not where it was."""
+
+    plan: int
+    buffer: int
+    arena: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cure:
+    """Changes that cure, and what they cost."""
+
+    elements: tuple[Element, ...]
+    words: tuple[str, ...]
+    """The elements in words."""
+    nbytes: int
+    """Growth of the peaks, summed over plans; negative where they shrink."""
+    pin_all_bytes: int | None
+    """The same with every buffer apart; None where that does not fit."""
+    overlap: int
+    """Pairs of ops that can no longer run at once."""
+    verified: bool
+    """Whether the judge said of the mended document that the violations are gone and none is new."""
+    planned_anew: bool | None
+    """The same of planning the mended beliefs anew; None where no planner is at hand."""
+    placement: str
+    """Who placed: `amended`, where only slots moved that had to; `apart`; or the planner."""
+    minimal: bool
+    trials: int
+    """Documents judged."""
+    moved: tuple[Moved, ...]
+    document: Document = field(repr=False)
+    """The document mended."""
+    alternative: "Cure | None" = None
+    """Of a race over reuse: the same by placing apart."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        made = {
+            "elements": [as_json(element, self.document) for element in self.elements],
+            "nbytes": self.nbytes,
+            "verified": self.verified,
+            "pin_all_bytes": self.pin_all_bytes,
+            "overlap": self.overlap,
+            "planned_anew": self.planned_anew,
+            "placement": self.placement,
+            "minimal": self.minimal,
+            "moved": [{name: getattr(slot, name) for name in slot.__slots__} for slot in self.moved],
+        }
+        return made if self.alternative is None else {**made, "alternative": self.alternative.as_json()}
+
+
+def words_of(elements: Sequence[Element], document: Document) -> tuple[str, ...]:
+    """Return elements in words; of many waits, one line for each pair of kinds of op."""
+    waits = [element for element in elements if isinstance(element, Wait)]
+    if len(waits) <= FEW_WAITS:
+        return tuple(element.describe(document) for element in elements)
+    said = [element.describe(document) for element in elements if not isinstance(element, Wait)]
+    kinds: dict[tuple[str, str], int] = defaultdict(int)
+    for wait in waits:
+        ops = document.programs[wait.program].ops
+        kinds[ops.kinds[ops.kind[wait.op]], ops.kinds[ops.kind[wait.after]]] += 1
+    lines = [f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())]
+    return (*said, *lines)
+
+
+__all__ = ["Cure", "Demand", "Moved", "words_of"]

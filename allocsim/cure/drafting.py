@@ -1,0 +1,172 @@
+"""A document being mended: its rooms, what has moved in them, and the document they make.
+
+What this module does not see: which slots should move (`allocsim.cure`), and whether what comes out is right.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.cure.cured import Demand
+from allocsim.cure.elements import Element, Place, Replan
+from allocsim.cure.mending import with_parts
+from allocsim.cure.mends import Mend
+from allocsim.cure.pairs import Position
+from allocsim.cure.room import Room
+from allocsim.errors import AllocsimError
+from allocsim.liveness import lifetimes
+from allocsim.model import OWN, Document, Plan, Problem
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A document being mended."""
+
+    document: Document
+    rooms: dict[int, Room]
+    elements: dict[Element, None]
+    moved: dict[int, set[int]]
+    resized: dict[int, set[int]]
+    replanned: dict[tuple[int, int], Plan] = field(default_factory=dict)
+    wheres: list[tuple[int, int, Mend]] = field(default_factory=list)
+    """(plan, buffer, mend) of slots that are elements of their own."""
+
+
+def built(draft: Draft) -> Document:
+    """Return the document of a draft with its slots where the rooms have them."""
+    plans = []
+    for index, plan in enumerate(draft.document.plans):
+        room, moved, resized = draft.rooms[index], draft.moved[index], draft.resized[index]
+        if not moved and not resized:
+            plans.append(plan)
+            continue
+        rows = sorted(moved | resized)
+        nbytes = plan.nbytes.copy()
+        nbytes[rows] = np.where(room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes[rows]), 0)
+        grown = sorted(resized)
+        nbytes[grown] = np.where(room.arena[grown] >= 0, room.nbytes[grown], 0)
+        plans.append(replace(plan, arena=room.arena.astype(np.int32), offset=room.offset, nbytes=nbytes))
+    made = with_parts(draft.document, plans=plans)
+    if not draft.replanned or made.session is None:
+        return made
+    place = {id(plan): index for index, plan in enumerate(made.plans)}
+    programs = {id(program): index for index, program in enumerate(made.programs)}
+    session = tuple(
+        replace(run, plan=draft.replanned.get((place[id(run.plan)], programs[id(run.program)]), run.plan)) for run in made.session
+    )
+    return replace(made, plans=(*made.plans, *draft.replanned.values()), session=session)
+
+
+def replan(draft: Draft, mend: Mend) -> bool:
+    """Make a plan for the program that runs: apart, but what lasts where it lies."""
+    document = draft.document
+    program, old = document.programs[mend.program or 0], document.plans[mend.plan or 0]
+    told = old.problem
+    own = np.where(old.arena == OWN, True, program.buffers.persistent & (old.arena < 0))
+    span = lifetimes(program)
+    fixed = {int(b): int(old.offset[b]) for b in np.flatnonzero(program.buffers.persistent & old.placed)}
+    pinned = told.pinned if told is not None else np.zeros(len(own), dtype=np.bool_)
+    problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned)
+    try:
+        best = min(
+            (ALLOCATORS[name].place(problem) for name in ("greedy_by_size", "reference")), key=lambda plan: plan.peak_bytes
+        )
+    except AllocsimError:
+        return False
+    draft.replanned[mend.plan or 0, mend.program or 0] = replace(best, problem=None, source=old.source)
+    draft.elements[Replan(plan=mend.plan or 0, program=mend.program or 0)] = None
+    return True
+
+
+def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
+    """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result begin at one address."""
+    program = plan.program
+    ops, values = program.ops, program.values
+    if mend.op_kind not in ops.kinds:
+        return
+    for step in np.flatnonzero(ops.is_kind(mend.op_kind or "")).tolist():
+        op = ops[step]
+        if mend.operand is None or mend.result is None or mend.operand >= len(op.operands) or mend.result >= len(op.results):
+            continue
+        operand, result = op.operands[mend.operand], op.results[mend.result]
+        one, other = int(values.buffer[operand]), int(values.buffer[result])
+        if one == other:
+            yield one, other
+            continue
+        same = plan.placed[one] and plan.placed[other] and plan.arena[one] == plan.arena[other]
+        if same and plan.offset[one] + values.offset[operand] == plan.offset[other] + values.offset[result]:
+            yield one, other
+
+
+def denials_of(demands: Sequence[Demand]) -> frozenset[Position]:
+    """Return the pairs of positions that a kernel does not bear."""
+    return frozenset(
+        (demand.mend.op_kind or "", demand.mend.operand or 0, demand.mend.result or 0)
+        for demand in demands
+        if demand.mend.kind in {"kernel", "promise"}
+    )
+
+
+def place_of(draft: Draft, index: int, buffer: int, mend: Mend) -> Place:
+    """Return the element of a slot that moved."""
+    room = draft.rooms[index]
+    placed = int(room.arena[buffer]) >= 0
+    return Place(
+        plan=index,
+        buffer=buffer,
+        offset=int(room.offset[buffer]) if placed else None,
+        keeps=mend.kind == "state",
+    )
+
+
+def partners_at(room: Room, buffer: int) -> set[int]:
+    """Return the buffers that lie over one while both live, where it now is."""
+    low, high = int(room.offset[buffer]), int(room.offset[buffer]) + int(room.nbytes[buffer])
+    meets = (room.arena == room.arena[buffer]) & (room.offset < high) & (low < room.offset + room.nbytes) & (room.nbytes > 0)
+    meets &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
+    meets[buffer] = False
+    return set(np.flatnonzero(meets).tolist())
+
+
+def apart_already(room: Room, pair: tuple[int, int]) -> bool:
+    """Whether two buffers share no byte where they now are."""
+    one, other = pair
+    if room.arena[one] != room.arena[other] or room.arena[one] < 0:
+        return True
+    low, high = sorted(pair, key=lambda buffer: int(room.offset[buffer]))
+    return int(room.offset[low]) + int(room.nbytes[low]) <= int(room.offset[high])
+
+
+def in_other_plans(document: Document, index: int, buffer: int) -> bool:
+    """Whether a buffer lasts and other plans have it too: then it cannot move in one of them alone."""
+    plan = document.plans[index]
+    if not plan.program.buffers.persistent[buffer] or document.session is None:
+        return False
+    name = plan.program.buffers.names[buffer]
+    return any(
+        one == name and bool(other.program.buffers.persistent[b])
+        for other in document.plans
+        if other is not plan
+        for b, one in enumerate(other.program.buffers.names)
+    )
+
+
+def is_own(draft: Draft, index: int, buffer: int) -> bool:
+    """Whether a buffer of a plan has memory of its own."""
+    return int(draft.rooms[index].arena[buffer]) == OWN
+
+
+__all__ = [
+    "Draft",
+    "apart_already",
+    "built",
+    "denials_of",
+    "in_other_plans",
+    "is_own",
+    "meeting_in_place",
+    "partners_at",
+    "place_of",
+    "replan",
+]

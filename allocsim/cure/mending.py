@@ -1,0 +1,179 @@
+"""The parts of a document mended, but for its slots: waits of programs, uploads of runs, and beliefs, every reference between them kept right.
+
+What this module does not see: where buffers lie (`allocsim.cure.drafting`).
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocsim.cure.cured import Demand
+from allocsim.cure.elements import Element, Lifetime, Pair, Pin, Place
+from allocsim.cure.mends import Mend
+from allocsim.liveness import lifetimes
+from allocsim.model import Document, Plan, Problem, Program
+from allocsim.programs.streams import with_waits
+
+
+def with_more_waits(document: Document, mends: Sequence[Mend]) -> Document:
+    """Return the document with the waits of these mends. O(ops)."""
+    rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for mend in mends:
+        rows[mend.program or 0].append((mend.op or 0, mend.after or 0))
+    if not rows:
+        return document
+    programs = [with_waits(program, rows[n]) if n in rows else program for n, program in enumerate(document.programs)]
+    return with_parts(document, programs=programs)
+
+
+def with_uploads(document: Document, mends: Sequence[Mend]) -> Document:
+    """Return the document whose runs leave out none of these uploads."""
+    done = {(mend.program, mend.op) for mend in mends}
+    if not done or document.session is None:
+        return document
+    place = {id(program): index for index, program in enumerate(document.programs)}
+    session = tuple(
+        replace(run, skip=tuple(step for step in run.skip if (place[id(run.program)], step) not in done))
+        for run in document.session
+    )
+    return replace(document, session=session)
+
+
+def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Document, list[Element]]:
+    """Return the document with its beliefs mended, and the elements."""
+    elements: list[Element] = []
+    problems = list(document.problems)
+    for demand in demands:
+        mend = demand.mend
+        if mend.kind in {"lifetime", "pair", "pin"} and mend.problem is None and mend.buffer is not None:
+            elements.append(_unstated(document, mend))
+        if mend.problem is None or mend.buffer is None:
+            continue
+        problem = problems[mend.problem]
+        changed, more = _believing(problem, demand)
+        problems[mend.problem] = changed
+        elements += more
+    if all(a is b for a, b in zip(problems, document.problems, strict=True)):
+        return document, elements
+    return with_parts(document, problems=problems), elements
+
+
+def _unstated(document: Document, mend: Mend) -> Element:
+    """Return the element of a belief that a plan does not state."""
+    plan, buffer = document.plans[mend.plan or 0], mend.buffer or 0
+    if mend.kind == "pair":
+        return Pair(problem=None, plan=mend.plan, donor=buffer, recipient=mend.other or 0)
+    start, stop = (int(step) for step in lifetimes(plan.program)[buffer])
+    return Lifetime(problem=None, plan=mend.plan, buffer=buffer, start=start, stop=stop)
+
+
+def _believing(problem: Problem, demand: Demand) -> tuple[Problem, list[Element]]:
+    """Return a problem with one mend made, and its elements."""
+    mend = demand.mend
+    buffer = mend.buffer or 0
+    elements: list[Element] = []
+    span = lifetimes(problem.program)
+    pairs = {(v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem}
+    start, stop, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.nbytes))
+    pinned = problem.pinned.copy()
+    gaps = dict(problem.gaps)
+    if mend.kind in {"lifetime", "pin"}:
+        begins, ends = bool(start[buffer] > span[buffer, 0]), bool(stop[buffer] < span[buffer, 1])
+        start[buffer], stop[buffer] = min(start[buffer], span[buffer, 0]), max(stop[buffer], span[buffer, 1])
+        gaps.pop(buffer, None)
+        if mend.kind == "pin":
+            pinned[buffer] = True
+            elements.append(Pin(problem=mend.problem, plan=None, buffer=buffer))
+        else:
+            elements.append(
+                Lifetime(
+                    problem=mend.problem,
+                    plan=None,
+                    buffer=buffer,
+                    start=int(start[buffer]),
+                    stop=int(stop[buffer]),
+                    begins=begins,
+                    ends=ends or not begins,
+                )
+            )
+    elif mend.kind == "pair":
+        pairs.add((mend.buffer, mend.other))
+    elif mend.kind == "size":
+        nbytes[buffer] = problem.program.buffers.nbytes[buffer]
+        elements.append(Place(problem=mend.problem, buffer=buffer, nbytes=int(nbytes[buffer])))
+    keep = np.array([(d, r) not in pairs for d, r in problem.may_share.tolist()], dtype=np.bool_)
+    elements += [
+        Pair(problem=mend.problem, plan=None, donor=d, recipient=r)
+        for d, r in sorted((int(d or 0), int(r or 0)) for d, r in pairs)
+    ]
+    changed = replace(
+        problem,
+        start=start,
+        stop=stop,
+        pinned=pinned,
+        nbytes=nbytes,
+        gaps=gaps,
+        may_share=problem.may_share[keep] if len(keep) else problem.may_share,
+    )
+    return changed, elements
+
+
+def with_parts(
+    document: Document,
+    *,
+    programs: Sequence[Program] | None = None,
+    problems: Sequence[Problem] | None = None,
+    plans: Sequence[Plan] | None = None,
+) -> Document:
+    """Return the document with parts replaced, every reference between them kept right."""
+    new_programs = list(document.programs if programs is None else programs)
+    program_of = {id(old): new for old, new in zip(document.programs, new_programs, strict=True)}
+    new_problems = [
+        replace(new, program=program_of[id(old.program)])
+        for old, new in zip(document.problems, document.problems if problems is None else problems, strict=True)
+    ]
+    problem_of = {id(old): new for old, new in zip(document.problems, new_problems, strict=True)}
+    new_plans = [
+        replace(new, program=program_of[id(old.program)], problem=None if old.problem is None else problem_of[id(old.problem)])
+        for old, new in zip(document.plans, document.plans if plans is None else plans, strict=True)
+    ]
+    plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}
+    session = document.session
+    if session is not None:
+        session = tuple(replace(run, plan=plan_of[id(run.plan)], program=program_of[id(run.program)]) for run in session)
+    return replace(document, programs=tuple(new_programs), problems=tuple(new_problems), plans=tuple(new_plans), session=session)
+
+
+def edges_of(document: Document, demand: Demand) -> dict[int, set[tuple[int, int]]]:
+    """Return the pairs of buffers of each plan that the violations of a mend are about."""
+    runs = document.runs
+    found: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for v in demand.violations:
+        if v.plan is None or v.buffer is None or v.other_buffer is None or v.other_buffer == v.buffer:
+            continue
+        if v.run is not None and v.other_run is not None and runs[v.other_run].program is not runs[v.run].program:
+            continue
+        found[v.plan].add((min(v.buffer, v.other_buffer), max(v.buffer, v.other_buffer)))
+    return found
+
+
+def plans_of(document: Document, mend: Mend) -> tuple[int, ...]:
+    """Return the plans that a mend is about."""
+    if mend.plan is not None:
+        return (mend.plan,)
+    if mend.problem is not None:
+        problem = document.problems[mend.problem]
+        return tuple(index for index, plan in enumerate(document.plans) if plan.problem is problem)
+    program = document.programs[mend.program or 0]
+    return tuple(index for index, plan in enumerate(document.plans) if plan.program is program)
+
+
+def index_of_part(parts: Sequence[Any], part: object) -> int:
+    """Return the place of a part, by identity."""
+    return next(index for index, one in enumerate(parts) if one is part)
+
+
+__all__ = ["edges_of", "index_of_part", "plans_of", "with_beliefs", "with_more_waits", "with_parts", "with_uploads"]

@@ -1,0 +1,78 @@
+"""What a cure costs: growth of the peaks, overlap lost to waits, slots moved; and who can plan anew.
+
+What this module does not see: whether it cures.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.allocators.planner import Allocator
+from allocsim.allocators.reference import place as place_apart
+from allocsim.cure.cured import Moved
+from allocsim.cure.mending import index_of_part
+from allocsim.cure.waits import Ordered
+from allocsim.errors import AllocsimError
+from allocsim.model import OWN, Document, Plan, Problem
+
+
+def grown(before: Document, after: Document) -> int:
+    """Return how much the peaks grow; a plan made in place of another is compared with that."""
+    total = sum(new.peak_bytes - old.peak_bytes for old, new in zip(before.plans, after.plans, strict=False))
+    for old_run, run in zip(before.runs, after.runs, strict=False):
+        at = index_of_part(after.plans, run.plan)
+        if at >= len(before.plans):
+            total += run.plan.peak_bytes - old_run.plan.peak_bytes
+            break
+    return total
+
+
+def overlap_lost(before: Document, after: Document) -> int:
+    """Return how many pairs of ops can no longer run at once. O(ops x streams)."""
+    lost = 0
+    for old, new in zip(before.programs, after.programs, strict=True):
+        if len(old.ops.after) != len(new.ops.after):
+            lost += Ordered.of(old).overlapping() - Ordered.of(new).overlapping()
+    return lost
+
+
+def moves(before: Document, after: Document) -> Iterator[Moved]:
+    """Yield the slots that are not as they were."""
+    for index, (old, new) in enumerate(zip(before.plans, after.plans, strict=False)):
+        changed = (old.arena != new.arena) | (old.offset != new.offset) | (old.nbytes != new.nbytes)
+        for buffer in np.flatnonzero(changed).tolist():
+            yield Moved(
+                plan=index,
+                buffer=buffer,
+                arena=int(new.arena[buffer]),
+                offset=int(new.offset[buffer]),
+                nbytes=int(new.nbytes[buffer]),
+            )
+
+
+def all_apart(plan: Plan) -> Plan | None:
+    """Return the plan with every buffer of an arena in bytes of its own; None where that does not fit."""
+    program = plan.program
+    nbytes = np.maximum(program.buffers.nbytes, 0 if plan.problem is None else plan.problem.nbytes)
+    fixed = plan.problem.fixed if plan.problem is not None else {}
+    try:
+        return place_apart(Problem.of(program, nbytes=nbytes, own=plan.arena == OWN, fixed=dict(fixed)))
+    except AllocsimError:
+        return None
+
+
+def planner_of(plan: Plan) -> Allocator | None:
+    """Return the planner of this project that makes this very plan of its problem; a name in a document runs no other code."""
+    planner = ALLOCATORS.get(plan.source)
+    if planner is None or plan.problem is None:
+        return None
+    try:
+        again = planner.place(plan.problem)
+    except AllocsimError:
+        return None
+    same = np.array_equal(again.offset, plan.offset) and np.array_equal(again.arena, plan.arena)
+    return planner if same else None
+
+
+__all__ = ["all_apart", "grown", "moves", "overlap_lost", "planner_of"]
