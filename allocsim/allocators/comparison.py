@@ -4,9 +4,9 @@
 
 Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
 by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.lower_bounds`), or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs included. A plan of the document that names its own problem is
-measured against that one. A peak below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie in no
-arena are in no peak.
+(`allocsim.allocators.lower_bounds`), or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs
+included. A plan of the document that names its own problem is measured against that one. A peak below what the judge counts as live at
+once is never sound, whatever else it finds: bytes that lie in no arena are in no peak.
 
 * `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
   compilation. A plan that came with the document has none.
