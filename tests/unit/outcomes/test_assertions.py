@@ -58,7 +58,7 @@ def test_one_line_in_a_test_is_verify_whatever_there_is_to_judge():
     [
         ([0, 64], "slots: has 2 entries; the program has 4 buffers"),
         ({9: 0}, "slots[9]: buffer 9 does not exist; there are 4"),
-        ({"x": 0}, "slots['x']: 'x' is no whole number"),
+        ({"nobody": 0}, "slots['nobody']: no buffer is named 'nobody'; there are 4"),
         ([0, 64, 128, 1.5], "slots[3]: 1.5 is no whole number"),
         ([0, 64, 128, True], "slots[3]: True is no whole number"),
         ([0, 64, 128, "owm"], "slots[3]: 'owm' is no whole number"),
