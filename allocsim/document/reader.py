@@ -6,8 +6,9 @@ contiguous strides, lifetimes) and the table in front of each place (`programs[0
 What this module does not see: bytes and JSON.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from allocsim.model.layout import LIMIT, Int64s, dense_strides
 _ROLE_CODES = {name: code for code, name in enumerate(rows.ROLE_NAMES)}
 _EVENT_CODES = {"alloc": int(Event.ALLOC), "free": int(Event.FREE)}
 _STRENGTH_CODES: dict[Any, int] = {UNSET: EXACT, **{name: code for code, name in enumerate(STRENGTHS)}}
+_BIT_OFFSETS: dict[Any, int] = {UNSET: 0, **{bits: bits for bits in range(8)}}
 _INT32 = np.iinfo(np.int32)
 
 Place = Callable[[int], str]
@@ -94,14 +96,14 @@ def _program(row: rows.ProgramRow, arenas: tuple[Arena, ...], version: int) -> P
 
 
 def _buffers(table: list[rows.BufferRow], arenas: tuple[Arena, ...]) -> Buffers:
-    arena = _int64s(row.arena for row in table)
+    arena = _int64s(_each("arena", table))
     in_arena = _narrow(arena, len(arenas), "arena", "buffers[{}].arena".format)
     if arena.size and arena.max() >= len(arenas):
         index = int(np.argmax(arena >= len(arenas)))
         raise ModelError(f"buffers[{index}].arena", f"arena {arena[index]} does not exist; there are {len(arenas)}")
     return Buffers(
-        names=tuple(row.name for row in table),
-        nbytes=_int64s(row.nbytes for row in table),
+        names=tuple(_each("name", table)),
+        nbytes=_int64s(_each("nbytes", table)),
         alignment=_int64s(arenas[row.arena].alignment if row.alignment is UNSET else row.alignment for row in table),
         arena=in_arena,
         role=np.array([_ROLE_CODES[row.role] for row in table], dtype=np.int8),
@@ -129,14 +131,14 @@ def _values(table: list[rows.ValueRow]) -> Values:
                 raise ModelError(f"values[{index}].shape", "has more than 2^62 bytes")
         strides.append(dense[key])
     return Values(
-        names=tuple(row.name for row in table),
-        buffer=_narrow(_int64s(row.buffer for row in table), None, "buffer", "values[{}].buffer".format),
+        names=tuple(_each("name", table)),
+        buffer=_narrow(_int64s(_each("buffer", table)), None, "buffer", "values[{}].buffer".format),
         dtype=np.array([DTYPE_CODES[row.dtype] for row in table], dtype=np.int8),
-        offset=_int64s(row.offset for row in table),
-        dim_starts=_starts(row.shape for row in table),
-        shape=_flat(row.shape for row in table),
+        offset=_int64s(_each("offset", table)),
+        dim_starts=_starts(_each("shape", table)),
+        shape=_flat(_each("shape", table)),
         strides=_flat(strides),
-        bit_offset=np.array([0 if row.bit_offset is UNSET else row.bit_offset for row in table], dtype=np.uint8),
+        bit_offset=_codes(_each("bit_offset", table), _BIT_OFFSETS),
         meta=_metas(table),
     )
 
@@ -149,13 +151,14 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
     pairs = [row.in_place or () for row in table]
     after = [row.after for row in table]
     operand_starts, result_starts, pair_starts, after_starts = (_starts(lists) for lists in (operands, results, pairs, after))
-    flat_pairs = _flat((pair.operand, pair.result) for row in pairs for pair in row).reshape(-1, 2)
+    declared = list(chain.from_iterable(pairs))
+    flat_pairs = _flat(map(attrgetter("operand", "result"), declared)).reshape(-1, 2)
     if flat_pairs.size and flat_pairs.max() > _INT32.max:
         at = _at(pair_starts, "in_place")
         pair = int(np.argmax(flat_pairs.max(axis=1) > _INT32.max))
         raise ModelError(at(pair), f"position {flat_pairs[pair].max()} does not exist")
     return Ops(
-        names=tuple(row.name for row in table),
+        names=tuple(_each("name", table)),
         kinds=tuple(kinds),
         kind=kind,
         operand_starts=operand_starts,
@@ -164,9 +167,9 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
         results=_narrow(_flat(results), values, "value", _at(result_starts, "results")),
         in_place_starts=pair_starts,
         in_place=flat_pairs.astype(np.int32),
-        in_place_strength=np.array([_STRENGTH_CODES[pair.strength] for row in pairs for pair in row], dtype=np.uint8),
+        in_place_strength=_codes(_each("strength", declared), _STRENGTH_CODES),
         in_place_known=np.array([row.in_place is not None for row in table], dtype=np.bool_),
-        stream=_narrow(_int64s(row.stream for row in table), None, "stream", "ops[{}].stream".format),
+        stream=_narrow(_int64s(_each("stream", table)), None, "stream", "ops[{}].stream".format),
         after_starts=after_starts,
         after=_narrow(_flat(after), len(table), "op", _at(after_starts, "after")),
         meta=_metas(table),
@@ -244,6 +247,10 @@ def _key(key: str, name: str, count: int) -> int:
     return int(key)
 
 
+def _each(name: str, table: Sequence[Any]) -> Iterable[Any]:
+    return map(attrgetter(name), table)
+
+
 def _metas(table: Sequence[Any]) -> dict[int, Meta]:
     return {index: row.meta for index, row in enumerate(table) if row.meta}
 
@@ -254,6 +261,10 @@ def _int64s(numbers: Iterable[int]) -> Int64s:
 
 def _flat(lists: Iterable[Iterable[int]]) -> Int64s:
     return np.fromiter(chain.from_iterable(lists), dtype=np.int64)
+
+
+def _codes(said: Iterable[Any], codes: Mapping[Any, int]) -> NDArray[np.uint8]:
+    return np.fromiter(map(codes.__getitem__, said), dtype=np.uint8)
 
 
 def _starts(lists: Iterable[Sequence[Any]]) -> Int64s:

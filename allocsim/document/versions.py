@@ -7,6 +7,7 @@ What this module does not see: what any of it means.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 from msgspec import UNSET
@@ -20,6 +21,7 @@ _NEW_DTYPES: Final = frozenset(("c64", "c128", "f8_e4m3", "f8_e5m2", "i4", "u4",
 
 
 _ABSENT: Final = frozenset((UNSET,))
+_RANGE, _BIT_OFFSET, _DTYPE = map(attrgetter, ("nbytes_range", "bit_offset", "dtype"))
 
 
 def refuse_newer(row: rows.DocumentRow) -> None:
@@ -34,7 +36,7 @@ def meaning_of(row: rows.DocumentRow) -> int:
 
     All else means one thing in both, so that a program from a file of version 1 may be joined with others and grow what is new.
     """
-    if row.version == 1 and any(op.kind == SAME for program in row.programs for op in program.ops):
+    if row.version == 1 and any(SAME in {op.kind for op in program.ops} for program in row.programs):
         return 1
     return NEWEST
 
@@ -64,13 +66,13 @@ def _newer_in(program: rows.ProgramRow) -> Iterator[str]:
     """Yield the places in a program; a table is gone through a second time only where one is in it."""
     if program.path is not UNSET:
         yield "path"
-    if not {buffer.nbytes_range for buffer in program.buffers} <= _ABSENT:
+    if not set(map(_RANGE, program.buffers)) <= _ABSENT:
         yield f"buffers[{_first(buffer.nbytes_range is not UNSET for buffer in program.buffers)}].nbytes_range"
-    if not {value.bit_offset for value in program.values} <= _ABSENT:
+    if not set(map(_BIT_OFFSET, program.values)) <= _ABSENT:
         yield f"values[{_first(value.bit_offset is not UNSET for value in program.values)}].bit_offset"
-    if not _NEW_DTYPES.isdisjoint([value.dtype for value in program.values]):
+    if not _NEW_DTYPES.isdisjoint(map(_DTYPE, program.values)):
         yield f"values[{_first(value.dtype in _NEW_DTYPES for value in program.values)}].dtype"
-    if not {pair.strength for op in program.ops for pair in op.in_place or ()} <= _ABSENT:
+    if not {pair.strength for op in program.ops if op.in_place for pair in op.in_place} <= _ABSENT:
         pairs = ((op, at, pair) for op, row in enumerate(program.ops) for at, pair in enumerate(row.in_place or ()))
         yield next(f"ops[{op}].in_place[{at}][2]" for op, at, pair in pairs if pair.strength is not UNSET)
 

@@ -51,7 +51,7 @@ FORMATS: Final[dict[str, Format]] = {
     for row in (
         Format(
             name="native",
-            what="allocsim's own document, version 1",
+            what="allocsim's own document, versions 1 and 2",
             matches=_is_native,
             loads=document.loads,
             saves=document.dumps,
