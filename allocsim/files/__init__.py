@@ -21,10 +21,14 @@ from typing import Any, Final
 
 from allocsim.errors import OutputError
 
-fcntl: Any = None
-"""Locks of files; None where the system has none (Windows)."""
-with suppress(ImportError):
-    fcntl = import_module("fcntl")
+LOCKS: bool
+"""Whether the system has `flock`."""
+try:
+    import fcntl
+except ImportError:  # Windows
+    LOCKS = False
+else:
+    LOCKS = True
 
 MARK: Final = ".allocsim-part-"
 """In the name of every temporary file: what else lies in a folder is never swept."""
@@ -72,7 +76,7 @@ def write_atomic(path: str | Path, data: bytes) -> None:
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Keep an existing folder to this command until the block ends. Raises OutputError where another one writes there now."""
-    if fcntl is None:
+    if not LOCKS:
         yield
         return
     try:
@@ -93,7 +97,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 def sweep(folder: Path) -> int:
     """Remove the temporary files that killed commands left in a folder; return how many. What is being written now stays."""
-    if fcntl is None:
+    if not LOCKS:
         return 0
     removed = 0
     with suppress(OSError):  # what cannot be listed or removed is in nobody's way
@@ -127,7 +131,7 @@ def _temporary(target: Path) -> tuple[int, Path]:
     """Make a temporary file beside `target`, locked; OSError where it cannot be made."""
     for _ in range(100):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem[:100]}{MARK}", suffix=target.suffix)
-        if fcntl is None:
+        if not LOCKS:
             return handle, Path(name)
         with suppress(OSError):  # a file system without locks has no sweeps either
             fcntl.flock(handle, fcntl.LOCK_EX)  # waits for a sweeper that came between
