@@ -15,9 +15,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from allocsim.errors import OutputError
 

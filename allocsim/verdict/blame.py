@@ -63,7 +63,7 @@ def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
         return SLOT
     if meeting.late:
         return tuple(Mend(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
-    if "UnsafeInPlace" in meeting.kinds:
+    if not meeting.kinds.isdisjoint({"UnsafeInPlace", "AssumedInPlace"}):
         donor, recipient = _in_time(dossier, meeting, plan)
         return (Mend(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
     return SLOT

@@ -38,6 +38,7 @@ OWN_KINDS: Final[dict[str, str]] = {
     "UninitialisedRead": "unwritten",
     "OverwrittenRead": "mutation",
     "UnsafeInPlace": "in place",
+    "AssumedInPlace": "in place",
     "ResultsOverlap": "results",
     "WriteToReadOnly": "read only",
     "OutOfBounds": "bounds",
@@ -45,7 +46,9 @@ OWN_KINDS: Final[dict[str, str]] = {
 """Kind of violation that a program can have by itself -> kind of mend."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
-PAIRED: Final = frozenset({"Overlap", "StaleRead", "UnsafeInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"})
+PAIRED: Final = frozenset(
+    {"Overlap", "StaleRead", "UnsafeInPlace", "AssumedInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
+)
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
 """Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it does."""
@@ -85,7 +88,7 @@ def _is_own(dossier: Dossier, v: Violation, *, mixed: bool) -> bool:
         return True
     if v.kind == "OutOfBounds":
         return v.value is not None
-    if v.kind in {"UnsafeInPlace", "ResultsOverlap"}:
+    if v.kind in {"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"}:
         return v.other_buffer is None or v.buffer == v.other_buffer or (mixed and _op_of(v) in _ops_apart(dossier))
     return False
 

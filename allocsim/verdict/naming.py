@@ -116,6 +116,23 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
     return False
 
 
+def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """Two results of one `same` lie exactly where operands of others of its sides do: a loop's carry or a branch's phi, permuted."""
+    for v in violations:
+        run = dossier.run(v)
+        if run is None or v.op is None or not bool(run.program.same_ops[v.op]):
+            continue
+        op, buffer = run.program.ops[v.op], run.program.values.buffer
+        places = [
+            [(int(run.plan.arena[b]), int(run.plan.offset[b])) for b in buffer[list(side)].tolist()]
+            for side in (op.operands, op.results)
+        ]
+        strayed = [into for was, into in zip(*places, strict=True) if into != was and into in places[0]]
+        if len(set(strayed)) > 1:
+            return True
+    return False
+
+
 def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """Two results of one op lie on each other."""
     return any(v.kind == "ResultsOverlap" for v in violations)
@@ -203,6 +220,13 @@ def every(*facts: Fact) -> Fact:
 
 NAMES: Final[tuple[NamingRow, ...]] = (
     NamingRow(mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"),
+    NamingRow(
+        mends=("slot", "lifetime", "pair"),
+        evidence="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
+        class_="C15",
+        party="plan",
+        applies=exchanged_sides,
+    ),
     NamingRow(
         mends=("slot",),
         evidence="one slot bound to two buffers that are filled from outside",

@@ -1,25 +1,9 @@
 """Documents with the answer that each must get: `tests/data/cases`, as they are and in the encodings of version 2."""
 
-import json
-from pathlib import Path
-
 import pytest
+from encodings_2 import CARRY, amended, carried, case, copies_as_same, nibbles_as_i4, permuted
 from oracle2 import judge
 from oracle2.brief import kinds, only
-
-CASES = Path(__file__).parents[2] / "data" / "cases"
-
-
-def case(name):
-    return json.loads((CASES / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def amended(name, op, **keys):
-    """Return a case as version 2 with some keys of one op changed."""
-    made = case(name)
-    made["version"] = 2
-    made["programs"][0]["ops"][op] |= keys
-    return made
 
 
 @pytest.mark.parametrize("name", ["gap-used", "loop-hull", "state-gap", "loop-swap", "kv-pages", "reinplaced-view-as-mutation"])
@@ -53,59 +37,17 @@ def test_another_shape_and_a_smaller_result_are_clean_with_bytes(name):
 
 
 def test_nibbles_are_clean_as_i4():
-    made = case("nibbles")
-    assert kinds(judge(made)) == ["OverwrittenRead"]
-
-    made["version"] = 2
-    lo, hi = made["programs"][0]["values"]
-    lo |= {"dtype": "i4"}
-    hi |= {"dtype": "i4", "bit_offset": 4}
-    assert judge(made).violations == ()
-
-
-def carried(name, step, carry):
-    """Return a case with a `same` before an op that takes values over into buffers of their own at the same places.
-
-    From there on every op reads the new values in place of the old.
-    """
-    made = case(name)
-    made["version"] = 2
-    program, slots = made["programs"][0], made["plans"][0]["slots"]
-    place = {v["name"] + f"@{v['buffer']}": i for i, v in enumerate(program["values"])}
-    sources, targets = [place[v] for v in carry], []
-    for v in sources:
-        value = program["values"][v]
-        program["buffers"].append({**program["buffers"][value["buffer"]], "name": f"carry.{v}"})
-        slots.append(dict(slots[value["buffer"]]))
-        program["values"].append({**value, "name": f"carry.{v}", "buffer": len(program["buffers"]) - 1})
-        targets.append(len(program["values"]) - 1)
-    swap = dict(zip(sources, targets, strict=True))
-    for op in program["ops"][step:]:
-        op["operands"] = [swap.get(v, v) for v in op.get("operands", [])]
-    program["ops"].insert(step, {"kind": "same", "operands": sources, "results": targets})
-    return made
-
-
-CARRY = ["wrapped_add@11", "sine_add_fusion@13", "copy.7@14"]
-"""What the first turn of the loop in `loop-swap` hands to the second."""
+    assert kinds(judge(case("nibbles"))) == ["OverwrittenRead"]
+    assert judge(nibbles_as_i4()).violations == ()
 
 
 def test_loop_swap_is_clean_with_its_copies_and_its_carries_as_same():
-    copies = case("loop-swap")
-    copies["version"] = 2
-    for op in copies["programs"][0]["ops"]:
-        op["kind"] = "same" if op["kind"] == "copy" else op["kind"]
-
-    assert judge(copies).violations == ()
+    assert judge(copies_as_same()).violations == ()
     assert judge(carried("loop-swap", 13, CARRY)).violations == ()
 
 
 def test_loop_swap_with_two_carries_permuted_is_the_plans():
-    made = carried("loop-swap", 13, CARRY)
-    slots = made["plans"][0]["slots"]
-    slots[-1], slots[-2] = slots[-2], slots[-1]
-
-    assert "Overlap" in kinds(judge(made))
+    assert "Overlap" in kinds(judge(permuted()))
 
 
 def test_a_view_of_what_a_compiler_overwrote_is_read_late():
