@@ -53,7 +53,7 @@ class Races:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class RacingPart:
     """What one run brings into a table: its accesses, and where they stand in the order and in memory."""
 
     accesses: Accesses
@@ -67,7 +67,7 @@ class Part:
     """bool (writes,): which writes change memory as planned; a `same` between values at one address does not."""
 
 
-def races(parts: Sequence[Part], order: Order, selector: Selector = SCREENED) -> Races:
+def races(parts: Sequence[RacingPart], order: Order, selector: Selector = SCREENED) -> Races:
     """Return the races among some runs; ops go by their place in `order`, buffers by their number in the parts one behind the other."""
     empty = np.empty(0, dtype=np.int64)
     none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
@@ -83,7 +83,7 @@ def races(parts: Sequence[Part], order: Order, selector: Selector = SCREENED) ->
 class _Table:
     """The accesses of some runs that could race, in order of op, and the pairs among them."""
 
-    def __init__(self, parts: Sequence[Part], order: Order) -> None:
+    def __init__(self, parts: Sequence[RacingPart], order: Order) -> None:
         self.order = order
         ops, writes, values, buffers, spaces = [], [], [], [], []
         owners, lows, highs, homes, bases = [], [], [], [], []

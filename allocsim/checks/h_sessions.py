@@ -16,7 +16,7 @@ import numpy as np
 
 from allocsim.checks.accesses import Accesses, Extents, in_step
 from allocsim.checks.h_clocks import Order
-from allocsim.checks.h_pairs import Part, Races
+from allocsim.checks.h_pairs import Races, RacingPart
 from allocsim.checks.s_in_place import addresses
 from allocsim.checks.s_script import Identities
 from allocsim.checks.trial import Trial, TrialDocument
@@ -56,7 +56,7 @@ class Session:
     trials: list[Trial]
     identities: Identities
     nodes: list[Node]
-    parts: list[Part]
+    parts: list[RacingPart]
     order: Order
 
     @classmethod
@@ -133,14 +133,14 @@ class Session:
         )
 
 
-def part_of(trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None) -> Part:
+def part_of(trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None) -> RacingPart:
     """Return what one run brings: on its own, its ops in their order and its buffers where its plan puts them."""
     accesses = trial.accesses
     if trial.unit > 1:
         accesses = Accesses(in_bytes(trial), accesses.contract, trial.skip, every_result=True)  # what rests, `written` leaves out
     own_space, own_base = addresses(trial.plan)
     rest = np.array(sorted(at_rest(trial)), dtype=np.int64)
-    return Part(
+    return RacingPart(
         accesses=accesses,
         node=np.arange(len(trial.program.ops)) if node is None else node,
         space=own_space if space is None else space,

@@ -19,7 +19,8 @@ format, and is told all the same: without `own`, parameters and states are told 
 
 A buffer takes another's place by a pair of `may_share` at one address, or by several, each recipient the donor of the next. Whatever
 the lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the belief (`BadShare`). A pinned
-donor gives its bytes to nobody all the same: the caller told the pin.
+donor gives its bytes to nobody all the same: the caller told the pin. A problem that states no pair at all says nothing of hand-overs:
+there a pair that an op declares in place counts, if the donor's believed life ends with that op and the recipient's begins with it.
 
 Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a free, both included. Steps
 between a free and the next allocation, before the first one and after the last free must be none in which the buffer is believed to
@@ -199,7 +200,8 @@ class _Promises:
     def _believed_pairs(self) -> Int64s:
         """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
         plan = self.plan
-        donor, recipient = self.problem.may_share[:, 0].astype(np.int64), self.problem.may_share[:, 1].astype(np.int64)
+        stated = self.problem.may_share if len(self.problem.may_share) else _declared_hand_overs(self.problem)
+        donor, recipient = stated[:, 0].astype(np.int64), stated[:, 1].astype(np.int64)
         fine = plan.placed[donor] & (plan.arena[donor] == plan.arena[recipient]) & (plan.offset[donor] == plan.offset[recipient])
         packed: Int64s = (donor * len(plan.arena) + recipient)[fine]
         return packed
@@ -307,6 +309,16 @@ class _Promises:
     def _record(self, kind: str, **fields: Any) -> Violation:
         record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
         return named(record, self.plan.program)
+
+
+def _declared_hand_overs(problem: Problem) -> Int64s:
+    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to begin there. O(pairs)."""
+    ops, home = problem.program.ops, problem.program.values.buffer
+    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
+    donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
+    recipient = home[ops.results[ops.result_starts[step] + ops.in_place[:, 1]]].astype(np.int64)
+    there = (problem.stop[donor] == step + 1) & (problem.start[recipient] == step) & (donor != recipient)
+    return np.stack([donor, recipient], axis=1)[there]
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:

@@ -43,7 +43,7 @@ from allocsim.cure.drafting import (
     place_of,
     replan,
 )
-from allocsim.cure.elements import Address, Kernel, Place, Upload, Wait, order_of
+from allocsim.cure.elements import Address, Place, SparedKernel, Upload, Wait, order_of
 from allocsim.cure.mending import edges_of, index_of_part, plans_of, with_beliefs, with_more_waits, with_parts, with_uploads
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import used_pairs, without_positions
@@ -193,7 +193,7 @@ class _Task:
         if mend.kind == "stale":
             return replan(draft, mend)
         if mend.kind in {"kernel", "promise"}:
-            draft.elements[Kernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
+            draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
             return self._denied(draft, mend, rigour)
         if mend.kind == "address":
             return self._readdressed(draft, mend, rigour)
@@ -377,7 +377,9 @@ class _Task:
         for demand in self.demands:
             if demand.mend.kind in {"kernel", "promise"}:
                 mend = demand.mend
-                draft.elements[Kernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
+                draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = (
+                    None
+                )
         plans = []
         for planner, plan in zip(planners, draft.document.plans, strict=True):
             if planner is None or plan.problem is None:

@@ -156,7 +156,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class SparedKernel:
     """No result of a kind of op is laid over an operand of it: what its kernel promises does not hold."""
 
     kind: ClassVar[str] = "kernel"
@@ -169,7 +169,7 @@ class Kernel:
         return f"forbid the in-place pair of {self.op_kind} (result {self.result} over operand {self.operand})"
 
 
-Element = Lifetime | Pair | Pin | Place | Replan | Address | Wait | Upload | Kernel
+Element = Lifetime | Pair | Pin | Place | Replan | Address | Wait | Upload | SparedKernel
 
 
 def as_json(element: Element, document: Document) -> dict[str, Any]:
@@ -198,12 +198,12 @@ __all__ = [
     "KINDS",
     "Address",
     "Element",
-    "Kernel",
     "Lifetime",
     "Pair",
     "Pin",
     "Place",
     "Replan",
+    "SparedKernel",
     "Upload",
     "Wait",
     "as_json",

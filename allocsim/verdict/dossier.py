@@ -21,8 +21,8 @@ from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
 from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.programs import Doings
 from allocsim.verdict.records import Witness
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})

@@ -2,7 +2,7 @@
 
 Each planner plans the smallest program in which the alias is possible.
 
-Contract: `believers(case, kernel, operand, result, layout)` builds the program of one op whose
+DeclaredContract: `believers(case, kernel, operand, result, layout)` builds the program of one op whose
 operands the host writes and whose results it reads, and names the planners of the table whose
 belief offers the pair (`may_share`), as `over` or as `duplicate over`: no belief has words for
 another layout. `reachable` plans that program with operands that would be taken first in memory of
@@ -24,7 +24,7 @@ from engine.k_audit.audit_cases import AuditCase, AuditLayout
 PLANNER = "ggml"
 
 
-class Contract(Protocol):
+class DeclaredContract(Protocol):
     """What a kernel declares: a `Kernel`, or the row of one."""
 
     @property
@@ -33,7 +33,7 @@ class Contract(Protocol):
     def overlap(self) -> str: ...  # noqa: D102
 
 
-def believers(case: AuditCase, kernel: Contract, operand: int, result: int, layout: str) -> tuple[str, ...]:
+def believers(case: AuditCase, kernel: DeclaredContract, operand: int, result: int, layout: str) -> tuple[str, ...]:
     """Return the planners that offer the pair of buffers, by name."""
     if layout not in {"over", "duplicate over"} or not case.operands[operand].alike(case.results[result]):
         return ()
@@ -45,21 +45,21 @@ def believers(case: AuditCase, kernel: Contract, operand: int, result: int, layo
     return tuple(name for name, row in ALLOCATORS.items() if answers[row.belief])
 
 
-def reachable(case: AuditCase, kernel: Contract, operand: int, result: int) -> bool:
+def reachable(case: AuditCase, kernel: DeclaredContract, operand: int, result: int) -> bool:
     """Return whether the planner chooses the alias."""
     plan, operands, results = alias_plan(case, kernel, operand)
     donor, recipient = operands[operand], results[result]
     return bool(plan.placed[donor]) and int(plan.offset[donor]) == int(plan.offset[recipient])
 
 
-def alias_plan(case: AuditCase, kernel: Contract, operand: int) -> tuple[Plan, list[int], list[int]]:
+def alias_plan(case: AuditCase, kernel: DeclaredContract, operand: int) -> tuple[Plan, list[int], list[int]]:
     """Return the plan of that program, and the buffers of operands and results."""
     program, operands, results = _program(case, kernel, ())
     plan = find(PLANNER).plan(program, Constraints.of(program, own=_rivals(case, operand, operands)))
     return plan, operands, results
 
 
-def _program(case: AuditCase, kernel: Contract, same: Collection[int]) -> tuple[Program, list[int], list[int]]:
+def _program(case: AuditCase, kernel: DeclaredContract, same: Collection[int]) -> tuple[Program, list[int], list[int]]:
     """Build the program; the operands `same` are one value."""
     builder = ProgramBuilder(case.kind)
 

@@ -1,11 +1,14 @@
 """Each row of the table of names has a tiny document that it names: class, party, witnesses, and the belief that failed."""
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from encodings_2 import permuted
 from tiny import belief, plan, program
 
+from allocsim import loads
 from allocsim.model import Document, Event, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
@@ -61,7 +64,7 @@ def stale():
 def accumulated():
     """An accumulator that the host zeroes before the first run only."""
     made = program("g = host.write; x = host.write; s:g = add! g x; host.read s")
-    one = plan(made, "g=own x=0", belief(made))
+    one = plan(made, "g=own x=0", belief(made, own=[0]))
     return Document.of(Run.of(one), Run.of(one, skip=(0,)))
 
 
@@ -438,6 +441,12 @@ CASES = (
         class_="C14",
         fault="caller",
         reader="f",
+    ),
+    Planted(
+        row="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
+        document=loads(json.dumps(permuted()).encode()),
+        class_="C15",
+        fault="plan",
     ),
     Planted(
         row="an upload was left out, and nothing else wrote what is read",

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from strategies import programs
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
+from allocsim.verdict.doings import Doings
 from allocsim.verdict.dossier import climb
-from allocsim.verdict.programs import Doings
 
 
 def readers(program, doings, buffer):
