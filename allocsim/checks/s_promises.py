@@ -318,7 +318,8 @@ def _declared_hand_overs(problem: Problem) -> Int64s:
     donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
     recipient = home[ops.results[ops.result_starts[step] + ops.in_place[:, 1]]].astype(np.int64)
     there = (problem.stop[donor] == step + 1) & (problem.start[recipient] == step) & (donor != recipient)
-    return np.stack([donor, recipient], axis=1)[there]
+    found: Int64s = np.stack([donor, recipient], axis=1)[there]
+    return found
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:
