@@ -26,7 +26,7 @@ from allocsim.allocators.planner import Allocator
 from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cure import Cure
-from allocsim.cure.pricing import all_apart
+from allocsim.cure.apart import all_apart
 from allocsim.errors import EngineError, NotInstalledError, OutputError
 from allocsim.files import write_atomic
 from allocsim.formats import load
@@ -141,7 +141,8 @@ def _timed(document: Document, cured: Cure) -> dict[str, Plan | None]:
     """Return the first plan that the cure changes, what it becomes, and the same with every buffer apart."""
     changed = next((n for n, (a, b) in enumerate(zip(document.plans, cured.document.plans, strict=False)) if a is not b), 0)
     before, after = document.plans[changed], cured.document.plans[changed]
-    return {"default": before, "cured": after, "pinned": all_apart(before)}
+    pinned = all_apart(Document.of(before))
+    return {"default": before, "cured": after, "pinned": None if pinned is None else pinned[0]}
 
 
 def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:

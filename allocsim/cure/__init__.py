@@ -24,11 +24,15 @@ What this module does not see: classes and parties, kernels and numbers (`repro.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final, TypeVar
+
+import numpy as np
 
 from allocsim.allocators.planner import Allocator
 from allocsim.checks import check
 from allocsim.checks.violations import Report
+from allocsim.cure.apart import all_apart
 from allocsim.cure.cured import Cure, Demand, Moved, words_of
 from allocsim.cure.defects import Key, keys_of
 from allocsim.cure.drafting import (
@@ -43,14 +47,15 @@ from allocsim.cure.drafting import (
     place_of,
     replan,
 )
-from allocsim.cure.elements import Address, Place, SparedKernel, Upload, Wait, order_of
+from allocsim.cure.elements import Address, SparedKernel, Upload, Wait, order_of
 from allocsim.cure.mending import edges_of, index_of_part, plans_of, with_beliefs, with_more_waits, with_parts, with_uploads
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import used_pairs, without_positions
-from allocsim.cure.pricing import all_apart, grown, moves, overlap_lost, planner_of
+from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
+from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Rigour, Room
 from allocsim.errors import AllocsimError
-from allocsim.model import OWN, Document, Plan
+from allocsim.model import OWN, Document
 
 Change = TypeVar("Change")
 
@@ -112,7 +117,6 @@ class _Task:
         self.gone = keys_of(v for demand in demands for v in demand.violations) - kept
         self.trials = 0
         self.planner, self.anew = planner, anew
-        self._all_apart: tuple[int | None, tuple[Plan | None, ...]] | None = None
 
     def holds(self, document: Document, gone: frozenset[Key] | None = None) -> bool:
         """Whether the violations are gone in a mended document, and none is new."""
@@ -135,9 +139,10 @@ class _Task:
                 found = self._cure(draft, mended, "amended")
                 break
         anew = self._anew(by_wait=by_wait)
-        limit, _ = self._apart()
-        if found is not None and limit is not None and found.nbytes > max(limit, 0):
-            found = self._not_dearer(found, by_wait=by_wait)
+        if found is None:
+            found = self._with_all_apart(by_wait=by_wait)
+        elif self._pin_all is not None and found.nbytes > max(self._pin_all, 0):
+            found = self._with_all_apart(by_wait=by_wait) or replace(found, pin_all_bytes=None)
         if anew is not None:
             draft, mended, right = anew
             found = None if found is None else replace(found, planned_anew=right)
@@ -244,8 +249,8 @@ class _Task:
             if mend.kind == "pair" and mend.other is not None:
                 options.append(({mend.other} | rest, False))
         else:
-            room = draft.rooms[index]
-            in_time = [sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(room.offset[b]))) for pair in left]
+            room, first = draft.rooms[index], ranks(plan.program)
+            in_time = [sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]))) for pair in left]
             options += [({later for _, later in in_time}, False), ({earlier for earlier, _ in in_time}, False)]
         best: tuple[tuple[int, int, int], Room, set[int]] | None = None
         fixed = problem.fixed if problem is not None else {}
@@ -314,12 +319,11 @@ class _Task:
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:
         elements = tuple(sorted(draft.elements, key=order_of))
-        limit, _ = self._apart()
         return Cure(
             elements=elements,
             words=words_of(elements, mended),
             nbytes=grown(self.document, mended),
-            pin_all_bytes=limit,
+            pin_all_bytes=self._pin_all,
             overlap=overlap_lost(self.document, mended),
             verified=True,
             planned_anew=None,
@@ -330,39 +334,47 @@ class _Task:
             document=mended,
         )
 
-    def _apart(self) -> tuple[int | None, tuple[Plan | None, ...]]:
-        """Return how much the peaks grow with every buffer apart, and the plans."""
-        if self._all_apart is None:
-            plans = tuple(all_apart(plan) for plan in self.document.plans)
-            known = [plan for plan in plans if plan is not None]
-            grown = sum(plan.peak_bytes for plan in known) - sum(plan.peak_bytes for plan in self.document.plans)
-            self._all_apart = (grown if len(known) == len(plans) else None), plans
-        return self._all_apart
+    @cached_property
+    def _pin_all(self) -> int | None:
+        """How much the peaks grow with every buffer apart."""
+        plans = all_apart(self.document)
+        if plans is None:
+            return None
+        return sum(new.peak_bytes - old.peak_bytes for new, old in zip(plans, self.document.plans, strict=True))
 
-    def _not_dearer(self, found: Cure, *, by_wait: bool) -> Cure:
+    def _with_all_apart(self, *, by_wait: bool) -> Cure | None:
         """Return the same mends with every buffer apart, if the judge bears it out."""
         draft = self._draft(self.demands, Rigour.LIVING, by_wait=by_wait, place=False)
-        _, plans = self._apart()
-        if draft is None:
-            return found
-        placed = [
-            None if plan is None else replace(plan, program=old.program, problem=old.problem, source=old.source)
-            for plan, old in zip(plans, draft.document.plans, strict=True)
-        ]
-        mended = with_parts(
-            draft.document, plans=[old if new is None else new for new, old in zip(placed, draft.document.plans, strict=True)]
+        plans = None if draft is None else all_apart(draft.document)
+        if draft is None or plans is None:
+            return None
+        for index, plan in enumerate(plans):
+            room = draft.rooms[index]
+            room.arena, room.offset, room.nbytes = plan.arena.astype(np.int64), plan.offset, plan.nbytes
+            draft.moved[index] = draft.resized[index] = set(range(len(plan.arena)))
+        for demand in self.demands:
+            if not self._placed_by(draft, demand.mend, by_wait=by_wait):
+                return None
+        mended = built(draft)
+        return self._cure(draft, mended, "apart") if self.holds(mended) else None
+
+    def _placed_by(self, draft: Draft, mend: Mend, *, by_wait: bool) -> bool:
+        """Note the slots that a mend is about, each where it now lies; False where no plan can be made for another program."""
+        if mend.kind == "stale":
+            return replan(draft, mend)
+        if mend.kind in {"kernel", "promise"}:
+            draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
+        slots = (
+            {(index, mend.buffer) for index in plans_of(self.document, mend)}
+            if mend.kind in {"slot", "state", "address"}
+            else set()
         )
-        if not self.holds(mended):
-            return found
-        made = self._cure(draft, mended, "apart")
-        kept = [element for element in found.elements if not isinstance(element, Place)]
-        slots = [
-            replace(element, offset=int(mended.plans[element.plan].offset[element.buffer]))
-            for element in found.elements
-            if isinstance(element, Place) and element.plan is not None and element.offset is not None
-        ]
-        elements = tuple(sorted({*kept, *slots}, key=order_of))
-        return replace(made, elements=elements, words=words_of(elements, mended))
+        if mend.kind == "wait" and mend.plan is not None and not by_wait:
+            races = next(demand.violations for demand in self.demands if demand.mend is mend)
+            slots = {(mend.plan, v.buffer) for v in races}
+        for index, buffer in sorted((index, buffer) for index, buffer in slots if buffer is not None):
+            draft.elements[place_of(draft, index, buffer, mend)] = None
+        return True
 
     def _anew(self, *, by_wait: bool) -> tuple[Draft, Document, bool] | None:
         """Plan the mended beliefs anew, where a planner of this project made the plans of theirs."""

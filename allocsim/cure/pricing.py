@@ -9,12 +9,11 @@ import numpy as np
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.planner import Allocator
-from allocsim.allocators.reference import place as place_apart
 from allocsim.cure.cured import Moved
 from allocsim.cure.mending import index_of_part
 from allocsim.cure.waits import Ordered
 from allocsim.errors import AllocsimError
-from allocsim.model import OWN, Document, Plan, Problem
+from allocsim.model import Document, Plan
 
 
 def grown(before: Document, after: Document) -> int:
@@ -51,17 +50,6 @@ def moves(before: Document, after: Document) -> Iterator[Moved]:
             )
 
 
-def all_apart(plan: Plan) -> Plan | None:
-    """Return the plan with every buffer of an arena in bytes of its own; None where that does not fit."""
-    program = plan.program
-    nbytes = np.maximum(program.buffers.nbytes, 0 if plan.problem is None else plan.problem.nbytes)
-    fixed = plan.problem.fixed if plan.problem is not None else {}
-    try:
-        return place_apart(Problem.of(program, nbytes=nbytes, own=plan.arena == OWN, fixed=dict(fixed)))
-    except AllocsimError:
-        return None
-
-
 def planner_of(plan: Plan) -> Allocator | None:
     """Return the planner of this project that makes this very plan of its problem; a name in a document runs no other code."""
     planner = ALLOCATORS.get(plan.source)
@@ -75,4 +63,4 @@ def planner_of(plan: Plan) -> Allocator | None:
     return planner if same else None
 
 
-__all__ = ["all_apart", "grown", "moves", "overlap_lost", "planner_of"]
+__all__ = ["grown", "moves", "overlap_lost", "planner_of"]

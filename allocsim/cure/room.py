@@ -18,6 +18,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from allocsim.cure.ranks import ranks
 from allocsim.liveness import lifetimes
 from allocsim.model import Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
@@ -63,8 +64,7 @@ class Room:
             stop = np.maximum(stop, problem.stop)
             stop = np.where(problem.pinned, np.maximum(stop, end), stop)
             nbytes = np.maximum(nbytes, problem.nbytes)
-        always = plan.program.buffers.persistent.copy()
-        always[list(_left(document, plan))] = True
+        always = lasting(document, plan)
         if len(programs) > 1:
             always[:] = True
         start, stop = np.where(always, 0, start), np.where(always, LIMIT, stop)
@@ -96,7 +96,8 @@ class Room:
 
         With `stay`, a buffer whose bytes are free where it lies is left there.
         """
-        chosen = sorted(buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(self.offset[b])))
+        first = ranks(self.plan.program)
+        chosen = sorted(buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(first[b])))
         homes = self.plan.program.buffers.arena
         settled = (self.arena >= 0) & (self.nbytes > 0)
         settled[chosen] = False
@@ -138,6 +139,13 @@ class Room:
         return total
 
 
+def lasting(document: Document, plan: Plan) -> Bools:
+    """Bool (buffers,): the buffers of a plan whose bytes outlast a run: parameters, states, and what one run leaves for another."""
+    found: Bools = plan.program.buffers.persistent.copy()
+    found[list(_left(document, plan))] = True
+    return found
+
+
 def _left(document: Document, plan: Plan) -> frozenset[int]:
     """Return the buffers whose content one run leaves for another: those into which some run leaves out an upload."""
     return frozenset(
@@ -157,9 +165,7 @@ def _foreign(document: Document, plan: Plan) -> tuple[tuple[int, int, int], ...]
     for other in document.plans:
         if other is plan:
             continue
-        lasting = other.program.buffers.persistent.copy()
-        lasting[list(_left(document, other))] = True
-        for buffer in np.flatnonzero(lasting & other.placed).tolist():
+        for buffer in np.flatnonzero(lasting(document, other) & other.placed).tolist():
             low = int(other.offset[buffer])
             kept.append((int(other.arena[buffer]), low, low + int(other.program.buffers.nbytes[buffer])))
     return tuple(kept)
@@ -174,4 +180,4 @@ def _end(document: Document, arena: int) -> int:
     return max(ends, default=0)
 
 
-__all__ = ["Rigour", "Room"]
+__all__ = ["Rigour", "Room", "lasting"]

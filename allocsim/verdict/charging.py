@@ -24,6 +24,7 @@ from typing import Final
 from allocsim.checks import Violation
 from allocsim.cure.defects import key_of
 from allocsim.cure.mends import Mend
+from allocsim.cure.ranks import ranks
 from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.model import HOST_WRITE
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
@@ -261,6 +262,7 @@ def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Viol
         plan = dossier.document.plans[index]
         whole, _ = dossier.lives(plan.program)
         persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
+        first = ranks(plan.program)
         misled = {buffer: _breaks_promise(dossier, index, buffer) for place in places for buffer in place[2:]}
         degree: dict[int, set[Place]] = defaultdict(set)
         for place in places:
@@ -278,6 +280,7 @@ def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Viol
                     -int(nbytes[buffer]),
                     int(whole[buffer, 1]),
                     int(plan.offset[buffer]),
+                    int(first[buffer]),
                 ),
             )
             mend = Mend(kind="slot", plan=index, buffer=chosen)

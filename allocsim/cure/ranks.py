@@ -1,0 +1,28 @@
+"""An order of buffers that hangs on no numbering: by the place in the list of ops at which each is first accessed.
+
+What this module does not see: bytes and plans.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from allocsim.model import Program
+from allocsim.model.layout import Int64s
+
+
+@lru_cache(maxsize=8)
+def ranks(program: Program) -> Int64s:
+    """Return the place of the first access to each buffer: int64 (buffers,), by op, results before operands; one place for all never accessed. O(accesses)."""
+    ops = program.ops
+    count = len(ops.results) + len(ops.operands)
+    steps = np.concatenate(
+        [np.repeat(np.arange(len(ops)), np.diff(starts)) for starts in (ops.result_starts, ops.operand_starts)]
+    )
+    buffers = program.values.buffer[np.concatenate([ops.results, ops.operands])]
+    found = np.full(len(program.buffers), count, dtype=np.int64)
+    np.minimum.at(found, buffers[np.argsort(steps, kind="stable")], np.arange(count))
+    return found
+
+
+__all__ = ["ranks"]
