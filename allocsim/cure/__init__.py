@@ -30,11 +30,10 @@ from typing import Final, TypeVar
 import numpy as np
 
 from allocsim.allocators.planner import Allocator
-from allocsim.checks import check
 from allocsim.checks.violations import Report
 from allocsim.cure.apart import all_apart
 from allocsim.cure.cured import Cure, Demand, Moved, words_of
-from allocsim.cure.defects import Key, keys_of
+from allocsim.cure.defects import Judged, Key, keys_of, listed
 from allocsim.cure.drafting import (
     Draft,
     apart_already,
@@ -76,6 +75,7 @@ def cure_of(
     others: Sequence[Demand] = (),
     planner: Allocator | None = None,
     anew: bool = True,
+    judged: Judged = listed,
 ) -> Cure | None:
     """Return a cure of the mends demanded, None where one of them cannot be made here or none was found that the judge bears out.
 
@@ -86,12 +86,13 @@ def cure_of(
         others: mends not to be made; what they explain as well may stay.
         planner: who plans anew, whoever made the plans; by default whoever did, where that is one of ours.
         anew: whether the mended beliefs are planned anew at all.
+        judged: the judge, with the rules by which `report` was made.
     """
     if not demands or any(demand.mend.kind not in CURABLE for demand in demands):
         return None
     if report.count > len(report.violations):
         return None  # what is not listed could not be told from what is new
-    task = _Task(document, demands, report, others, planner, anew=anew)
+    task = _Task(document, demands, report, others, planner, anew=anew, judged=judged)
     found = task.solve(by_wait=True)
     if found is None or not any(demand.mend.kind == "wait" and demand.mend.plan is not None for demand in demands):
         return found
@@ -110,18 +111,19 @@ class _Task:
         planner: Allocator | None,
         *,
         anew: bool,
+        judged: Judged = listed,
     ) -> None:
         self.document, self.demands = document, tuple(demands)
         self.before = keys_of(report.violations)
         kept = keys_of(v for other in others for v in other.violations)
         self.gone = keys_of(v for demand in demands for v in demand.violations) - kept
         self.trials = 0
-        self.planner, self.anew = planner, anew
+        self.planner, self.anew, self.judged = planner, anew, judged
 
     def holds(self, document: Document, gone: frozenset[Key] | None = None) -> bool:
         """Whether the violations are gone in a mended document, and none is new."""
         self.trials += 1
-        report = check(document, of_each_kind=True)
+        report = self.judged(document)
         if report.count > len(report.violations):
             return False
         now = keys_of(report.violations)
@@ -237,9 +239,14 @@ class _Task:
         if not left and mend.kind in {"lifetime", "pin", "pair"}:
             return True
         options: list[tuple[set[int], bool]] = []
+        room, first = draft.rooms[index], ranks(plan.program)
+        in_time = {
+            pair: sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]), int(room.nbytes[b])))
+            for pair in left
+        }
         if focus is not None:
             touched = {pair for pair in left if focus in pair}
-            rest = {buffer for pair in left - touched for buffer in pair[1:]}
+            rest = {in_time[pair][1] for pair in left - touched}
             stay = mend.kind in {"size", "slot"} and own_faults
             if not lasting:
                 options.append(({focus} | rest, stay))
@@ -249,9 +256,7 @@ class _Task:
             if mend.kind == "pair" and mend.other is not None:
                 options.append(({mend.other} | rest, False))
         else:
-            room, first = draft.rooms[index], ranks(plan.program)
-            in_time = [sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]))) for pair in left]
-            options += [({later for _, later in in_time}, False), ({earlier for earlier, _ in in_time}, False)]
+            options += [({pair[1] for pair in in_time.values()}, False), ({pair[0] for pair in in_time.values()}, False)]
         best: tuple[tuple[int, int, int], Room, set[int]] | None = None
         fixed = problem.fixed if problem is not None else {}
         for number, (asked, stay) in enumerate(options):

@@ -4,17 +4,25 @@ A mend moves bytes, lengthens lives and adds waits; it renumbers nothing. So a d
 wrote what was found, which bytes, which plan a run follows. A lifetime too short is one defect, whether or not only the host is missed; an op is unsafe in place, or
 has results on each other, once.
 
-What this module does not see: documents.
+What this module does not see: what a mend changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from allocsim.checks import Violation
+from allocsim.checks import Report, Violation, check
+from allocsim.model import Document
 
 Key = tuple[object, ...]
+Judged = Callable[[Document], Report]
+"""The judge, with the rules by which it is asked."""
 
 READS = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead", "WriteToReadOnly"})
-OPS = frozenset({"UnsafeInPlace", "ResultsOverlap"})
+OPS = frozenset({"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"})
+
+
+def listed(document: Document) -> Report:
+    """Judge a document by the usual rules, every kind of violation listed."""
+    return check(document, of_each_kind=True)
 
 
 def key_of(v: Violation) -> Key:
@@ -35,4 +43,4 @@ def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
     return frozenset(map(key_of, violations))
 
 
-__all__ = ["Key", "key_of", "keys_of"]
+__all__ = ["Judged", "Key", "key_of", "keys_of", "listed"]

@@ -149,6 +149,10 @@ class JudgeRules:
         """Return a report that lists enough to find all causes: the one given, if it lists all."""
         if report.count <= len(report.violations):
             return report
+        return self.listed(document)
+
+    def listed(self, document: Document) -> Report:
+        """Return what the judge says of a document, every kind of violation listed."""
         return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, of_each_kind=True)
 
 
@@ -222,7 +226,7 @@ def outcome_of(
     if report.clean and not _measures(evidence):
         return plain
     if causes is None:
-        causes = _causes(evidence, rules.whole(document, report), cures=cures)
+        causes = _causes(evidence, rules.whole(document, report), rules, cures=cures)
     charged: dict[Key, Cause] = {}
     for cause in causes:
         for v in cause.violations:
@@ -231,8 +235,8 @@ def outcome_of(
     return replace(plain, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
 
 
-def _causes(evidence: Evidence, report: Report, *, cures: bool) -> tuple[Cause, ...]:
-    dossier = Dossier(evidence, report)
+def _causes(evidence: Evidence, report: Report, rules: JudgeRules, *, cures: bool) -> tuple[Cause, ...]:
+    dossier = Dossier(evidence, report, rules.listed)
     found = found_in(dossier)
     return with_cures(dossier, found)[0] if cures else found
 

@@ -16,6 +16,8 @@ from typing import Final
 from allocsim.allocators.planner import Allocator
 from allocsim.checks.violations import Report
 from allocsim.cure import CURABLE, Cure, Demand, cure_of
+from allocsim.cure.mends import Mend
+from allocsim.cure.ranks import ranks
 from allocsim.model import Document
 from allocsim.verdict.charging import charges_of
 from allocsim.verdict.dossier import Dossier
@@ -69,9 +71,28 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             -cause.places,
             cause.class_,
             cause.party,
+            *_place_of(dossier, cause.charge),
         )
 
     return tuple(sorted(causes, key=importance))
+
+
+def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
+    """Return what tells mends of equal weight apart, whatever the numbers of buffers and values."""
+    parts = dossier.document
+    whole = (
+        parts.plans[mend.plan].program
+        if mend.plan is not None
+        else parts.problems[mend.problem].program
+        if mend.problem is not None
+        else parts.programs[mend.program or 0]
+    )
+    order = ranks(whole)
+    homes = [-1 if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
+    steps = [
+        -1 if n is None else n for n in (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
+    ]
+    return mend.kind, mend.op_kind or "", *steps, *homes
 
 
 def demand_of(cause: Cause) -> Demand:
@@ -106,7 +127,7 @@ def _cure(
 ) -> Cure | None:
     others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
     demands = [demand_of(cause) for cause in chosen]
-    return cure_of(dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew)
+    return cure_of(dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew, judged=dossier.judged)
 
 
 __all__ = ["causes_of", "cure_all", "demand_of", "found_in", "with_cures"]

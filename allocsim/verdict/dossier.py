@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import KINDS, Report, Violation, check
-from allocsim.cure.defects import Key, key_of
+from allocsim.checks import KINDS, Report, Violation
+from allocsim.cure.defects import Judged, Key, key_of, listed
 from allocsim.cure.pairs import used_pairs
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
@@ -32,11 +32,13 @@ BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "B
 class Dossier:
     """The evidence with what is asked of it, computed once."""
 
-    def __init__(self, evidence: Evidence, report: Report | None = None) -> None:
+    def __init__(self, evidence: Evidence, report: Report | None = None, judged: Judged = listed) -> None:
+        self.judged = judged
+        """The judge, with the rules by which `report` was made."""
         self.evidence = evidence
         self.document: Document = evidence.document
         self.runs = self.document.runs
-        self.report = check(self.document, of_each_kind=True) if report is None else report
+        self.report = judged(self.document) if report is None else report
         self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
@@ -136,7 +138,7 @@ class Dossier:
 
     def _judged(self, document: Document) -> frozenset[Key]:
         self.replays += 1
-        return frozenset(key_of(v) for v in check(document, of_each_kind=True).violations)
+        return frozenset(key_of(v) for v in self.judged(document).violations)
 
     @cached_property
     def apart(self) -> frozenset[Key]:
@@ -163,7 +165,7 @@ class Dossier:
         """What is wrong with a plan on the program it was made for: kind and buffers."""
         if plan not in self._own_program:
             self.replays += 1
-            report = check(Document.of(self.document.plans[plan]), of_each_kind=True)
+            report = self.judged(Document.of(self.document.plans[plan]))
             self._own_program[plan] = frozenset(
                 (v.kind in {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}, frozenset((v.buffer, v.other_buffer)))
                 if v.other_buffer is not None
@@ -180,7 +182,7 @@ class Dossier:
         if key not in self._alone:
             self.replays += 1
             plan = _apart(made.plan, chosen)
-            report = check(Document.of(replace(made, plan=plan)), of_each_kind=True)
+            report = self.judged(Document.of(replace(made, plan=plan)))
             self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
         return self._alone[key]
 
