@@ -58,7 +58,27 @@ def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Documen
         elements += more
     if all(a is b for a, b in zip(problems, document.problems, strict=True)):
         return document, elements
-    return with_parts(document, problems=problems), elements
+    return _without_old_events(with_parts(document, problems=problems), document, demands), elements
+
+
+def _without_old_events(mended: Document, document: Document, demands: Sequence[Demand]) -> Document:
+    """Return a mended document without what planners did to buffers whose life was mended.
+
+    Their events tell of the plan as it was made for the old belief, so they would contradict the new one.
+    """
+    old: dict[int, set[int]] = {}
+    for demand in demands:
+        if demand.mend.problem is not None and demand.mend.kind in {"lifetime", "pin"}:
+            old.setdefault(demand.mend.problem, set()).add(demand.mend.buffer or 0)
+    places = {id(problem): index for index, problem in enumerate(document.problems)}
+    plans = []
+    for plan, made in zip(document.plans, mended.plans, strict=True):
+        buffers = old.get(places[id(plan.problem)], set()) if plan.problem is not None else set()
+        gone = np.isin(made.events[:, 2], sorted(buffers))
+        plans.append(replace(made, events=made.events[~gone]) if gone.any() else made)
+    if all(a is b for a, b in zip(plans, mended.plans, strict=True)):
+        return mended
+    return with_parts(mended, plans=plans)
 
 
 def _unstated(document: Document, mend: Mend) -> Element:
