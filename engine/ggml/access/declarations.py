@@ -258,6 +258,7 @@ tensor ggml_opt_labels(opt)
 tensor ggml_opt_loss(opt)
 tensor ggml_opt_grad_acc(opt, tensor)
 bool ggml_opt_static_graphs(opt)
+size ggml_quantize_chunk(int, ptr, ptr, i64, i64, i64, ptr)
 """
 
 _LINE = re.compile(r"(\w+) (\w+)\((.*)\)")

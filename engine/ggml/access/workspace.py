@@ -178,6 +178,10 @@ class Context:
         pointer = self._library.ggml_new_graph_custom(self.pointer, size, gradients)
         return self._made(pointer, "graph", "", "")
 
+    def checked(self, pointer: int | None) -> int:
+        """Return the address of a tensor that a call made in this context; raise EngineError if it is NULL."""
+        return self._made(pointer, "tensor", "", "")
+
     def _made(self, pointer: int | None, what: str, name: str, flag: str) -> int:
         if not pointer:
             raise EngineError(f"ggml {self._library.version} made no {what}: the context is full")

@@ -3,8 +3,9 @@
 Contract
 --------
 * `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and returns the same object that a
-  ggml dump holds (`allocsim.formats.ggml`): `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
-  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or "L9" for leaf 9. `off` counts bytes from the base of the
+  ggml dump holds (`allocsim.formats.ggml`): `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, op_params, name, type, ne, nb, nbytes,
+  off, external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or "L9" for leaf 9; an empty source slot
+  before a full one is None. `off` counts bytes from the base of the
   compute buffer and is None elsewhere; `external` is memory the planner did not place (another buffer, or bare data).
 * The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it where that is not enough. Several
   are laid end to end, in the order given, in one address space.
@@ -76,7 +77,8 @@ def walk_nodes(
         rows[index]["op"], sources[index] = "NONE", []
     for index, row in enumerate(rows):
         row["view_src"] = names[roots[index]] if roots[index] else None
-        row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
+        last = max((slot for slot, source in enumerate(sources[index]) if source), default=-1)
+        row["src"] = [_named(names, source, row["name"]) if source else None for source in sources[index][: last + 1]]
         if row["op"] == "UNARY":
             row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
     about = {
@@ -173,7 +175,7 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], space
     data = table["data"].tolist()
     columns = (
         table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
-        table["flags"].tolist(), table["view_offs"].tolist(), shifts, data, addresses,
+        table["flags"].tolist(), table["view_offs"].tolist(), table["op_params"].tolist(), shifts, data, addresses,
     )  # fmt: skip
     nbytes = library.ggml_nbytes
     return [
@@ -189,7 +191,13 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], space
             "flags": flags,
             "view_src": None,
             "view_offs": offset,
+            "op_params": _trimmed(words),
             "src": [],
         }
-        for op, name, kind, ne, nb, flags, offset, shift, where, address in zip(*columns, strict=True)
+        for op, name, kind, ne, nb, flags, offset, words, shift, where, address in zip(*columns, strict=True)
     ]
+
+
+def _trimmed(words: list[int]) -> list[int]:
+    """Return the words up to the last that is not 0."""
+    return words[: max((place + 1 for place, word in enumerate(words) if word), default=0)]

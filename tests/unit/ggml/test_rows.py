@@ -14,7 +14,7 @@ from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import ROOTS_KEPT
 from engine.ggml.access.probe import checked
 from engine.ggml.access.workspace import LibraryWorkspace
-from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes, position_of_slot
+from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes
 from engine.ggml.child_tasks import plan_rows, transformer_rows
 from engine.ggml.faults import forward_then_backward
 from engine.ggml.fuzzing.graph_recipes import GraphRecipe, build, leaf, place, step
@@ -29,6 +29,11 @@ NAMES = (
 )  # fmt: skip
 
 
+def without_parameters(row):
+    """Return a row as the kept dumps have it: they were written without the parameters of ops."""
+    return {column: value for column, value in row.items() if column != "op_params"}
+
+
 @pytest.mark.parametrize("which", BOTH)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kept_plan_comes_out_of_the_library_row_for_row(which, name):
@@ -38,8 +43,8 @@ def test_a_kept_plan_comes_out_of_the_library_row_for_row(which, name):
 
     rows = live(which).call(transformer_rows, shape, kind=KINDS[meta["kind"]], mode=MODES[meta["pin"]])
 
-    assert rows["leafs"] == kept["leafs"]
-    assert rows["nodes"] == kept["nodes"]
+    assert [without_parameters(row) for row in rows["leafs"]] == kept["leafs"]
+    assert [without_parameters(row) for row in rows["nodes"]] == kept["nodes"]
     assert rows["meta"]["buffer_size"] == meta["buffer_size"]
 
 
@@ -145,7 +150,3 @@ def test_an_op_of_the_document_is_found_for_each_node():
             assert node["op"] == "NONE"
         else:
             assert program.ops[step_].kind == ("view" if node["op"] in ROOTS_KEPT else node["op"].lower())
-
-
-def test_a_source_that_no_kernel_reads_is_no_operand():
-    assert [position_of_slot("CPY", 0), position_of_slot("ADD", 1)] == [0, 1]
