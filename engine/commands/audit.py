@@ -23,6 +23,7 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.model import Document
 from allocsim.plugins import service
+from allocsim.verdict.evidence import Evidence, save
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class Measured:
     """What could not be measured, by heading."""
     documents: dict[str, Document] = field(default_factory=dict)
     """File name -> the smallest graph of an unsafe pair, as planned."""
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    """Folder name -> the same with what K and D measured of it."""
 
 
 def audit(
@@ -49,6 +52,7 @@ def audit(
     layouts: Annotated[
         str, typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ...")
     ] = "all",
+    ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these ops of its in-place list.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -60,20 +64,22 @@ def audit(
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is refused."""
     if ggml is not None and (target is not None or variants):
         raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
+    if ggml is None and ops:
+        raise typer.BadParameter("--ops chooses from the in-place list of a library; it needs --ggml")
     if ggml is not None:
-        found = _of_ggml(ggml, layouts)
+        found = _of_ggml(ggml, layouts, ops)
     else:
         found = _of_table(target, layouts, every=variants, seed=seed, timeout=timeout)
     wrong = [row for row in found.rows if row["verdict"] in WRONG]
     if out is not None:
-        _write(found.documents, out)
+        _write(found, out)
     if picture is not None:
         service("plot_audit")(found.rows, found.of, picture)
     if as_json:
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
-        written: list[Path | str] = [out / name for name in found.documents] if out is not None else []
+        written: list[Path | str] = [out / name for name in (*found.documents, *found.evidence)] if out is not None else []
         for path in [*written, *([picture] if picture is not None else [])]:
             print_line(f"wrote {show_path(path)}")
     return int(bool(wrong))
@@ -106,22 +112,26 @@ def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in known if name in names or "all" in names)
 
 
-def _of_ggml(which: str, layouts: str) -> Measured:
+def _of_ggml(which: str, layouts: str, ops: str) -> Measured:
     from engine.ggml.access.probe import open_library  # noqa: PLC0415
     from engine.ggml.capture.graph_document import document  # noqa: PLC0415
+    from engine.ggml.capture_evidence import examine  # noqa: PLC0415
     from engine.ggml.k_audit.library_audit import LAYOUTS  # noqa: PLC0415  # needs a library
     from engine.ggml.k_audit.library_audit import audit as measure  # noqa: PLC0415
 
     with open_library(which) as child:
         chosen = _chosen(layouts, LAYOUTS)
-        found = measure(child, layouts=chosen)
+        found = measure(child, ops=[op.strip().upper() for op in ops.split(",") if op.strip()] or None, layouts=chosen)
+        documents = {f"{op.lower()}-{source}": document(rows) for (op, source), rows in found.graphs.items()}
+        evidence = {name: examine(graph, child=child)[0] for name, graph in documents.items()}
     rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
         rows=[{**row, "verdict": verdict(row)} for row in rows],
         layouts=chosen,
         more={"refused": found.refused, "unaudited": found.unaudited},
-        documents={f"{op.lower()}-{source}.json": document(rows) for (op, source), rows in found.graphs.items()},
+        documents={f"{name}.json": graph for name, graph in documents.items()},
+        evidence=evidence,
     )
 
 
@@ -160,13 +170,15 @@ def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeo
     return Measured(of=target or "the engine's kernels", rows=rows, layouts=chosen, documents=documents)
 
 
-def _write(documents: Mapping[str, Document], folder: Path) -> None:
+def _write(found: Measured, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: {error.strerror or error}") from None
-    for name, document in documents.items():
+    for name, document in found.documents.items():
         native.write(document, folder / name)
+    for name, evidence in found.evidence.items():
+        save(evidence, folder / name)
 
 
 def _finite(error: float) -> float | None:
