@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 from ggml_live import BOTH, live
-from ggml_tasks import observed_and_walked, walk_two_plans, walk_what_is_no_graph
+from ggml_tasks import (
+    observed_and_walked,
+    walk_freed,
+    walk_overwritten,
+    walk_pointer,
+    walk_tensor,
+    walk_two_plans,
+    walk_what_is_no_graph,
+)
 
 from allocsim.checks import check
 from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import ROOTS_KEPT
+from engine.ggml.access.child import ChildDiedError
 from engine.ggml.access.probe import checked
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes
@@ -79,6 +88,36 @@ def test_a_capture_is_a_document_with_program_problem_and_plan():
 def test_a_pointer_that_is_no_graph_is_refused():
     with pytest.raises(EngineError, match="is no ggml_cgraph"):
         live("after").call(walk_what_is_no_graph)
+
+
+def refusal(task, *arguments):
+    """Return the line with which a walk is refused; a death of the process is no refusal."""
+    with pytest.raises(EngineError) as refused:
+        live("after").call(task, *arguments)
+    assert not isinstance(refused.value, ChildDiedError), refused.value
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("address", [1, 8, 0xDEADBEEF, 1 << 62, (1 << 64) - 8, 0x7FFF_FFFF_F000])
+def test_a_pointer_to_nowhere_is_refused_and_not_followed(address):
+    assert refusal(walk_pointer, address) == f"{address:#x} is no ggml_cgraph: this process cannot read 48 bytes there"
+
+
+def test_a_tensor_is_told_to_be_one_and_is_no_empty_graph():
+    assert refusal(walk_tensor).endswith("it looks like a ggml_tensor: the graph that it is part of is needed")
+
+
+@pytest.mark.parametrize("how", ["context", "allocator"])
+def test_a_freed_graph_is_refused_where_its_memory_tells(how):
+    assert any(words in refusal(walk_freed, how) for words in ("is no ggml_cgraph", "freed?"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("op", 9999), ("type", -1), ("ne", -3), ("flags", 1 << 20), ("view_src", 64), ("buffer", 4096), ("nb", 0)],
+)
+def test_a_node_that_is_no_tensor_is_refused(field, value):
+    assert refusal(walk_overwritten, field, value).endswith("freed?")
 
 
 @pytest.mark.parametrize("which", BOTH)
