@@ -118,6 +118,7 @@ def _of_ggml(which: str, layouts: str, ops: str) -> Measured:
     from engine.ggml.capture_evidence import examine  # noqa: PLC0415
     from engine.ggml.k_audit.library_audit import LAYOUTS  # noqa: PLC0415  # needs a library
     from engine.ggml.k_audit.library_audit import audit as measure  # noqa: PLC0415
+    from engine.ggml.k_audit.library_cases import UNMEASURED  # noqa: PLC0415
 
     with open_library(which) as child:
         chosen = _chosen(layouts, LAYOUTS)
@@ -129,7 +130,7 @@ def _of_ggml(which: str, layouts: str, ops: str) -> Measured:
         of=f"ggml {found.version} ({which})",
         rows=[{**row, "verdict": verdict(row)} for row in rows],
         layouts=chosen,
-        more={"refused": found.refused, "unaudited": found.unaudited},
+        more={"refused": found.refused, "unaudited": found.unaudited, "unmeasured": UNMEASURED},
         documents={f"{name}.json": graph for name, graph in documents.items()},
         evidence=evidence,
     )
@@ -209,6 +210,10 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         print_line(
             f"{row['verdict']}: {_name(row)} {row['layout']} operand {row['source']}: {row['measured']}{_size(row)}; {row['words']}"
         )
+        if row.get("races_at"):
+            print_line(
+                f"{row['op']} over source {row['source']}: unsafe at {row['races_at']} threads where it is safe with fewer (a race)"
+            )
         if row.get("graph"):
             print_line(f"{row['op']} over source {row['source']}: {row['graph']}")
     spare = [f"{_name(row)} over {row['source']}" for row in found.rows if row["verdict"] == "spare" and row["layout"] == "over"]
@@ -216,6 +221,8 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         print_line(f"safe in place, and not declared: {', '.join(spare)}")
     for refused in found.more.get("refused", ()):
         print_line(f"not measured: {refused['op']} on {refused['types']}: {refused['said']}")
+    for what, why in found.more.get("unmeasured", {}).items():
+        print_line(f"not measured: {what}: {why}")
     for op in found.more.get("unaudited", ()):
         print_line(f"not measured: {op}: no case is known for it")
 

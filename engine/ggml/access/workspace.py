@@ -33,6 +33,9 @@ WEIGHTS_USAGE: Final = 1
 
 STATUS_SUCCESS: Final = 0
 
+MODIFIERS: Final = frozenset({"soft_max_add_sinks"})
+"""Functions that change the tensor given first."""
+
 
 class LibraryWorkspace:
     """Contexts, buffers, planners and one CPU backend of one library, freed together. Use as a context manager."""
@@ -165,12 +168,20 @@ class Context:
         """Make a tensor of ggml type `dtype` and dimensions `ne`; `flag` is any of input, output, param and loss, by spaces."""
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)
-        pointer = library.ggml_new_tensor(self.pointer, library.types[dtype], len(ne), ctypes.addressof(dims))
+        pointer = library.ggml_new_tensor(self.pointer, library.type_number(dtype), len(ne), ctypes.addressof(dims))
         return self._made(pointer, "new_tensor", name, flag)
 
     def op(self, builder: str, *arguments: Any, name: str = "", flag: str = "") -> int:
-        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made."""
-        pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *arguments)
+        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made; whole numbers in a tuple are passed as a C array.
+
+        Of `MODIFIERS`, which take no context and make nothing, the tensor they change is returned.
+        """
+        arrays = [(ctypes.c_int * len(a))(*a) if isinstance(a, tuple | list) else None for a in arguments]
+        passed = [a if array is None else ctypes.addressof(array) for a, array in zip(arguments, arrays, strict=True)]
+        if builder in MODIFIERS:
+            getattr(self._library, f"ggml_{builder}")(*passed)
+            return int(arguments[0])
+        pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *passed)
         return self._made(pointer, builder, name, flag)
 
     def graph(self, *, size: int, gradients: bool = False) -> int:

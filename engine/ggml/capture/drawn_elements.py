@@ -74,7 +74,7 @@ def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
     root = [owner[int(view)] if view else place for place, view in enumerate(_view_sources(graph))]
     found: dict[int, list[Reader]] = {}
     for place, sources in enumerate(graph.sources):
-        rows = [None if source is None else graph.rows[source] for source in sources]
+        rows: list[Row | None] = [None if source is None else graph.rows[source] for source in sources]
         for slot, source in enumerate(sources):
             if source is not None:
                 key = graph.rows[place]["op"], slot
@@ -107,8 +107,11 @@ def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Gene
     return encoded(library, numbers, kind)
 
 
-def encoded(library: Library, numbers: NDArray[np.float32], kind: str) -> NDArray[Any]:
-    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as bytes."""
+def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as bytes; whole numbers as they are."""
+    if kind == "i32":
+        return np.ascontiguousarray(numbers, dtype=np.int32)
+    numbers = np.ascontiguousarray(numbers, dtype=np.float32)
     if kind in {"f32", "f16", "f64"}:
         return numbers.astype({"f32": np.float32, "f16": np.float16, "f64": np.float64}[kind])
     if kind == "bf16":

@@ -124,7 +124,8 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
 
 def _record(tensor: int) -> Any:
     """Return the struct at this address, as a record that writes through."""
-    return np.frombuffer((ctypes.c_uint8 * TENSOR.itemsize).from_address(tensor), dtype=TENSOR)[0:1].view(np.recarray)[0]
+    memory = memoryview((ctypes.c_uint8 * TENSOR.itemsize).from_address(tensor))
+    return np.frombuffer(memory, dtype=TENSOR)[0]
 
 
 def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, int], version: str) -> None:
