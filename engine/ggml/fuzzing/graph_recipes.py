@@ -2,13 +2,14 @@
 
 Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a builder call whose arguments are numbers or
 `%k`, the tensor of step k. `expand` are the steps handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by
-`ggml_set_output` before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and their step.
+`ggml_set_output` before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and their step as their
+`fill` says. The graph runs on `threads` threads.
 
     recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
     run(workspace, recipe, mode="default")
 
-What this module does not see: whether the calls are legal; ggml asserts, so build in a child process. Numbers are float32 unless a leaf
-says i32 (row numbers below `rows`).
+What this module does not see: whether the calls are legal; ggml asserts, so build in a child process. Numbers are normal unless a leaf has a
+`fill`, or says i32 (row numbers below `rows`).
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.ggml.access.workspace import Context, LibraryWorkspace
+from engine.ggml.capture.drawn_elements import encoded
+from engine.ggml.k_audit.library_cases import FILLS
 
 TENSOR: Final = "tensor"
 GRAPH_SIZE: Final = 2048
@@ -44,6 +47,8 @@ class RecipeStep:
     """A leaf in memory of its own, placed before the plan."""
     rows: int = 0
     """Of an i32 leaf: its elements are drawn below this."""
+    fill: str = ""
+    """How the elements of a leaf are drawn, a key of `engine.ggml.k_audit.library_cases.FILLS`; empty: as above."""
 
     @property
     def sources(self) -> list[int]:
@@ -60,6 +65,7 @@ class GraphRecipe:
     outputs: tuple[int, ...] = ()
     seed: int = 0
     name: str = ""
+    threads: int = 1
 
     def encode(self) -> dict[str, Any]:
         """Return the recipe as JSON data."""
@@ -69,16 +75,26 @@ class GraphRecipe:
     def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
         """Return the recipe that `encode` gave; raise EngineError where it is none."""
         try:
-            steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
-            rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
-            return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]))
+            steps = tuple(RecipeStep(**{**step, "arguments": _arguments(step["arguments"])}) for step in data["steps"])
+            return cls(
+                steps=steps,
+                expand=tuple(data["expand"]),
+                outputs=tuple(data["outputs"]),
+                seed=int(data["seed"]),
+                name=str(data["name"]),
+                threads=int(data.get("threads", 1)),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"not a recipe: {error}") from None
 
 
-def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> RecipeStep:
+def _arguments(data: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(a) if isinstance(a, list) else a for a in data)
+
+
+def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0, fill: str = "") -> RecipeStep:
     """A leaf of that type and dimensions."""
-    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows)
+    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows, fill=fill)
 
 
 def step(make: str, *arguments: Any) -> RecipeStep:
@@ -139,13 +155,15 @@ def fill(ws: LibraryWorkspace, built: Built) -> None:
     """Write every leaf that has memory: the same elements for the same seed and step, whatever the plan."""
     for index, made in enumerate(built.recipe.steps):
         if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
-            ws.put(built.tensors[index], elements(made, built.recipe.seed, index))
+            ws.put(built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]))
 
 
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf."""
+    """Return the elements of a leaf, float32 or int32."""
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
+    if made.fill:
+        return FILLS[made.fill](tuple(ne[::-1]), rng)
     if dtype == "i32":
         return rng.integers(0, max(made.rows, 1), ne[::-1], dtype=np.int32)
     return rng.standard_normal(ne[::-1], dtype=np.float32)
