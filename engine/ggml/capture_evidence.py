@@ -18,7 +18,7 @@ What this module does not see: what the evidence means (`allocsim.verdict`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -199,7 +199,7 @@ def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[
         assert position is not None
         op = ops[step]
         value = (op.operands if operand else op.results)[position]
-        what = "operand" if operand else "result"
+        what: Literal["operand", "result"] = "operand" if operand else "result"
         origins.append(Origin(run=0, op=step, what=what, position=position, value=value, max_error=departure.error))
     return tuple(origins), empty
 

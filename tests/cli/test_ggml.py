@@ -231,7 +231,11 @@ def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_g
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{op.lower()}-{source}{suffix}" for op, source in unsafe for suffix in (".json", "")
     }
-    assert allocsim("check", *tmp_path.iterdir()).returncode == 0
+    witnesses = sorted(tmp_path.glob("*.json"))
+    assert allocsim("check", *witnesses).returncode == 0  # the plans are legal: what is wrong stands in the evidence beside them
+    said = [allocsim("verdict", witness.with_suffix("")) for witness in witnesses]
+    assert {one.returncode for one in said} == {1}
+    assert all("C04, fault of the kernel" in one.stdout for one in said)
 
 
 def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, capsys):

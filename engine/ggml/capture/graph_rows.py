@@ -49,12 +49,17 @@ EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c
 Rows = dict[str, Any]
 
 
-def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None) -> Rows:
+def walk(
+    library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None, known: bool = False
+) -> Rows:
     """Return the rows of a graph. `buffers` are the compute buffers; default: the only one of COMPUTE usage among the tensors.
+
+    `known`: the caller built the graph with this bridge, so that the pointer need not be checked.
 
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute memory is in several buffers.
     """
-    return walk_nodes(library, *_members(library, graph), buffers=buffers, meta=meta)
+    members = _lists(library, graph) if known else _members(library, graph)
+    return walk_nodes(library, *members, buffers=buffers, meta=meta)
 
 
 def walk_nodes(
@@ -110,9 +115,16 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
         raise EngineError(f"{graph:#x} is no ggml_cgraph: {said}{_if_tensor(library, memory, graph)}")
     if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
         raise EngineError(f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}")
-    nodes, leafs = pointers(int(head["nodes"]), count), pointers(int(head["leafs"]), leaf_count)
+    nodes, leafs = _lists(library, graph)
     _check_tensors(library, memory, [*leafs, *nodes], f"the graph at {graph:#x}")
     return nodes, leafs
+
+
+def _lists(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    """Return nodes and leafs."""
+    head = graph_record(graph)
+    nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
+    return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
 
 
 def _if_tensor(library: Library, memory: ReadableMemory, address: int) -> str:

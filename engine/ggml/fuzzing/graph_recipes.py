@@ -14,6 +14,7 @@ What this module does not see: whether the calls are legal; ggml asserts, so bui
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -158,8 +159,9 @@ def fill(ws: LibraryWorkspace, built: Built) -> None:
             ws.put(built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]))
 
 
+@lru_cache(maxsize=256)
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf, float32 or int32."""
+    """Return the elements of a leaf, float32 or int32; not to be written to. A graph runs in several ways on the same ones."""
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
     if made.fill:
