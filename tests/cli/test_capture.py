@@ -81,3 +81,28 @@ def test_the_witnesses_of_an_audit_come_with_evidence_that_names_the_kernel(tmp_
 
     assert (ran.returncode, verdict.returncode) == (1, 1)
     assert "C04, fault of the kernel: the kernel of add_id is not safe with its result over operand 1" in verdict.stdout
+
+
+def test_bisect_of_a_captured_graph_names_the_kernel_and_its_cure(tmp_path):
+    live("before")
+    path = tmp_path / "plan.json"
+    allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "-o", str(path))
+
+    ran = allocsim("bisect", str(path))
+
+    assert ran.returncode == 1
+    assert "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in ran.stdout
+    assert "forbid the in-place pair of rms_norm_back (result 0 over operand 0)" in ran.stdout
+
+
+def test_bisect_of_a_graph_whose_library_is_not_there_says_what_was_not_examined(tmp_path):
+    live("after")
+    path = tmp_path / "plan.json"
+    allocsim("capture", "ggml", "--ggml", "after", "--layers", "2", "-o", str(path))
+    path.write_text(path.read_text().replace('"0.26.0"', '"0.25.9"'))
+
+    ran = allocsim("bisect", str(path))
+
+    assert ran.returncode == 1
+    assert "the plan is legal; a fault of a kernel is not excluded" in ran.stdout
+    assert "K not run: no installed libggml is ggml 0.25.9" in ran.stdout
