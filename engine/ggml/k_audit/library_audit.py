@@ -66,7 +66,7 @@ class LibraryAuditRow:
     races_at: int = 0
     """The fewest threads with which a case differed that was right with fewer; 0 where none did."""
     smallest: str = ""
-    """The smallest case that differs, in words."""
+    """The smallest case that differs with the fewest threads, in words."""
     reach: Reach | None = None
 
     def public(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def groups(library: Library) -> dict[str, Any]:
 
 def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
     """Add one group's findings; the words of an unsafe case win over those of a safe one."""
-    if (row.unsafe and not into.unsafe) or into.reach is None:
+    if (row.unsafe and (not into.unsafe or row.threads < into.threads)) or into.reach is None:
         into.smallest, into.reach = row.smallest, row.reach
     into.races_at = min(filter(None, (into.races_at, row.races_at)), default=0)
     into.threads = min(filter(None, (into.threads, row.threads)), default=0)
@@ -191,9 +191,10 @@ def measure_cases(
                     want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
                     over = _differing(library, case, arrays, lie, threads=count, want=want)
                     differs = over is not None
-                    if layout == "over" and (row.reach is None or (differs and not row.unsafe)):
+                    plainer = differs and (not row.threads or count < row.threads)  # a race shows by chance only
+                    if layout == "over" and (row.reach is None or plainer):
                         row.reach = reach(library, case, position, every=differs)
-                    if differs and not row.unsafe:
+                    if plainer:
                         row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}{lie.words}"
                     row.cases += 1
                     row.unsafe += differs
