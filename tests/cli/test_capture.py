@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from ggml_live import live
 
@@ -21,7 +22,8 @@ def test_a_captured_plan_is_legal_written_and_checks_again_and_the_kernel_is_con
     assert (captured.returncode, checked.returncode) == (1, 0)
     first, second = json.loads(captured.stdout), json.loads(checked.stdout)["files"][0]
     assert first["source"] == "ggml 0.13.1"
-    assert set(first["not_run"]) == {"P"}
+    assert {letter for letter, row in first["examined"].items() if row["state"] == "not run"} == {"P", "H"}
+    assert [(cause["class"], cause["party"]) for cause in first["causes"]] == [("C04", "kernel")]
     assert first["hints"] == []
     assert first["clean"]
     assert first["stats"] == second["stats"]
@@ -54,10 +56,43 @@ def test_the_faulty_graph_is_the_kernels_fault_on_one_screen_and_again_from_its_
     again = allocsim("verdict", str(tmp_path / "found"))
 
     assert (captured.returncode, again.returncode) == (1, 1)
-    for said in (captured.stdout, again.stdout):
+    for shown in (captured.stdout, again.stdout):
+        said = " ".join(shown.split())
         assert "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in said
-        assert "first wrong tensor: grad for node_81 at op 88 (rms_norm_back)" in said
-    assert "examined by S, D, K, R, L" in captured.stdout
+        assert "S clean: 211 ops" in said
+        assert "D found: 211 ops; K found: 7 kinds of kernels; R clean: 2 runs" in said
+        assert "H not run: one stream" in said
+    assert "first at op 88 'grad for node_81'" in captured.stdout
+    assert "first wrong tensor: grad for node_81 at op 88 (rms_norm_back)" in again.stdout
+    assert "P not run: the kernels of ggml are not run in guarded memory" in captured.stdout
+
+
+def test_diagnose_of_a_captured_graph_asks_the_library_that_it_came_from(tmp_path):
+    """The version chooses among the installed libraries; a library of another version runs nothing."""
+    live("before")
+    live("after")
+    path = tmp_path / "x.json"
+    allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "-o", str(path))
+
+    found = allocsim("diagnose", str(path), "--json")
+    named = allocsim("diagnose", str(path), "--json", "--ggml", "before")
+    other = allocsim("diagnose", str(path), "--require", "K", "--ggml", "after")
+
+    assert (found.returncode, named.returncode, other.returncode) == (1, 1, 2)
+    assert json.loads(found.stdout) == json.loads(named.stdout)
+    (cause,) = json.loads(found.stdout)["files"][0]["causes"]
+    assert (cause["class"], cause["party"]) == ("C04", "kernel")
+    assert "D, K not run: the graph is of ggml 0.13.1, the library is ggml 0.26.0" in " ".join(other.stdout.split())
+
+
+def test_diagnose_refuses_a_library_for_what_is_no_captured_graph():
+    path = Path(__file__).parents[1] / "data" / "cases" / "plan-over-output.json"
+
+    for target in (path, path.parent / "plan-and-kernel-KD"):
+        ran = allocsim("diagnose", str(target), "--ggml", "before")
+
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert "no captured graph that could be run" in ran.stderr
 
 
 def test_a_graph_without_output_flags_is_said_to_be_one(tmp_path):
