@@ -86,11 +86,10 @@ def _next(outcome: Outcome) -> Iterator[str]:
     path = show_path(outcome.file)
     if Path(outcome.file).is_dir():
         return
-    yield ""
-    if outcome.causes:
-        yield f"`allocsim bisect {path}` finds the smallest program with the fault"
-    elif outcome.examined["R"].state == NOT_RUN:
-        yield f"`allocsim replay {path}` tries second runs, left-out inputs and single pins"
+    if outcome.findings:  # a kernel's fault under a legal plan is not reduced
+        yield from ("", f"`allocsim bisect {path}` finds the smallest program with the fault")
+    elif not outcome.causes and outcome.examined["R"].state == NOT_RUN:
+        yield from ("", f"`allocsim replay {path}` tries second runs, left-out inputs and single pins")
 
 
 __all__ = ["diagnose"]
