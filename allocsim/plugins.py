@@ -48,6 +48,10 @@ SERVICES: Final = {
     "plot_audit": ("reports", "(rows, title, path) -> None: draw an audit of kernels"),
     "explore_orders": ("engine", "(document, seed) -> entries: run other legal orders of streams"),
     "examine_document": ("engine", "(document, seed) -> (evidence, letter -> why not): K, D and P with the engine's kernels"),
+    "examine_capture": (
+        "engine",
+        "(document, seed=0, library=None) -> (evidence, letter -> why not, whose kernels), None for no capture: K and D where it came from",
+    ),
     "execute": ("engine", "(case, plan) -> finding or None: run a plan beside one without reuse"),
     "training_programs": ("engine", "() -> strategy: training graphs as programs"),
     "time_plan": ("engine", "(plan) -> float: seconds of a run"),

@@ -41,6 +41,48 @@ def walk_what_is_no_graph(library):
     return walk(library, ctypes.addressof(memory))
 
 
+def walk_pointer(library, address):
+    """Walk whatever lies at an address."""
+    return walk(library, address)
+
+
+def walk_tensor(library):
+    """Walk a tensor."""
+    with LibraryWorkspace(library) as ws:
+        return walk(library, ws.context(tensors=8).tensor("f32", 8, name="x"))
+
+
+def walk_freed(library, how):
+    """Walk a graph whose context, or whose allocator, has been freed."""
+    ws = LibraryWorkspace(library)
+    ctx = ws.context(tensors=256, graph_size=64)
+    out = ctx.op("sqr", ctx.tensor("f32", 8, flag="input"))
+    graph = ctx.graph(size=64)
+    library.ggml_build_forward_expand(graph, out)
+    planner = library.ggml_gallocr_new(ws.buffer_type)
+    ws.allocate(planner, graph)
+    if how == "context":
+        library.ggml_free(ctx.pointer)
+        again = [ctypes.create_string_buffer(b"\x5a" * size) for size in (1 << 10, 1 << 14, 1 << 16) for _ in range(64)]
+        assert again
+    else:
+        library.ggml_gallocr_free(planner)
+    return walk(library, graph)
+
+
+def walk_overwritten(library, field, value):
+    """Walk a graph of which one field of a node holds what no tensor has."""
+    with LibraryWorkspace(library) as ws:
+        ctx = ws.context(tensors=256, graph_size=64)
+        out = ctx.op("sqr", ctx.tensor("f32", 8, flag="input"))
+        graph = ctx.graph(size=64)
+        library.ggml_build_forward_expand(graph, out)
+        ws.allocate(ws.planner(), graph)
+        raw = np.frombuffer((ctypes.c_uint8 * structs.TENSOR.itemsize).from_address(out), dtype=structs.TENSOR)
+        raw[field][0] = value
+        return walk(library, graph)
+
+
 def walk_two_plans(library):
     """Plan a forward graph, then its backward graph with another allocator, and walk it without naming the buffers."""
     with LibraryWorkspace(library) as ws:

@@ -1,6 +1,7 @@
 """`allocsim bisect NAME-or-FILE`: the smallest cure, and the smallest program that still fails.
 
-A file is judged, cured and reduced by the checks alone; where the engine has kernels for its ops, the
+A file is judged, cured and reduced by the checks alone, but for a captured graph under a legal plan: its kernels are measured where it came from (the
+service `examine_capture`), and a kernel's fault is named and cured, not reduced. Where the engine has kernels for its ops, the
 price of the cure is measured in time too. A scenario is run first, small unless told otherwise; a kernel that is wrong
 under a legal plan is reduced by executing it. Exit status: 0 if both were found, 1 if nothing is wrong or something was not found, 2 for
 bad usage or input.
@@ -34,6 +35,7 @@ from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
 from allocsim.reduction import Reduction, reduce, script
+from allocsim.verdict import judge
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.causes import cure_all
 
@@ -92,21 +94,12 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
     document = load(path)
     cause = leading(document)
     if cause is None:
-        record = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
-        return Bisected(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
+        return _by_kernels(path, document)
     cured = cure_all(document, planner=_planner(allocator))
     reduced = reduce(document, seconds=seconds)
     cure = None
     if cured is not None:
-        cure = {
-            "elements": list(cured.words),
-            "bytes": cured.nbytes,
-            "pin_all_bytes": cured.pin_all_bytes,
-            "minimal": cured.minimal,
-            "trials": cured.trials,
-            "placement": cured.placement,
-            **_times(_timed(document, cured)),
-        }
+        cure = _cure_entry(document, cured)
     cause_record = {"class": cause.class_, "fault": cause.fault, "kind": cause.violation.kind, "message": cause.violation.message}
     record = {
         "target": path,
@@ -126,6 +119,48 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
         smallest=reduced.document,
         test=script(reduced.document, title=f"The smallest program found with the fault of {Path(path).name}."),
         cured=cured.document if cured is not None else None,
+    )
+
+
+def _cure_entry(document: Document, cured: Cure) -> dict[str, Any]:
+    return {
+        "elements": list(cured.words),
+        "bytes": cured.nbytes,
+        "pin_all_bytes": cured.pin_all_bytes,
+        "minimal": cured.minimal,
+        "trials": cured.trials,
+        "placement": cured.placement,
+        **_times(_timed(document, cured)),
+    }
+
+
+def _by_kernels(path: str, document: Document) -> Bisected:
+    """Return what K and D say of a captured graph whose plan is legal; of any other document, that nothing is wrong with it."""
+    record: dict[str, Any] = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
+    try:
+        examined = service("examine_capture")(document)
+    except NotInstalledError:
+        examined = None
+    if examined is None:
+        return Bisected(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
+    evidence, whys, _ = examined
+    verdict = judge(evidence)
+    missing = [f"{letter} not run: {whys[letter]}" for letter in "KD" if verdict.detectors[letter]["status"] == "not run"]
+    if not verdict.causes:
+        word = "the plan is legal; a fault of a kernel is not excluded" if missing else "nothing is wrong with it"
+        return Bisected(record=record, lines=[f"{show_path(path)}: {word}", *missing])
+    first, cured = verdict.causes[0], verdict.cure
+    record["cause"] = {"class": first.class_, "fault": first.party, "kind": first.evidence, "message": first.text}
+    record["cure"] = None if cured is None else _cure_entry(evidence.document, cured)
+    return Bisected(
+        record=record,
+        lines=[
+            f"{show_path(path)}: {in_short(record['cause'])}{first.text}",
+            *cure_lines(record["cure"]),
+            "smallest program: not sought; `allocsim audit --ggml` writes the graph of one op that shows a kernel's fault",
+            *missing,
+        ],
+        cured=None if cured is None else cured.document,
     )
 
 

@@ -1,8 +1,9 @@
 """`allocsim diagnose X`: the one door for whoever does not know which command: everything that can be run on X, and one answer.
 
 X is a document, a captured graph, any other supported format, or a folder of evidence. S, L and H judge it; where the engine has a kernel for every op, K, D and P
-run it with the engine's kernels (the service `examine_document`), which are not those of whoever made the plan, and the answer says so. Causes come with cure and
-price, the first with its story, and what was not examined with the reason.
+run it with the engine's kernels (the service `examine_document`), which are not those of whoever made the plan, and the answer says so. A captured graph of ggml is
+run by K and D with the kernels of the library it came from (the service `examine_capture`): an installed one of its version, or the one of `--ggml`. Causes
+come with cure and price, the first with its story, and what was not examined with the reason.
 
 Exit status: 0 if nothing was found, 1 if something was, 2 for what cannot be judged: it cannot be read, has no plan, or lacks a detector that
 `--require` names.
@@ -34,10 +35,11 @@ def diagnose(
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
     require: Required = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
+    ggml: Annotated[str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")] = None,
 ) -> int:
     """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
     required = letters_of(require)
-    evidence, whys, by = _evidence(target, seed)
+    evidence, whys, by = _evidence(target, seed, ggml)
     outcome = outcome_of(str(target), evidence, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:
         print_json({"files": [outcome_entry(outcome)]})
@@ -53,14 +55,20 @@ def diagnose(
     return BAD_INPUT
 
 
-def _evidence(target: Path, seed: int) -> tuple[Evidence, dict[str, str], str]:
+def _evidence(target: Path, seed: int, library: str | None) -> tuple[Evidence, dict[str, str], str]:
     """Return all evidence there is or that can be had, why some cannot, and whose kernels were run."""
     found = read_evidence(target)
     document = found.document
-    if target.is_dir():
+    if target.is_dir() or not any(len(program.ops) for program in document.programs) or not document.runs:
+        _refuse_library(target, library)
         return found, {}, ""
-    if not any(len(program.ops) for program in document.programs) or not document.runs:
-        return found, {}, ""
+    try:
+        captured = service("examine_capture")(document, seed, library)
+    except AllocsimError as error:
+        return found, dict.fromkeys("PDK", str(error)), ""
+    if captured is not None:
+        return captured  # type: ignore[no-any-return]
+    _refuse_library(target, library)
     try:
         evidence, whys = service("examine_document")(document, seed)
     except AllocsimError as error:
@@ -68,16 +76,20 @@ def _evidence(target: Path, seed: int) -> tuple[Evidence, dict[str, str], str]:
     return evidence, whys, f"the engine's kernels on data of seed {seed}"
 
 
+def _refuse_library(target: Path, library: str | None) -> None:
+    if library is not None:
+        raise AllocsimError(f"--ggml {library}: {show_path(target)} is no captured graph that could be run")
+
+
 def _next(outcome: Outcome) -> Iterator[str]:
     """Yield which commands say more."""
     path = show_path(outcome.file)
     if Path(outcome.file).is_dir():
         return
-    yield ""
-    if outcome.causes:
-        yield f"`allocsim bisect {path}` finds the smallest program with the fault"
-    elif outcome.examined["R"].state == NOT_RUN:
-        yield f"`allocsim replay {path}` tries second runs, left-out inputs and single pins"
+    if outcome.findings:  # a kernel's fault under a legal plan is not reduced
+        yield from ("", f"`allocsim bisect {path}` finds the smallest program with the fault")
+    elif not outcome.causes and outcome.examined["R"].state == NOT_RUN:
+        yield from ("", f"`allocsim replay {path}` tries second runs, left-out inputs and single pins")
 
 
 __all__ = ["diagnose"]

@@ -15,7 +15,8 @@ Ops
     operands are what its kernel reads: the destination of CPY is none.
     An operand whose bytes were overwritten since it was made (accumulators, copied roots) is read through the value that lies there
     now: the last one written where that has the same layout, else a value that no op makes. `meta.src` has the sources as ggml counts
-    them wherever they differ from the operands.
+    them wherever they differ from the operands; `meta.slots` the source slot of each operand wherever that is not its position
+    (`allocsim.programs.slots`): where an optional source is left out, is not read, or an operand is no source.
     OPT_STEP_ADAMW writes its momenta, SET_ROWS keeps the rows it does not write: both are results over operands.
 Declared in place
     Every op of `meta.inplace_ops` over every source of the same type and layout, and every result in an existing buffer over the
@@ -39,6 +40,7 @@ from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, DumpedGraph, DumpedTens
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Role
 from allocsim.model.layout import LIMIT, same_layout
 from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.slots import SLOTS
 
 NOT_READ: Final = {"CPY": (1,)}
 """Slots that count as sources and that the kernel does not read."""
@@ -146,8 +148,9 @@ class _Import:
         return op != NONE and op not in ROOTS_KEPT
 
     def _side_effects(self, index: int) -> tuple[int, ...]:
-        slots = SIDE_EFFECTS.get(self.graph.tensors[index].op, ())
-        return tuple(slot for slot in slots if slot < len(self.graph.src[index]))
+        """Return the places among its sources whose tensors the op writes."""
+        written = SIDE_EFFECTS.get(self.graph.tensors[index].op, ())
+        return tuple(place for place, slot in enumerate(self.graph.slots[index]) if slot in written)
 
     def _add_buffers(self, mutated: set[int]) -> None:
         names: set[str] = set()
@@ -218,24 +221,26 @@ class _Import:
         tensor, sources, root = self.graph.tensors[index], self.graph.src[index], self.graph.root[index]
         result = self.value[index]
         unread = NOT_READ.get(tensor.op, ())
-        slots = [slot for slot in range(len(sources)) if slot not in unread]
-        operands = [self._current(sources[slot]) for slot in slots]
-        pairs = {(place, 0) for place, slot in enumerate(slots) if self._may_share(index, sources[slot], operands[place])}
+        read = [(slot, source) for slot, source in zip(self.graph.slots[index], sources, strict=True) if slot not in unread]
+        slots = [slot for slot, _ in read]
+        operands = [self._current(source) for _, source in read]
+        pairs = {(place, 0) for place, (_, source) in enumerate(read) if self._may_share(index, source, operands[place])}
         if tensor.op in KEEPS_DESTINATION and self.graph.is_view(index) and not pairs:
             pairs.add((len(operands), 0))
             operands.append(self._destination(root, result))
         results = [result]
-        for slot in self._side_effects(index):
-            source = sources[slot]
+        for place in self._side_effects(index):
+            source = sources[place]
             beside = self._new_value(
-                f"{self.graph.tensors[source].name} after", self.graph.root[source], self.layout[operands[slot]]
+                f"{self.graph.tensors[source].name} after", self.graph.root[source], self.layout[operands[place]]
             )
-            pairs.add((slot, len(results)))
+            pairs.add((place, len(results)))
             results.append(beside)
             self._write(self.graph.root[source], beside)
         counted = [self.value[source] for source in sources]
-        meta = {"src": counted} if counted != operands or len(results) > 1 else None
-        self.builder.op(tensor.op.lower(), operands, results, name=tensor.name, in_place=sorted(pairs), meta=meta)
+        meta = {"src": counted} if counted != operands or len(results) > 1 else {}
+        meta |= {SLOTS: slots} if slots != list(range(len(operands))) else {}
+        self.builder.op(tensor.op.lower(), operands, results, name=tensor.name, in_place=sorted(pairs), meta=meta or None)
         if self.graph.is_view(index):
             self._write(root, result)
 

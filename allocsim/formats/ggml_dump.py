@@ -9,7 +9,8 @@ One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's orde
     external             whether it had memory before planning
     flags                INPUT 1, OUTPUT 2, PARAM 4, LOSS 8, COMPUTE 16
     view_src, view_offs  the root it is a view of, null for a root, and its offset there in bytes
-    src                  its sources in slot order
+    src                  its sources in slot order; null where an optional one is left out
+    op_params            optional: the op's parameters, as the 32-bit words of `ggml_tensor` up to the last that is not 0
 
 A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs first.
 
@@ -33,6 +34,9 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 
 NONE: Final = "NONE"
 
+GRAPH: Final = "graph"
+"""Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have `op_params`."""
+
 
 class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
     """One leaf or node."""
@@ -48,7 +52,7 @@ class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
     flags: Bytes = 0
     view_src: Reference | None = None
     view_offs: Bytes = 0
-    src: tuple[Reference, ...] = ()
+    src: tuple[Reference | None, ...] = ()
 
 
 class Meta(msgspec.Struct, kw_only=True, frozen=True):
@@ -75,6 +79,9 @@ class DumpedGraph:
         self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
         self.tensors = (*dump.leafs, *dump.nodes)
         self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
+        """The sources of each that are there, in slot order: what the planner counts."""
+        self.slots = [[slot for slot, source in enumerate(tensor.src) if source is not None] for tensor in self.tensors]
+        """Their slots."""
         self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
         """The tensor that owns the memory of each: itself, or what it is a view of."""
         for index, tensor in enumerate(self.tensors):
@@ -95,6 +102,8 @@ class DumpedGraph:
     def _sources(self, index: int, tensor: DumpedTensor) -> list[int]:
         found = []
         for slot, reference in enumerate(tensor.src):
+            if reference is None:
+                continue
             source = self._resolve(index, f"src[{slot}]", reference)
             if source >= self.leafs and source >= index:
                 raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
@@ -130,10 +139,10 @@ class DumpedGraph:
 
 
 def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
-    """Return the graph of a dump and its `meta` as it stands in the file; raise DocumentError with place and rule."""
+    """Return the graph of a dump and its `meta`, with the rows under `graph` where they suffice to run it again; raise DocumentError with place and rule."""
     try:
         dump = msgspec.json.decode(data, type=Dump)
-        meta = msgspec.json.decode(data).get("meta", {})
+        raw = msgspec.json.decode(data)
     except msgspec.ValidationError as error:
         rule, _, path = str(error).partition(" - at `$")
         raise DocumentError(source, path.strip(".`"), rule[:1].lower() + rule[1:]) from None
@@ -141,4 +150,6 @@ def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
         raise DocumentError(source, "", f"is not JSON: {error}") from None
     except RecursionError:
         raise DocumentError(source, "", "is nested too deeply") from None
-    return DumpedGraph(dump, source), meta
+    executable = any("op_params" in row for row in raw["nodes"])
+    graph = {GRAPH: {"leafs": raw["leafs"], "nodes": raw["nodes"]}} if executable else {}
+    return DumpedGraph(dump, source), {**raw.get("meta", {}), **graph}

@@ -41,7 +41,7 @@ class Examined:
     state: str
     """`clean`, `found` or `not run`."""
     why: str = ""
-    """Why it did not run."""
+    """Why it did not run; of one that ran, what it could see little of."""
     of: str = ""
     """What it looked at."""
 
@@ -56,7 +56,7 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     Args:
         evidence: what was judged, with the rows that were measured.
         report: what S, L and H found in its document.
-        whys: why a detector whose rows are not there did not run, where that is known.
+        whys: why a detector whose rows are not there did not run, where that is known; of one that ran, what it saw little of.
     """
     document, whys = evidence.document, whys or {}
     runs, streams = len(document.runs), max((len(run.program.streams) for run in document.runs), default=1)
@@ -93,7 +93,9 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     if not runs:
         rows |= {letter: (*rows[letter][:3], NO_PLAN) for letter in "HPDKR"}
     return {
-        letter: Examined(state=FOUND if found else CLEAN, of=of) if ran else Examined(state=NOT_RUN, why=whys.get(letter) or why)
+        letter: Examined(state=FOUND if found else CLEAN, of=of, why=whys.get(letter, ""))
+        if ran
+        else Examined(state=NOT_RUN, why=whys.get(letter) or why)
         for letter, (ran, found, of, why) in rows.items()
     }
 

@@ -113,6 +113,9 @@ def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:
     ran = [f"{letter} {row.state}: {row.of}" for letter, row in examined.items() if row.state != NOT_RUN]
     if ran:
         yield from wrapped("; ".join(ran), "  ", "    ")
+    for letter, row in examined.items():
+        if row.state != NOT_RUN and row.why:
+            yield from wrapped(f"{letter}: {row.why}", "  ", "    ")
     whys: dict[str, list[str]] = {}
     for letter, row in examined.items():
         if row.state == NOT_RUN:

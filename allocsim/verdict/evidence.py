@@ -36,6 +36,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     operand: Count
+    """Source slot of the operand; its position, where the op's `meta.slots` does not say otherwise (`allocsim.programs.slots`)."""
     result: Count
     layout: Literal["over", "duplicate"] = "over"
     """The result exactly over the operand; or apart, and the operand given for every other that is laid out alike, or overlapping it."""
@@ -46,6 +47,10 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     """Largest relative difference between the two runs; 0 where they agree to the bit, None where one run left a NaN."""
     cases: Count
     """Shapes, dtypes and draws tried."""
+    steps: tuple[Count, ...] | None = None
+    """The ops of the program that were measured, with their own types, shapes and parameters; None: whatever ops of this kind there are."""
+    threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
+    """The fewest threads at which it is unsafe, where that is more than one: a race."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,14 +13,15 @@ What this module does not see: how anything was measured, and what S, H and L fo
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from allocsim.checks.accesses import Extents
 from allocsim.checks.owners import shared
 from allocsim.cure.mends import Mend
-from allocsim.model import Program
+from allocsim.model import Ops, Program
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
+from allocsim.programs.slots import slots_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import KernelRow, Origin
 from allocsim.verdict.naming import MEASURED_NAMES, NamingRow
@@ -42,36 +43,57 @@ Use = tuple[int, int]
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
     """Yield a cause for each kernel and pair of positions that a plan relies on and K measured unsafe."""
     evidence = dossier.evidence
-    unsafe = {(row.kind, row.operand, row.result): row for row in _unsafe(dossier, "over")}
+    unsafe = _measured_unsafe(dossier)
     if not unsafe:
         return
-    uses: dict[tuple[str, int, int, str], list[Use]] = defaultdict(list)
+    uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
     for run, aliases in enumerate(dossier.aliases):
         ops = dossier.runs[run].program.ops
         for step, operand, result in sorted(aliases):
-            row = unsafe.get((ops.kinds[ops.kind[step]], operand, result))
+            row = _row_of_pair(unsafe, ops, step, operand, result)
             if row is None:
                 continue
-            promised = ops[step].in_place
-            if promised is None or (operand, result) in promised:
-                name = "promise" if promised is None and not row.declared else "kernel"
-                uses[row.kind, operand, result, name].append((run, step))
+            op = ops[step]
+            if op.in_place is None or (operand, result) in op.in_place:
+                name = "promise" if op.in_place is None and not row.declared else "kernel"
+                uses[row, operand, name].append((run, step))
     wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
-    for (kind, operand, result, name), places in uses.items():
-        row = unsafe[kind, operand, result]
+    for (row, operand, name), places in uses.items():
         seen = places if wrong is None else [use for use in places if use in wrong]
-        yield _kernel_cause(dossier, row, name, places, seen=seen if seen or wrong is None else None, asked=wrong is not None)
+        seen_there = seen if seen or wrong is None else None
+        yield _kernel_cause(dossier, row, operand, name, places, seen=seen_there, asked=wrong is not None)
+
+
+def _measured_unsafe(dossier: Dossier) -> dict[tuple[str, int], list[KernelRow]]:
+    """Return the rows that are unsafe with a result over an operand, by kind of op and result."""
+    rows: dict[tuple[str, int], list[KernelRow]] = defaultdict(list)
+    for row in _unsafe(dossier, "over"):
+        rows[row.kind, row.result].append(row)
+    return rows
+
+
+def _row_of_pair(
+    unsafe: Mapping[tuple[str, int], Sequence[KernelRow]], ops: Ops, step: int, operand: int, result: int
+) -> KernelRow | None:
+    """Return the row that speaks of an op's operand and result, by position; None where none does."""
+    rows = unsafe.get((ops.kinds[ops.kind[step]], result))
+    if rows is None:
+        return None
+    slot = slots_of(ops, step)[operand]
+    return next((row for row in rows if row.operand == slot and (row.steps is None or step in row.steps)), None)
 
 
 def _kernel_cause(
-    dossier: Dossier, row: KernelRow, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None, asked: bool
+    dossier: Dossier, row: KernelRow, position: int, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None, asked: bool
 ) -> Cause:
+    """Return the cause of a kernel that is unsafe over the operand at this position, which is the source slot of the row."""
     naming = MEASURED_NAMES[name]
     run, step = (seen or places)[0]
     program = dossier.runs[run].program
     op = program.ops[step]
-    operand, result = op.operands[row.operand], op.results[row.result]
-    mutation = all(_one_buffer(dossier.runs[r].program, s, row) for r, s in places)
+    operand, result = op.operands[position], op.results[row.result]
+    mutation = all(_one_buffer(dossier.runs[r].program, s, position, row.result) for r, s in places)
+    slot = f"operand {position}" + (f" (source {row.operand})" if row.operand != position else "")
     doubt = "" if asked and seen else UNCONFIRMED if not asked else MUTATION if mutation else UNSEEN
     promise, relied = (
         ("as it declares to be", f"what {row.kind} declares")
@@ -80,12 +102,12 @@ def _kernel_cause(
     )
     home = int(program.values.buffer[operand])
     victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
-    mend = Mend(kind=name, op_kind=row.kind, operand=row.operand, result=row.result)
+    mend = Mend(kind=name, op_kind=row.kind, operand=position, result=row.result)
     return Cause(
         class_=naming.class_,
         party=naming.party,
         evidence=naming.evidence,
-        text=f"the kernel of {row.kind} is not safe with its result over operand {row.operand}{_error(row)}, {promise}{doubt}",
+        text=f"the kernel of {row.kind} is not safe with its result over {slot}{_error(row)}, {promise}{doubt}",
         places=len(places),
         first=FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
         mend=mend_words(dossier, mend),
@@ -94,7 +116,7 @@ def _kernel_cause(
         victim=victim,
         writer=dossier.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
         reader=victim,
-        belief=f"the plan relies on {relied}: result {row.result} may lie over operand {row.operand}",
+        belief=f"the plan relies on {relied}: result {row.result} may lie over {slot}",
     )
 
 
@@ -103,9 +125,9 @@ def _bytes(program: Program, step: int, row: KernelRow) -> int:
     return int(high - low)
 
 
-def _one_buffer(program: Program, step: int, row: KernelRow) -> bool:
+def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
     op, buffer = program.ops[step], program.values.buffer
-    return bool(buffer[op.operands[row.operand]] == buffer[op.results[row.result]])
+    return bool(buffer[op.operands[operand]] == buffer[op.results[result]])
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
@@ -167,7 +189,8 @@ def _unsafe(dossier: Dossier, layout: str) -> Iterator[KernelRow]:
 
 def _error(row: KernelRow) -> str:
     error = f"up to {row.max_error:.3g}" if row.max_error is not None else "beyond all bounds"
-    return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]})"
+    threads = f" at {row.threads} threads" if row.threads is not None else ""
+    return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]}{threads})"
 
 
 # P ------------------------------------------------------------------------------------------------------------------------------
@@ -299,12 +322,14 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
     """Yield where a kernel's cause strikes."""
-    mend = cause.charge
+    mend, unsafe = cause.charge, _measured_unsafe(dossier)
     for run, aliases in enumerate(dossier.aliases):
         program = dossier.runs[run].program
         ops = program.ops
         for step, operand, result in aliases:
-            if ops.kinds[ops.kind[step]] == mend.op_kind and (operand, result) == (mend.operand, mend.result):
+            if ops.kinds[ops.kind[step]] != mend.op_kind or (operand, result) != (mend.operand, mend.result):
+                continue
+            if _row_of_pair(unsafe, ops, step, operand, result) is not None:
                 yield run, step
         if mend.kind == "twice":
             for op in ops:

@@ -28,10 +28,13 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.model import Document
 from allocsim.plugins import service
+from allocsim.verdict.evidence import Evidence, save
 from engine import k_audit
 from engine.ggml.access.probe import open_library
 from engine.ggml.capture.graph_document import document
+from engine.ggml.capture_evidence import examine
 from engine.ggml.k_audit import library_audit
+from engine.ggml.k_audit.library_cases import UNMEASURED
 from engine.k_audit.isolated import audit_isolated
 from engine.k_audit.planner_reach import alias_plan, believers, reachable
 from engine.kernels import KERNELS
@@ -49,6 +52,8 @@ class Measured:
     """What could not be measured, by heading."""
     documents: dict[str, Document] = field(default_factory=dict)
     """File name -> the smallest graph of an unsafe pair, as planned."""
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    """Folder name -> the same with what K and D measured of it."""
 
 
 def audit(
@@ -61,6 +66,7 @@ def audit(
     layouts: Annotated[
         str, typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ...")
     ] = "all",
+    ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these ops of its in-place list.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -72,20 +78,22 @@ def audit(
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is refused."""
     if ggml is not None and (target is not None or variants):
         raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
+    if ggml is None and ops:
+        raise typer.BadParameter("--ops chooses from the in-place list of a library; it needs --ggml")
     if ggml is not None:
-        found = _of_ggml(ggml, layouts)
+        found = _of_ggml(ggml, layouts, ops)
     else:
         found = _of_table(target, layouts, every=variants, seed=seed, timeout=timeout)
     wrong = [row for row in found.rows if row["verdict"] in WRONG]
     if out is not None:
-        _write(found.documents, out)
+        _write(found, out)
     if picture is not None:
         service("plot_audit")(found.rows, found.of, picture)
     if as_json:
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
-        written: list[Path | str] = [out / name for name in found.documents] if out is not None else []
+        written: list[Path | str] = [out / name for name in (*found.documents, *found.evidence)] if out is not None else []
         for path in [*written, *([picture] if picture is not None else [])]:
             print_line(f"wrote {show_path(path)}")
     return int(bool(wrong))
@@ -119,17 +127,21 @@ def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in known if name in names or "all" in names)
 
 
-def _of_ggml(which: str, layouts: str) -> Measured:
+def _of_ggml(which: str, layouts: str, ops: str) -> Measured:
+    wanted = [op.strip().upper() for op in ops.split(",") if op.strip()] or None
     with open_library(which) as child:
         chosen = _chosen(layouts, library_audit.LAYOUTS)
-        found = library_audit.audit(child, layouts=chosen)
+        found = library_audit.audit(child, ops=wanted, layouts=chosen)
+        documents = {f"{op.lower()}-{source}": document(rows) for (op, source), rows in found.graphs.items()}
+        evidence = {name: examine(graph, child=child)[0] for name, graph in documents.items()}
     rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
         rows=[{**row, "verdict": verdict(row)} for row in rows],
         layouts=chosen,
-        more={"refused": found.refused, "unaudited": found.unaudited},
-        documents={f"{op.lower()}-{source}.json": document(rows) for (op, source), rows in found.graphs.items()},
+        more={"refused": found.refused, "unaudited": found.unaudited, "unmeasured": UNMEASURED},
+        documents={f"{name}.json": graph for name, graph in documents.items()},
+        evidence=evidence,
     )
 
 
@@ -162,13 +174,15 @@ def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeo
     return Measured(of=target or "the engine's kernels", rows=rows, layouts=chosen, documents=documents)
 
 
-def _write(documents: Mapping[str, Document], folder: Path) -> None:
+def _write(found: Measured, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: {error.strerror or error}") from None
-    for name, planned in documents.items():
+    for name, planned in found.documents.items():
         native.write(planned, folder / name)
+    for name, evidence in found.evidence.items():
+        save(evidence, folder / name)
 
 
 def _finite(error: float) -> float | None:
@@ -199,6 +213,10 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         print_line(
             f"{row['verdict']}: {_name(row)} {row['layout']} operand {row['source']}: {row['measured']}{_size(row)}; {row['words']}"
         )
+        if row.get("races_at"):
+            print_line(
+                f"{row['op']} over source {row['source']}: unsafe at {row['races_at']} threads where it is safe with fewer (a race)"
+            )
         if row.get("graph"):
             print_line(f"{row['op']} over source {row['source']}: {row['graph']}")
     spare = [f"{_name(row)} over {row['source']}" for row in found.rows if row["verdict"] == "spare" and row["layout"] == "over"]
@@ -206,6 +224,8 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         print_line(f"safe in place, and not declared: {', '.join(spare)}")
     for refused in found.more.get("refused", ()):
         print_line(f"not measured: {refused['op']} on {refused['types']}: {refused['said']}")
+    for what, why in found.more.get("unmeasured", {}).items():
+        print_line(f"not measured: {what}: {why}")
     for op in found.more.get("unaudited", ()):
         print_line(f"not measured: {op}: no case is known for it")
 

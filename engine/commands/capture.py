@@ -1,17 +1,21 @@
-"""`allocsim capture ggml`: read program and plan out of a running libggml, and check them.
+"""`allocsim capture ggml`: read program and plan out of a running libggml, and say what is wrong.
 
 A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
 (`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
 `allocsim fuzz` kept. In a program of your own use
 `engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`.
 
-Exit status 0 where the plan is clean, 1 where it has violations, 2 where the library is missing or
+S, L and R judge the plan; K measures the pairs that it shares and D runs the graph, both on the
+library that planned it (`engine.ggml.capture_evidence`). What did not run is said with its reason.
+
+Exit status 0 where nothing was found, 1 where something was, 2 where the library is missing or
 refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`) and judged
-(`allocsim.checks`).
+What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`), and what
+evidence means (`allocsim.verdict`).
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -26,9 +30,12 @@ from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
+from allocsim.verdict.evidence import Evidence, save
 from engine.ggml import child_tasks
 from engine.ggml.access.probe import open_library
+from engine.ggml.capture.capture_hints import hints_of
 from engine.ggml.capture.graph_document import document
+from engine.ggml.capture_evidence import examine
 from engine.ggml.lora_training.transformer import TINY
 from engine.ggml.random_graphs import graph_fuzzing
 
@@ -67,28 +74,36 @@ def ggml(
     mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
     plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
+    folder: Annotated[Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the elements that K and D draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """A planned graph of real ggml as a document: checked, and written or drawn if asked."""
-    document, name = _captured(library, recipe, layers, graph, mode)
-    outcome = outcome_of(f"{document.plans[0].source}, {name}", document, cures=True)
+    """A planned graph of real ggml as a document: examined, and written or drawn if asked."""
+    found, evidence, whys, by = _captured(library, recipe, layers, graph, mode=mode, seed=seed)
+    source, name = found.plans[0].source, found.meta["ggml"]["name"]
+    outcome = outcome_of(f"{source}, {name}", evidence, cures=True, whys=whys, executed_by=by)
     if out is not None:
-        write(document, out)
+        write(found, out)
+    if folder is not None:
+        save(evidence, folder)
     if plot is not None:
-        service("plot")(document, "map", plot, run=0)
+        service("plot")(found, "map", plot, run=0)
+    hints = hints_of(found)
     if as_json:
         entry = {key: value for key, value in outcome_entry(outcome).items() if key != "file"}
-        print_json({"source": document.plans[0].source, "graph": name, **entry})
+        print_json({"source": source, "graph": name, **entry, "hints": hints})
     else:
-        for line in lines_of(outcome):
+        for line in (*lines_of(outcome), *(f"  hint: {hint}" for hint in hints)):
             print_line(line)
-        for path in (out, plot):
+        for path in (out, folder, plot):
             if path is not None:
                 print_line(f"wrote {show_path(path)}")
     return outcome.status
 
 
-def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> tuple[Document, str]:
+def _captured(
+    library: str, recipe: Path | None, layers: int, graph: CapturedPart, *, mode: FlaggedNodes, seed: int
+) -> tuple[Document, Evidence, Mapping[str, str], str]:
     with open_library(library) as child:
         if recipe is None:
             rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
@@ -96,4 +111,6 @@ def _captured(library: str, recipe: Path | None, layers: int, graph: CapturedPar
             rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
             raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")
-    return document(rows), rows["meta"]["name"]
+        found = document(rows)
+        evidence, whys, by = examine(found, child=child, seed=seed)
+    return found, evidence, whys, by

@@ -2,12 +2,14 @@
 
 Both the graph allocator and the scheduler plan each graph, in a process that may crash.
 
-The same seed gives the same finding. Findings are shrunk, and written as they come where a folder
-is given, so that an interrupt loses none.
+The same seed gives the same finding, but for races. Findings are joined by cause: the first of each
+is shrunk, which runs it again, and printed, and written at once where a folder is given, so that an
+interrupt loses none; the others are counted.
 
 What this module does not see: how graphs are made and judged (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +23,28 @@ def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: P
     """Fuzz a library with `examples` graphs from `seed` on; return the exit status."""
     entries: list[dict[str, Any]] = []
     with open_library(library) as child, counting("fuzz", examples) as advance:
-        for number in range(seed, seed + examples):
-            for finding in live.fuzz(child, [number]):
+        counts: Counter[str] = Counter()
+        for first in range(seed, seed + examples, live.BATCH):
+            numbers = range(first, min(first + live.BATCH, seed + examples))
+            for finding in live.fuzz(child, numbers):
+                counts[finding.cause] += 1
+                if counts[finding.cause] > 1:
+                    continue
                 small = live.minimise(child, finding) if shrink else finding
                 path = None if out is None else live.keep(small, out)
                 size = f"{len(small.recipe.steps)} tensors"
                 file = None if path is None else str(path)
-                entries.append({"seed": number, "kind": small.kind, "words": small.words, "size": size, "file": file})
+                about = {"seed": small.seed, "kind": small.kind, "cause": small.cause, "words": small.words}
+                entries.append({**about, "size": size, "file": file})
                 if not as_json:
                     kept = f"; kept in {show_path(path)}" if path is not None else ""
-                    print_line(f"seed {number}: {small.kind}: {small.words} ({size}){kept}")
-            advance(1)
+                    print_line(f"seed {small.seed}: {small.kind}: {small.cause}; {small.words} ({size}){kept}")
+            advance(len(numbers))
+    entries = [{**entry, "count": counts[entry["cause"]]} for entry in entries]
     if as_json:
         print_json({"target": "ggml", "examples": examples, "seed": seed, "findings": entries})
     else:
-        print_line(f"{len(entries)} of {examples} graphs have a finding")
+        for cause, count in counts.most_common():
+            print_line(f"{count} of {examples} graphs: {cause}")
+        print_line(f"{counts.total()} of {examples} graphs have a finding, of {len(counts)} causes")
     return int(bool(entries))

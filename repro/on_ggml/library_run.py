@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
 from allocsim.model import Document, Run
+from allocsim.programs.slots import position_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
 from engine.d_differential import compare, same_bits
@@ -36,11 +37,12 @@ from engine.d_differential.side_comparison import Progress, silent
 from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.access.library import Library
 from engine.ggml.access.probe import open_library
-from engine.ggml.capture.graph_document import document, ops_of_nodes, position_of_slot
+from engine.ggml.capture.graph_document import document, ops_of_nodes
 from engine.ggml.capture.graph_rows import Rows
+from engine.ggml.d_lockstep import Departure
 from engine.ggml.faults.smokes import SMOKES, smoke
 from engine.ggml.k_audit.library_audit import audit
-from engine.ggml.lora_training.training_steps import Departure, Steps, Unsafe
+from engine.ggml.lora_training.training_steps import Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import lora_setup
 from repro.detectors import LOCKSTEP_RUNS
@@ -285,6 +287,8 @@ def used_pairs(rows: Rows) -> dict[Unsafe, int]:
         if node["off"] is None or node["view_src"] is not None:
             continue
         for slot, reference in enumerate(node["src"]):
+            if reference is None:
+                continue
             source = leafs[int(reference[1:])] if isinstance(reference, str) else nodes[reference]
             if source["off"] == node["off"] and source["ne"] == node["ne"]:
                 found[node["op"], slot] = found.get((node["op"], slot), 0) + 1
@@ -301,7 +305,9 @@ def _origin(rows: Rows, session: Document, departure: Departure) -> Origin:
         raise EngineError(f"node {departure.node} is no op of the document")
     op = session.programs[0].ops[step]
     operand = departure.what == "operand"
-    position = position_of_slot(rows["nodes"][departure.node]["op"], departure.slot) if operand else 0
+    position = position_of(session.programs[0].ops, step, departure.slot) if operand else 0
+    if position is None:
+        raise EngineError(f"source {departure.slot} of node {departure.node} is no operand of the document")
     return Origin(
         run=departure.run,
         op=step,

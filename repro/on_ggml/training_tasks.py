@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.ggml.access.library import Library
+from engine.ggml.d_lockstep import Departure
 from engine.ggml.lora_training import training_steps as on_library
 from engine.ggml.lora_training.forward_lowering import forward
-from engine.ggml.lora_training.training_steps import Departure, Steps
+from engine.ggml.lora_training.training_steps import Steps
 from engine.models.llama import LlamaConfig
 from repro import lora_setup
 from repro.scenario import Training

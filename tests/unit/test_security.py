@@ -120,6 +120,14 @@ def test_whatever_has_a_colon_names_code(name):
         ({"make": "reshape_2d", "arguments": ["%0", 2.5, 2]}, "it takes"),
         ({"make": "tensor", "arguments": ["f32", 1 << 70]}, "makes a tensor"),
         ({"make": "tensor", "arguments": []}, "not a recipe"),
+        ({"make": "tensor", "arguments": ["f32", 4], "fill": "__class__"}, "is filled by"),
+        ({"make": "sqr", "arguments": [None]}, "it takes"),
+        ({"make": "soft_max_ext", "arguments": [None, "%0", 1.0, 0.0]}, "it takes"),
+        (
+            {"make": "rope_multi", "arguments": ["%0", "%0", None, 4, [1, 1, 1, 1], 8, 0, 1e4, 1.0, 0.0, 1.0, 0.0, 0.0]},
+            "no builder",
+        ),
+        ({"make": "soft_max_add_sinks", "arguments": ["%0", 140_000_000]}, "it takes"),
     ],
 )
 def test_a_recipe_calls_builders_alone_and_no_number_is_an_address(step, says):
@@ -127,6 +135,13 @@ def test_a_recipe_calls_builders_alone_and_no_number_is_an_address(step, says):
     first = {"make": "tensor", "arguments": ["f32", 4], **row}
     with pytest.raises(EngineError, match=says):
         GraphRecipe.decode({"steps": [first, {**step, **row}], "expand": [1], "outputs": [], "seed": 0, "name": ""})
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1 << 20])
+def test_a_recipe_has_a_number_of_threads_that_ggml_takes(threads):
+    first = {"make": "tensor", "arguments": ["f32", 4]}
+    with pytest.raises(EngineError, match="threads"):
+        GraphRecipe.decode({"steps": [first], "expand": [], "outputs": [], "seed": 0, "name": "", "threads": threads})
 
 
 def test_every_recipe_that_is_drawn_can_be_read_again():

@@ -262,6 +262,9 @@ tensor ggml_opt_labels(opt)
 tensor ggml_opt_loss(opt)
 tensor ggml_opt_grad_acc(opt, tensor)
 bool ggml_opt_static_graphs(opt)
+tensor ggml_rope_multi(ctx, tensor, tensor, tensor, int, ptr, int, int, float, float, float, float, float, float)
+tensor ggml_rope_multi_back(ctx, tensor, tensor, tensor, int, ptr, int, int, float, float, float, float, float, float)
+size ggml_quantize_chunk(int, ptr, ptr, i64, i64, i64, ptr)
 """
 
 _LINE = re.compile(r"(\w+) (\w+)\((.*)\)")

@@ -39,6 +39,9 @@ COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
 LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since 0.9; reading beyond it is out of bounds."""
 
+LAST_TYPE: Final = 39
+"""The last type (mxfp4) that every version the bridge takes has; the table of names is not read beyond it."""
+
 MAX_OPS: Final = 160
 """Rows after which a table without `LAST_OP` is taken for another layout."""
 
@@ -116,6 +119,18 @@ class Library:
             if found != name:
                 raise EngineError(f"{self.path.name}: type {number} is {found!r}, expected {name!r}")
         return numbers
+
+    @cached_property
+    def all_types(self) -> dict[str, int]:
+        """Name of each type -> number, as far as all versions agree; numbers are part of the GGUF format and do not change."""
+        names = {number: bytes(self.ggml_type_name(number) or b"").decode(errors="replace") for number in range(LAST_TYPE + 1)}
+        return {name: number for number, name in names.items() if name and self.ggml_blck_size(number) > 0}
+
+    def type_number(self, name: str) -> int:
+        """Return the number of a type; raise EngineError where this version has none of that name."""
+        if name not in self.all_types:
+            raise EngineError(f"ggml {self.version} has no type {name!r}")
+        return self.all_types[name]
 
 
 def find(which: str) -> Path:

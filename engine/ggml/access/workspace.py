@@ -37,6 +37,9 @@ WEIGHTS_USAGE: Final = 1
 
 STATUS_SUCCESS: Final = 0
 
+MODIFIERS: Final = {"soft_max_add_sinks": ("tensor", "tensor")}
+"""Functions that change the tensor given first: name without `ggml_` -> their arguments, as words of `TYPES`."""
+
 
 class LibraryWorkspace:
     """Contexts, buffers, planners and one CPU backend of one library, freed together.
@@ -193,18 +196,30 @@ class Context:
         """
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)
-        pointer = library.ggml_new_tensor(self.pointer, library.types[dtype], len(ne), ctypes.addressof(dims))
+        pointer = library.ggml_new_tensor(self.pointer, library.type_number(dtype), len(ne), ctypes.addressof(dims))
         return self._made(pointer, "new_tensor", name, flag)
 
     def op(self, builder: str, *arguments: Any, name: str = "", flag: str = "") -> int:
-        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made."""
-        pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *arguments)
+        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made; whole numbers in a tuple are passed as a C array.
+
+        Of `MODIFIERS`, which take no context and make nothing, the tensor they change is returned.
+        """
+        arrays = [(ctypes.c_int * len(a))(*a) if isinstance(a, tuple | list) else None for a in arguments]
+        passed = [a if array is None else ctypes.addressof(array) for a, array in zip(arguments, arrays, strict=True)]
+        if builder in MODIFIERS:
+            getattr(self._library, f"ggml_{builder}")(*passed)
+            return int(arguments[0])
+        pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *passed)
         return self._made(pointer, builder, name, flag)
 
     def graph(self, *, size: int, gradients: bool = False) -> int:
         """Make an empty graph with room for `size` nodes and leafs."""
         pointer = self._library.ggml_new_graph_custom(self.pointer, size, gradients)
         return self._made(pointer, "graph", "", "")
+
+    def checked(self, pointer: int | None) -> int:
+        """Return the address of a tensor that a call made in this context; raise EngineError if it is NULL."""
+        return self._made(pointer, "tensor", "", "")
 
     def _made(self, pointer: int | None, what: str, name: str, flag: str) -> int:
         if not pointer:

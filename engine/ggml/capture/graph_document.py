@@ -69,11 +69,6 @@ def ops_of_nodes(rows: Rows) -> list[int | None]:
     return found
 
 
-def position_of_slot(op: str, slot: int) -> int:
-    """Return the operand position of a source slot: what a kernel does not read is no operand."""
-    return slot - sum(unread < slot for unread in dumps.NOT_READ.get(op, ()))
-
-
 def mapped() -> list[Path]:
     """Return the files this process has mapped that may have a ggml inside, in order of address."""
     lines = Path("/proc/self/maps").read_text().splitlines()

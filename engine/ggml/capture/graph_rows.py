@@ -4,13 +4,17 @@ Contract
 --------
 * `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and
   returns the same object that a ggml dump holds (`allocsim.formats.ggml`):
-  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, name, type, ne, nb, nbytes, off,
-  external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices, or
-  "L9" for leaf 9. `off` counts bytes from the base of the compute buffer and is None elsewhere;
-  `external` is memory the planner did not place (another buffer, or bare data).
+  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, op_params, name, type, ne, nb, nbytes,
+  off, external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices,
+  or "L9" for leaf 9; an empty source slot before a full one is None. `off` counts bytes from the
+  base of the compute buffer and is None elsewhere; `external` is memory the planner did not place
+  (another buffer, or bare data).
 * The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
   where that is not enough. Several are laid end to end, in the order given, in one address space.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
+* A pointer is checked before it is followed: that its bytes may be read, that counts, ops, types
+  and dimensions are such as ggml has, that a buffer's functions are code. What is no graph, or no
+  longer one, is refused with a line. Freed memory that still looks like a graph is one.
 * `observe` gives the nodes of a scheduler's run where its graph cannot be had; `walk_nodes`
   makes rows of them.
 
@@ -28,13 +32,18 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.ggml.access.library import Library
-from engine.ggml.access.structs import graph_record, pointers, records
+from engine.ggml.access.readable_memory import ReadableMemory
+from engine.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
 
 COMPUTE_USAGE: Final = 2
 """`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
 
 BUFFER_ALIGNMENT: Final = 4096
 """Where the second and later of several compute buffers begin in their joint address space."""
+
+MAX_TYPE: Final = 63
+MAX_FLAGS: Final = 1 << 8
+"""More types and flags than any version of ggml has."""
 
 MAX_NODES: Final = 1 << 24
 """Nodes beyond which a pointer is taken for no graph."""
@@ -45,15 +54,19 @@ EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c
 Rows = dict[str, Any]
 
 
-def walk(library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None) -> Rows:
+def walk(
+    library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None, known: bool = False
+) -> Rows:
     """Return the rows of a graph. `buffers` are the compute buffers.
 
-    Default: the only one of COMPUTE usage among the tensors.
+    Default: the only one of COMPUTE usage among the tensors. `known`: the caller built the graph
+    with this bridge, so that the pointer need not be checked.
 
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
     memory is in several buffers.
     """
-    return walk_nodes(library, *_members(library, graph), buffers=buffers, meta=meta)
+    members = _lists(library, graph) if known else _members(library, graph)
+    return walk_nodes(library, *members, buffers=buffers, meta=meta)
 
 
 def walk_nodes(
@@ -84,7 +97,8 @@ def walk_nodes(
         rows[index]["op"], sources[index] = "NONE", []
     for index, row in enumerate(rows):
         row["view_src"] = names[roots[index]] if roots[index] else None
-        row["src"] = [_named(names, source, row["name"]) for source in sources[index] if source]
+        last = max((slot for slot, source in enumerate(sources[index]) if source), default=-1)
+        row["src"] = [_named(names, source, row["name"]) if source else None for source in sources[index][: last + 1]]
         if row["op"] == "UNARY":
             row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
     about = {
@@ -99,11 +113,61 @@ def walk_nodes(
 def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
     if not graph:
         raise EngineError("the graph pointer is NULL")
+    memory = ReadableMemory.now()
+    if memory.outside([graph], GRAPH.itemsize):
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: this process cannot read {GRAPH.itemsize} bytes there")
     head = graph_record(graph)
-    count, leaf_count = int(head["n_nodes"]), int(head["n_leafs"])
-    if not (0 <= count <= MAX_NODES and 0 <= leaf_count <= MAX_NODES and library.ggml_graph_n_nodes(graph) == count):
-        raise EngineError(f"{graph:#x} is no ggml_cgraph: it would have {count} nodes and {leaf_count} leafs")
-    return pointers(library.ggml_graph_nodes(graph), count), pointers(int(head["leafs"]), leaf_count)
+    room, count, leaf_count = (int(head[column]) for column in ("size", "n_nodes", "n_leafs"))
+    if not (0 <= count <= room <= MAX_NODES and 0 <= leaf_count <= room and room):
+        said = f"it would have {count} nodes and {leaf_count} leafs in room for {room}"
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: {said}{_if_tensor(library, memory, graph)}")
+    if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}")
+    nodes, leafs = _lists(library, graph)
+    _check_tensors(library, memory, [*leafs, *nodes], f"the graph at {graph:#x}")
+    return nodes, leafs
+
+
+def _lists(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    """Return nodes and leafs."""
+    head = graph_record(graph)
+    nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
+    return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
+
+
+def _if_tensor(library: Library, memory: ReadableMemory, address: int) -> str:
+    """Say so if a tensor lies where a graph should."""
+    if memory.outside([address], TENSOR.itemsize) or _wrong_fields(library, records([address]))[0]:
+        return ""
+    return "; it looks like a ggml_tensor: the graph that it is part of is needed"
+
+
+def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence[int], whose: str) -> None:
+    """Raise EngineError unless each address holds a tensor whose pointers can be followed."""
+    lost = memory.outside(addresses, TENSOR.itemsize)
+    if lost:
+        raise EngineError(f"{whose} names a tensor at {lost[0]:#x}, where there is none; was its context freed?")
+    if not addresses:
+        return
+    table = records(addresses)
+    wrong = _wrong_fields(library, table)
+    if wrong.any():
+        raise EngineError(
+            f"{whose} names a tensor at {addresses[int(wrong.argmax())]:#x}, where there is none; was its context freed?"
+        )
+    roots = [root for root in dict.fromkeys(table["view_src"].tolist()) if root]
+    if memory.outside(roots, TENSOR.itemsize):
+        raise EngineError(f"{whose} has a view of a tensor that is not in memory; was its context freed?")
+    for buffer in {*table["buffer"].tolist(), *(records(roots)["buffer"].tolist() if roots else ())} - {0}:
+        if memory.outside([buffer], 16) or not all(map(memory.runs, pointers(buffer, 2))):
+            raise EngineError(f"{whose} has a tensor in a buffer that is not there; was its allocator or context freed?")
+
+
+def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which records cannot be tensors: an op, a type, dimensions or flags that ggml does not have."""
+    wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
+    wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
+    return np.asarray(wrong | (table["nb"] == 0).any(axis=1))
 
 
 @contextmanager
@@ -193,7 +257,7 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], space
     data = table["data"].tolist()
     columns = (
         table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
-        table["flags"].tolist(), table["view_offs"].tolist(), shifts, data, addresses,
+        table["flags"].tolist(), table["view_offs"].tolist(), table["op_params"].tolist(), shifts, data, addresses,
     )  # fmt: skip
     nbytes = library.ggml_nbytes
     return [
@@ -209,7 +273,13 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], space
             "flags": flags,
             "view_src": None,
             "view_offs": offset,
+            "op_params": _trimmed(words),
             "src": [],
         }
-        for op, name, kind, ne, nb, flags, offset, shift, where, address in zip(*columns, strict=True)
+        for op, name, kind, ne, nb, flags, offset, words, shift, where, address in zip(*columns, strict=True)
     ]
+
+
+def _trimmed(words: list[int]) -> list[int]:
+    """Return the words up to the last that is not 0."""
+    return words[: max((place + 1 for place, word in enumerate(words) if word), default=0)]

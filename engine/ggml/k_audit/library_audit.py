@@ -8,6 +8,9 @@ Contract
   bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
   relative to the largest magnitude of the result apart (infinite where one of the two has a NaN
   that the other has not).
+* Each case runs with every number of threads; with several, where the result has several rows,
+  `REPEATS` times. `threads` is the fewest with which a difference was seen. Where a case is right
+  with fewer threads and wrong with more, the pair races, `races_at` that many threads.
 * Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
   begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
   first half; `duplicate over`: it lies over a source that is given for every other source of its
@@ -34,12 +37,18 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.access.library import Library
-from engine.ggml.access.workspace import Context, LibraryWorkspace
+from engine.ggml.access.structs import records
+from engine.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
+from engine.ggml.capture.drawn_elements import encoded
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.k_audit.allocator_reach import Reach, reach, same_layout
 from engine.ggml.k_audit.library_cases import LibraryCase, cases, draw
 
-THREADS: Final = (1, 2)
+THREADS: Final = (1, 2, 4)
+
+REPEATS: Final = 12
+"""Runs of a case with several threads and several rows: a race shows by chance."""
+
 SEED: Final = 1501
 LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
 VECTOR: Final = 32
@@ -59,8 +68,12 @@ class LibraryAuditRow:
     cases: int = 0
     max_error: float = 0.0
     unsafe: int = 0
+    threads: int = 0
+    """The fewest threads with which a case differed; 0 where none did."""
+    races_at: int = 0
+    """The fewest threads with which a case differed that was right with fewer; 0 where none did."""
     smallest: str = ""
-    """The smallest case that differs, in words."""
+    """The smallest case that differs with the fewest threads, in words."""
     reach: Reach | None = None
 
     def public(self) -> dict[str, Any]:
@@ -79,6 +92,8 @@ class LibraryAuditRow:
             "max_error": self.max_error,
             "cases": self.cases,
             "unsafe_cases": self.unsafe,
+            "threads": self.threads or None,
+            "races_at": self.races_at or None,
             "smallest": self.smallest,
             "words": self.smallest,
             "reachable": reached,
@@ -155,8 +170,10 @@ def groups(library: Library) -> dict[str, Any]:
 
 def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
     """Add one group's findings; the words of an unsafe case win over those of a safe one."""
-    if (row.unsafe and not into.unsafe) or into.reach is None:
+    if (row.unsafe and (not into.unsafe or row.threads < into.threads)) or into.reach is None:
         into.smallest, into.reach = row.smallest, row.reach
+    into.races_at = min(filter(None, (into.races_at, row.races_at)), default=0)
+    into.threads = min(filter(None, (into.threads, row.threads)), default=0)
     into.cases += row.cases
     into.unsafe += row.unsafe
     into.max_error = max(into.max_error, row.max_error)
@@ -165,29 +182,44 @@ def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
 def measure(  # noqa: PLR0917 - what a task is given
     library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over"
 ) -> list[LibraryAuditRow]:
-    """Task: run every case of one op and group of types, and return its rows.
+    """Task: run every case of one op and group of types, and return its rows."""
+    chosen = [case for case in cases(library, op) if case.types == types]
+    return measure_cases(library, op, chosen, threads=threads, seed=seed, layout=layout)
+
+
+def measure_cases(
+    library: Library, op: str, chosen: Sequence[LibraryCase], *, threads: Sequence[int], seed: int, layout: str = "over"
+) -> list[LibraryAuditRow]:
+    """Run these cases of one op, and return their rows.
 
     Each runs apart, and as the layout says for each source with the layout of the result.
     """
     rows: dict[int, LibraryAuditRow] = {}
-    for case in (case for case in cases(library, op) if case.types == types):
+    for case in chosen:
         rng = np.random.default_rng(seed)
-        arrays = [encode(draw(operand, rng), operand.dtype) for operand in case.operands]
+        arrays = [encoded(library, draw(operand, rng), operand.dtype) for operand in case.operands]
+        fewest: dict[tuple[int, str], int] = {}
         for count in threads:
             apart, victims = _run(library, case, arrays, None, count)
             for position, slot in victims:
                 row = rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout))
                 for lie in _lies(layout, position, arrays[position], [other for other, _ in victims]):
                     want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
-                    over, _ = _run(library, case, arrays, lie, count)
-                    differs = want.tobytes() != over.tobytes()
-                    if layout == "over" and (row.reach is None or (differs and not row.unsafe)):
+                    over = _differing(library, case, arrays, lie, threads=count, want=want)
+                    differs = over is not None
+                    plainer = differs and (not row.threads or count < row.threads)  # a race shows by chance only
+                    if layout == "over" and (row.reach is None or plainer):
                         row.reach = reach(library, case, position, every=differs)
-                    if differs and not row.unsafe:
+                    if plainer:
                         row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}{lie.words}"
                     row.cases += 1
                     row.unsafe += differs
-                    row.max_error = max(row.max_error, _difference(want, over)) if differs else row.max_error
+                    if over is not None:
+                        row.max_error = max(row.max_error, _difference(want, over))
+                        row.threads = min(filter(None, (row.threads, count)))
+                        first = fewest.setdefault((position, lie.words), count)
+                        if first == count > min(threads):
+                            row.races_at = min(filter(None, (row.races_at, count)))
     return list(rows.values())
 
 
@@ -219,12 +251,20 @@ def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int])
         yield _Lie(victim=position, shift=-half, words=", over the first half")
 
 
-def encode(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return an array as ggml's type holds it; bf16 as the upper half of a float32, in uint16."""
-    if dtype == "bf16":
-        return np.ascontiguousarray((np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16))
-    names = {"f32": np.float32, "f16": np.float16, "i32": np.int32}
-    return np.ascontiguousarray(array, dtype=names[dtype])
+def _differing(
+    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie, *, threads: int, want: NDArray[Any]
+) -> NDArray[Any] | None:
+    """Return a result that is not the one apart; None if none of the runs gave one. Several only where threads share the rows."""
+    rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
+    for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
+        over, _ = _run(library, case, arrays, lie, threads)
+        if over.tobytes() != want.tobytes():
+            return over
+    return None
+
+
+RACING: Final = 1 << 12
+"""Bytes of a result from which on runs are repeated: smaller ones are done before a second thread begins."""
 
 
 def _run(
@@ -263,17 +303,43 @@ def _run(
         graph = ctx.graph(size=16)
         library.ggml_build_forward_expand(graph, result)
         ws.compute(graph)
-        return ws.get(result), same_layout(operands, result)
+        return _read(ws, result), same_layout(operands, result)
+
+
+def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
+    """Return the elements of a tensor; those of a quantised type as float32, by the library's own copy."""
+    library = ws.library
+    kind = bytes(library.ggml_type_name(int(records([tensor])[0]["type"]))).decode()
+    if kind in ELEMENTS:
+        return ws.get(tensor)
+    ctx = ws.context(tensors=8, graph_size=8)
+    plain = ctx.tensor("f32", *records([tensor])[0]["ne"].tolist())
+    ws.apart(ctx)
+    same = ctx.tensor(
+        kind, *records([tensor])[0]["ne"].tolist()
+    )  # a leaf: the op itself would run once more, over its own result
+    library.ggml_backend_tensor_alloc(records([tensor])[0]["buffer"].item(), same, library.ggml_get_data(tensor))
+    copied = ctx.op("cpy", same, plain)
+    graph = ctx.graph(size=8)
+    library.ggml_build_forward_expand(graph, copied)
+    ws.compute(graph)
+    return ws.get(plain)
 
 
 def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
     """Raise EngineError unless the result lies as asked for and shares its bytes with the operand."""
     library = ws.library
     distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
-    before = ws.get(operand).tobytes()
+    before = _raw(ws, operand)
     ws.put(result, np.full(library.ggml_nbytes(result), 0x3C, np.uint8))
-    if distance != shift or ws.get(operand).tobytes() == before:
+    if distance != shift or _raw(ws, operand) == before:
         raise EngineError(f"the alias did not happen: distance {distance} bytes, wanted {shift}")
+
+
+def _raw(ws: LibraryWorkspace, tensor: int) -> bytes:
+    raw = np.empty(ws.library.ggml_nbytes(tensor), dtype=np.uint8)
+    ws.library.ggml_backend_tensor_get(tensor, raw.ctypes.data, 0, raw.nbytes)
+    return raw.tobytes()
 
 
 def _operands(ctx: Context, case: LibraryCase) -> list[int]:

@@ -3,7 +3,10 @@
 Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
 first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
 (even neighbours where a kernel needs pairs), one and several rows, and second operands that are
-broadcast. An op of the list that has no row here is reported as `unaudited`, never passed over.
+broadcast; types are floats and, where a kernel takes them, quantised ones; optional sources are
+there and not there. The fuzzer's graphs are made of the same cases. An op of the list that has no
+row here is reported as `unaudited`, never passed over; what cannot be measured stands in
+`UNMEASURED` with the reason.
 
 What this module does not see: aliases; `engine.ggml.k_audit.library_audit` lays results over
 operands.
@@ -27,6 +30,24 @@ EVEN_ROWS: Final = (2, 8, 34, 576)
 """The same for kernels that work on pairs."""
 
 Build = Callable[[Context, Sequence[int]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of builders as plain data: each is a builder's name and its arguments, tensors as `%k`.
+
+    `%0` is the first operand; behind the operands, the result of each call in turn. The last call makes the result of the case.
+    """
+
+    operands: int
+    calls: tuple[tuple[Any, ...], ...]
+
+    def __call__(self, ctx: Context, operands: Sequence[int]) -> int:
+        """Make the calls; return the last tensor."""
+        tensors = list(operands)
+        for name, *arguments in self.calls:
+            tensors.append(ctx.op(name, *(tensors[int(a[1:])] if isinstance(a, str) else a for a in arguments)))
+        return tensors[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +108,8 @@ def _nothing(library: Library, op: str) -> Iterator[LibraryCase]:  # noqa: ARG00
     return iter(())
 
 
-def _call(builder: str, *arguments: Any) -> Build:
-    return lambda ctx, operands: ctx.op(builder, *operands, *arguments)
+def _call(builder: str, operands: int, *arguments: Any) -> Calls:
+    return Calls(operands, ((builder, *(f"%{n}" for n in range(operands)), *arguments),))
 
 
 def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
@@ -109,7 +130,7 @@ def _one_operand(
         for dtype in types:
             for ne in _shapes():
                 yield LibraryCase(
-                    op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, *arguments)
+                    op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, 1, *arguments)
                 )
 
 
@@ -131,7 +152,11 @@ def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]
             smaller = {ne, ne[:1], (1, *ne[1:]), (1,)}
             for other in sorted(smaller):
                 operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
-                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder))
+                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2))
+    for first in QUANTISED if builder == "add" else ():
+        for ne in ((256,), (512, 5), (256, 3, 2, 2)):
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=ne))
+            yield LibraryCase(op=op, variant="add, quantised", operands=operands, build=_call(builder, 2))
 
 
 def _pairs(
@@ -142,7 +167,7 @@ def _pairs(
     for dtype in types:
         for ne in _shapes():
             operands = (Operand(dtype=dtype, ne=ne), Operand(dtype=dtype, ne=ne, fill=second))
-            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, *arguments))
+            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2, *arguments))
 
 
 def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
@@ -153,49 +178,85 @@ def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
                 Operand(dtype="f32", ne=(n, experts)),
                 Operand(dtype="i32", ne=(experts, tokens), fill="reversed"),
             )
-            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id"))
+            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id", 3))
 
 
 def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
     for first, second in (("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32")):
         for ne in _shapes():
             operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
-            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1"))
+            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1", 2))
 
 
 def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
     for n in ROWS:
         for rows, heads in ((1, 1), (5, 1), (5, 3)):
             scores = Operand(dtype="f32", ne=(n, rows, heads))
-            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max"))
+            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max", 1))
             for dtype in ("f32", "f16"):
                 masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
-                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 0.5, 0.0))
+                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 2, 0.5, 0.0))
+                yield LibraryCase(op=op, variant="mask, ALiBi", operands=masked, build=_call("soft_max_ext", 2, 0.5, 8.0))
             if library.has("ggml_soft_max_add_sinks"):
                 sinks = Operand(dtype="f32", ne=(heads,))
-                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=_with_sinks)
+                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=SINKS)
                 mask = Operand(dtype="f32", ne=(n, rows))
-                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=_with_sinks)
+                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=MASK_AND_SINKS)
 
 
-def _with_sinks(ctx: Context, operands: Sequence[int]) -> int:
-    scores, *mask, sinks = operands
-    made = ctx.op("soft_max_ext", scores, mask[0] if mask else None, 0.5, 0.0)
-    ctx.workspace.library.ggml_soft_max_add_sinks(made, sinks)
-    return made
+SINKS: Final = Calls(2, (("soft_max_ext", "%0", None, 0.5, 0.0), ("soft_max_add_sinks", "%2", "%1")))
+MASK_AND_SINKS: Final = Calls(3, (("soft_max_ext", "%0", "%1", 0.5, 0.0), ("soft_max_add_sinks", "%3", "%2")))
 
 
-def _rope(_: Library, op: str) -> Iterator[LibraryCase]:
-    builder = "rope_ext" if op == "ROPE" else "rope_ext_back"
+def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
+    """Turned pairs: in halves and neighbours, the whole row and a part; with and without factors; YaRN's corrections; several sections.
+
+    ggml asks factors for a row of at least half the turned elements and looks at no other dimension, so they may be laid out as the result.
+    """
+    back = "" if op == "ROPE" else "_back"
     for dtype in ("f32", "f16"):
         for n in EVEN_ROWS:
-            for heads, tokens in ((1, 1), (3, 1), (3, 5)):
+            for heads, tokens in ((1, 1), (3, 1), (3, 5), (16, 16)):
+                x, at = Operand(dtype=dtype, ne=(n, heads, tokens)), Operand(dtype="i32", ne=(tokens,), fill="positions")
+                factors = [Operand(dtype="f32", ne=ne, fill="positive") for ne in {(n,), (n, heads, tokens)}]
                 for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
-                    plain = (Operand(dtype=dtype, ne=(n, heads, tokens)), Operand(dtype="i32", ne=(tokens,), fill="positions"))
-                    tail = (turned, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
-                    yield LibraryCase(op=op, variant="positions", operands=plain, build=_call(builder, None, *tail))
-                    factors = Operand(dtype="f32", ne=(n,), fill="positive")
-                    yield LibraryCase(op=op, variant="factors", operands=(*plain, factors), build=_call(builder, *tail))
+                    yarn = [(", YaRN", (64, 10_000.0, 0.25, 1.0))] if turned == n else []
+                    for words, tail in [("", (0, 10_000.0, 1.0, 0.0)), *yarn]:
+                        end = (turned, mode, *tail, 1.0, 32.0, 1.0)
+                        plain = Calls(2, ((f"rope_ext{back}", "%0", "%1", None, *end),))
+                        yield LibraryCase(op=op, variant=f"positions{words}", operands=(x, at), build=plain)
+                        for factor in factors:
+                            call = Calls(3, ((f"rope_ext{back}", "%0", "%1", "%2", *end),))
+                            yield LibraryCase(op=op, variant=f"factors{words}", operands=(x, at, factor), build=call)
+                if n % 8 == 0 and library.has(f"ggml_rope_multi{back}"):
+                    yield from _sections(op, f"rope_multi{back}", x, factors)
+
+
+def _sections(op: str, builder: str, x: Operand, factors: Sequence[Operand]) -> Iterator[LibraryCase]:
+    n, _, tokens = x.ne
+    at = Operand(dtype="i32", ne=(4 * tokens,), fill="positions")
+    for mode, turned in ((MROPE, n), (VISION, n // 2)):
+        tail = (turned, (n // 8,) * 4, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+        plain = Calls(2, ((builder, "%0", "%1", None, *tail),))
+        yield LibraryCase(op=op, variant="sections", operands=(x, at), build=plain)
+        for factor in factors:
+            call = Calls(3, ((builder, "%0", "%1", "%2", *tail),))
+            yield LibraryCase(op=op, variant="sections and factors", operands=(x, at, factor), build=call)
+
+
+MROPE: Final = 8
+VISION: Final = 24
+"""`GGML_ROPE_TYPE_MROPE` and `GGML_ROPE_TYPE_VISION`."""
+
+QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
+"""Of ADD, the one op of the list whose result may be quantised: a block of 32 and of 256, few bits and many."""
+
+UNMEASURED: Final[dict[str, str]] = {
+    "RMS_NORM x MUL, fused": "the executor decides by itself whether it fuses and tells nobody; `capture` runs such graphs node by node",
+    "ADD, types q5_0, iq*, tq* and others": "one kernel serves all quantised types; two of each block size stand for them",
+    "custom ops": "their functions belong to the program that made them",
+}
+"""What the table does not cover -> why."""
 
 
 FLOATS: Final = ("f32", "f16", "bf16")

@@ -6,40 +6,34 @@ Contract
   step, the loss and every parameter gradient, and the rows of the planned graph. Gradients are read
   after the step; that their bytes survive it is checked on the rows.
 * `origins` runs the default plan (or another mode) and memory of its own for each tensor in
-  lockstep, one node at a time, every difference healed where it arises: the same detector D as
-  `engine.d_differential`, on ggml's kernels. A node whose operands differ is an origin of kind
-  `operand` and is not run on the planned side; a node that reads equal bytes and writes others is
-  one of kind `result`.
+  lockstep (`engine.ggml.d_lockstep`).
 * `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of
   them, for the search of a cure.
 
-Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
-which changes no byte. What this module does not see: documents
-(`engine.ggml.capture.graph_document`) and verdicts.
+What this module does not see: documents (`engine.ggml.capture.graph_document`) and verdicts.
 """
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from engine.d_differential import relative_error
 from engine.ggml.access.library import Library
 from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
+from engine.ggml.capture.graph_rebuilding import UNEXECUTED
 from engine.ggml.capture.graph_rows import Rows, walk
+from engine.ggml.d_lockstep import Departure, NodeSide, lockstep
 from engine.ggml.lora_training.forward_lowering import HYPER, Arrays, Forward, build
 from engine.ggml.lora_training.plan_modes import plan
 from engine.ggml.lora_training.transformer import LibraryTransformer, feed, upload
 
 KIND: Final = "train+sgd"
-UNEXECUTED: Final = ("NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
-"""Ops the executor skips."""
-
 Unsafe = tuple[str, int]
 """An op and one of its source slots."""
 
@@ -53,19 +47,6 @@ class Steps:
     losses: list[float]
     gradients: list[dict[str, NDArray[Any]]]
     rows: Rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
-    """A place where the planned run leaves the reference by itself."""
-
-    run: int
-    node: int
-    what: str
-    """`operand` or `result`."""
-    slot: int
-    """Source slot of an operand; 0 of a result."""
-    error: float | None
 
 
 def train_steps(
@@ -113,7 +94,8 @@ def origins(
         for run in range(runs):
             for side in sides:
                 feed(side.model, arrays)
-            steps = (_lockstep(run, node, *sides) for node in range(len(sides[0].nodes)))
+            nodes = [node for node in range(len(sides[0].nodes)) if not sides[0].skipped[node]]
+            steps = (lockstep(run, node, sides[0].ops[node], *(side.at(node) for side in sides)) for node in nodes)
             found.extend(departure for departure in steps if departure is not None)
         return found
 
@@ -149,41 +131,17 @@ class _Side:
         self.results = [_elements(ws.library, row) for row in self.table]
         room = ws.library.ggml_graph_overhead_custom(1, False) * (len(self.nodes) + 1)
         ctx = ws.context(tensors=1 + room // ws.library.ggml_tensor_overhead())
-        self.skipped = [ws.library.op_names[int(row["op"])] in UNEXECUTED for row in self.table]
+        self.ops = [ws.library.op_names[int(row["op"])] for row in self.table]
+        self.skipped = [op in UNEXECUTED for op in self.ops]
         self.single = [0 if skip else ctx.graph(size=1) for skip in self.skipped]
         for node, graph in zip(self.nodes, self.single, strict=True):
             if graph:
                 ws.library.ggml_graph_add_node(graph, node)
 
-    def operands(self, node: int) -> list[NDArray[Any] | None]:
-        return [self.views.get(int(source)) for source in self.table["src"][node]]
-
-    def execute(self, node: int) -> None:
-        self.ws.compute(self.single[node])
-
-
-def _lockstep(run: int, node: int, planned: _Side, reference: _Side) -> Departure | None:
-    if planned.skipped[node]:
-        return None
-    pairs = list(zip(planned.operands(node), reference.operands(node), strict=True))
-    slot = next((n for n, (mine, right) in enumerate(pairs) if mine is not None and not _same(mine, right)), None)
-    error = None if slot is None else relative_error(*pairs[slot])  # type: ignore[arg-type]
-    reference.execute(node)
-    mine, right = planned.results[node], reference.results[node]
-    if slot is None:
-        planned.execute(node)
-        if _same(mine, right):
-            return None
-        departure = Departure(run=run, node=node, what="result", slot=0, error=relative_error(mine, right))
-    else:
-        departure = Departure(run=run, node=node, what="operand", slot=slot, error=error)
-    np.copyto(mine, right)
-    return departure
-
-
-def _same(mine: NDArray[Any], right: NDArray[Any] | None) -> bool:
-    bits = np.dtype(f"u{mine.dtype.itemsize}")
-    return right is not None and bool(np.array_equal(mine.view(bits), right.view(bits)))
+    def at(self, node: int) -> NodeSide:
+        """Return one node of this side."""
+        operands = [self.views.get(int(source)) for source in self.table["src"][node]]
+        return NodeSide(operands, self.results[node], partial(self.ws.compute, self.single[node]))
 
 
 def _elements(library: Library, row: Any) -> NDArray[Any]:

@@ -5,19 +5,25 @@ The fuzzer and the fidelity laws use it.
 Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
-gathers by index, backward kernels, and outputs on roots and on views. `none_views` adds op-NONE
-views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
-uploads that no plan protects.
+gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
+audit (`engine.ggml.k_audit.library_cases`, small ones that every supported version can build):
+every op of the in-place list with its optional sources, f32, f16 and bf16, up to four dimensions.
+One in three graphs runs on two threads. `none_views` adds op-NONE views (`ggml_view_tensor`) of
+intermediates, which ggml is known to miscount; `sound=False` adds uploads that no plan protects.
 
-Every tensor is f32 of at most two dimensions beside the i32 row numbers. What this module does not
-see: plans and numbers.
+What is made from other tensors, beside a case's own, is f32 of at most two dimensions. What this
+module does not see: plans and numbers.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
 from typing import Any, Final
 
+from engine.ggml.access.declarations import OPTIONAL
+from engine.ggml.k_audit.library_cases import CASES, Calls, LibraryCase, Operand
 from engine.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
@@ -56,6 +62,8 @@ class Generator:
         self.steps: list[RecipeStep] = []
         self.made: list[Made] = []
         self.readers: dict[int, int] = {}
+        self.watched: set[int] = set()
+        """Steps to flag OUTPUT, so that their numbers are compared: a result may be one and still lie over its source."""
 
     def add(
         self, made: RecipeStep, ne: tuple[int, int], *, contiguous: bool = True, root: int | None = None, writable: bool = True
@@ -117,8 +125,9 @@ class Generator:
         expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
         recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
-        chosen = {index for index in inside if self.rng.random() < 0.15}
-        return replace(recipe, outputs=tuple(sorted({*chosen, expand[-1]})))
+        chosen = {index for index in inside if self.rng.random() < 0.15 or index in self.watched}
+        threads = 2 if self.rng.random() < 1 / 3 else 1
+        return replace(recipe, outputs=tuple(sorted({*chosen, expand[-1]})), threads=threads)
 
 
 def reachable(recipe: GraphRecipe) -> list[int]:
@@ -150,7 +159,8 @@ def _binary(g: Generator) -> None:
     b = g.like(a)
     if g.rng.random() < 0.25:
         b = g.pick(lambda made: made.contiguous and made.ne == (a.ne[0], 1)) or g.leaf((a.ne[0], 1))
-    g.add(step(g.rng.choice(("add", "mul", "sub")), _ref(a), _ref(b)), a.ne)
+    names = ("add", "mul", "sub", "div") if b.ne != a.ne else ("add", "mul", "sub", "div", "swiglu_split")
+    g.add(step(g.rng.choice(names), _ref(a), _ref(b)), a.ne)
 
 
 def _rowwise(g: Generator) -> None:
@@ -173,7 +183,12 @@ def _in_place(g: Generator) -> None:
     name, *arguments = g.rng.choice(
         (("scale_inplace", 0.5), ("sqr_inplace",), ("silu_inplace",), ("add_inplace",), ("mul_inplace",))
     )
-    other = [_ref(g.like(a))] if name in ("add_inplace", "mul_inplace") else []
+    other = []
+    if name in ("add_inplace", "mul_inplace"):
+        apart = g.pick(
+            lambda made: made.contiguous and made.ne == a.ne and made.owner != a.owner
+        )  # a shifted view would be written over
+        other = [_ref(apart or g.leaf(a.ne))]
     g.add(step(name, _ref(a), *other, *arguments), a.ne, root=a.owner)
 
 
@@ -184,7 +199,10 @@ def _accumulate(g: Generator) -> None:
     n = g.rng.randint(1, a.ne[0])
     rows = g.rng.randint(1, a.ne[1])
     at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
-    b = g.pick(lambda made: made.contiguous and made.ne == (n, rows)) or g.leaf((n, rows))
+    apart = g.pick(
+        lambda made: made.contiguous and made.ne == (n, rows) and made.owner != a.owner
+    )  # else it writes over what it reads
+    b = apart or g.leaf((n, rows))
     stride = a.ne[0] * 4
     name = g.rng.choice(("acc", "acc_inplace", "set", "set_inplace"))
     root = a.owner if name.endswith("inplace") else None
@@ -276,6 +294,77 @@ def _none_view(g: Generator) -> None:
         g.add(step("view_tensor", _ref(a)), a.ne, root=a.owner, writable=False)
 
 
+MOST_ELEMENTS: Final = 1 << 11
+"""Elements in all operands of a case up to which it is part of a graph."""
+
+FLOATING: Final = frozenset({"f32", "f16", "bf16", "i32"})
+"""Types of operands that leafs are drawn in."""
+
+REFUSED: Final = frozenset({"f32,f16", "f32,bf16"})
+"""Types of two operands that no version's arithmetic takes."""
+
+
+class _EveryVersion:
+    """What stands for a library while cases are listed: it has what every supported version has."""
+
+    @staticmethod
+    def has(name: str) -> bool:
+        """Return whether every version exports the function."""
+        return name not in OPTIONAL or name == "ggml_soft_max_add_sinks"
+
+
+@cache
+def table_cases() -> dict[str, tuple[LibraryCase, ...]]:
+    """Return op -> the cases of the audit's table that graphs are made of."""
+    found = {}
+    for op, make in CASES.items():
+        every = [case for case in make(_EveryVersion(), op) if isinstance(case.build, Calls)]  # type: ignore[arg-type]
+        small = [case for case in every if sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS]
+        fits = [case for case in small if {operand.dtype for operand in case.operands} <= FLOATING and case.types not in REFUSED]
+        if fits and op not in UNBUILT:
+            found[op] = tuple(fits)
+    return found
+
+
+UNBUILT: Final = frozenset({"FILL"})
+"""Ops whose cases only some versions build."""
+
+
+def _case(g: Generator) -> None:
+    """One case of the audit's table: its operands from the graph where one fits, else leafs, now and then in memory of their own."""
+    op = g.rng.choice(sorted(table_cases()))
+    case = g.rng.choice(table_cases()[op])
+    calls = case.build
+    assert isinstance(calls, Calls)
+    tensors = [_operand(g, operand).index for operand in case.operands]
+    for name, *arguments in calls.calls:
+        named = [f"%{tensors[int(a[1:])]}" if isinstance(a, str) else a for a in arguments]
+        ne = case.operands[0].ne
+        wide = (ne[0], prod(ne[1:]))
+        made = g.add(step(name, *named), wide, root=None if name != "soft_max_add_sinks" else tensors[-1], writable=False)
+        tensors.append(made.index)
+    if g.rng.random() < 0.7:
+        g.watched.add(tensors[-1])
+    if len(case.operands[0].ne) > 2 or case.operands[0].dtype != "f32" or len(calls.calls) > 1:
+        for index in tensors[len(case.operands) :]:
+            g.made[index] = replace(g.made[index], numbers=False)
+
+
+def _operand(g: Generator, operand: Operand) -> Made:
+    found = None
+    if operand.dtype == "f32" and len(operand.ne) <= 2 and operand.fill == "normal":
+        ne = (operand.ne[0], operand.ne[1] if len(operand.ne) > 1 else 1)
+        found = g.pick(lambda made: made.contiguous and made.ne == ne)
+    if found is not None and g.rng.random() < 0.5:
+        return found
+    flag, static = g.rng.choices((("input", False), ("", False), ("", True)), (3, 1, 2))[0]
+    wide = (operand.ne[0], prod(operand.ne[1:]))
+    made = g.add(leaf(operand.dtype, *operand.ne, flag=flag, static=static, fill=operand.fill), wide, writable=False)
+    if operand.dtype != "f32" or len(operand.ne) > 2:
+        g.made[made.index] = replace(made, numbers=False)
+    return made
+
+
 def _fresh(g: Generator) -> None:
     g.leaf(g.shape())
 
@@ -283,7 +372,7 @@ def _fresh(g: Generator) -> None:
 MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
     (_elementwise, 14), (_binary, 16), (_rowwise, 6), (_backward, 6), (_in_place, 7), (_accumulate, 6), (_view, 8), (_reshape, 5),
     (_transpose, 3), (_cont, 5), (_copy, 6), (_product, 5), (_outer, 4), (_sum, 3), (_concat, 3), (_repeat, 2), (_gather, 3),
-    (_none_view, 3), (_fresh, 2),
+    (_none_view, 3), (_fresh, 2), (_case, 30),
 )  # fmt: skip
 """What a step may be, and how often."""
 

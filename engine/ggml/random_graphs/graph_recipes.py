@@ -6,17 +6,18 @@ Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a l
 builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` are the steps
 handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by `ggml_set_output`
 before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
-their step.
+their step as their `fill` says. The graph runs on `threads` threads.
 
     recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
     run(workspace, recipe, mode="default")
 
 What this module does not see: whether the calls are legal; ggml asserts, so build in a child
-process. Numbers are float32 unless a leaf says i32 (row numbers below `rows`).
+process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers below `rows`).
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +25,17 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.ggml.access.declarations import BUILDERS
-from engine.ggml.access.workspace import Context, LibraryWorkspace
+from engine.ggml.access.workspace import MODIFIERS, Context, LibraryWorkspace
+from engine.ggml.capture.drawn_elements import encoded
+from engine.ggml.k_audit.library_cases import FILLS
 
 TENSOR: Final = "tensor"
 GRAPH_SIZE: Final = 2048
+MOST_THREADS: Final = 512
+"""`GGML_MAX_N_THREADS`."""
+
+MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2}
+"""Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the factors of the frequencies."""
 
 MODES: Final = ("default", "pinned", "apart")
 """As planned; every node flagged OUTPUT; every tensor in memory of its own."""
@@ -50,6 +58,8 @@ class RecipeStep:
     """A leaf in memory of its own, placed before the plan."""
     rows: int = 0
     """Of an i32 leaf: its elements are drawn below this."""
+    fill: str = ""
+    """How the elements of a leaf are drawn, a key of `engine.ggml.k_audit.library_cases.FILLS`; empty: as above."""
 
     @property
     def sources(self) -> list[int]:
@@ -66,6 +76,7 @@ class GraphRecipe:
     outputs: tuple[int, ...] = ()
     seed: int = 0
     name: str = ""
+    threads: int = 1
 
     def encode(self) -> dict[str, Any]:
         """Return the recipe as JSON data."""
@@ -76,33 +87,40 @@ class GraphRecipe:
         """Return the recipe that `encode` gave; raise EngineError where it is none.
 
         A recipe is data: a builder must be one that is declared to make a tensor, and what it takes for a tensor an earlier step's,
-        so that no number of a file is ever an address.
+        or none where the builder takes none, so that no number of a file is ever an address.
         """
         try:
             steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
             rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
-            _check(steps, **rest)
-            return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]))
+            threads = int(data.get("threads", 1))
+            _check(steps, **rest, threads=threads)
+            return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]), threads=threads)
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"not a recipe: {error}") from None
 
 
-def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any]) -> None:
+def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any], threads: int) -> None:
     """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are steps."""
     for index, made in enumerate(steps):
         if made.make == TENSOR:
             dtype, *ne = made.arguments
             if not isinstance(dtype, str) or not 1 <= len(ne) <= 4 or not all(_fits("i64", n, index) and n >= 0 for n in ne):
                 raise ValueError(f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed")
+            if made.fill and made.fill not in FILLS:
+                raise ValueError(f"step {index} is filled by {made.fill!r}; that is none of {', '.join(FILLS)}")
             continue
-        if made.make not in BUILDERS:
+        kinds = BUILDERS.get(made.make) or MODIFIERS.get(made.make)
+        if kinds is None:
             raise ValueError(f"step {index} calls {made.make!r}, which is no builder")
-        kinds = BUILDERS[made.make]
-        if len(kinds) != len(made.arguments) or not all(map(_fits, kinds, made.arguments, [index] * len(kinds))):
+        empty = MAY_BE_EMPTY.get(made.make)
+        given = ["%0" if place == empty and a is None else a for place, a in enumerate(made.arguments)]
+        if len(kinds) != len(given) or not all(map(_fits, kinds, given, [index] * len(kinds))):
             raise ValueError(f"step {index} calls {made.make} with {made.arguments}; it takes ({', '.join(kinds)})")
     for step_ in (*expand, *outputs):
         if not isinstance(step_, int) or not 0 <= step_ < len(steps):
             raise ValueError(f"{step_!r} is no step of {len(steps)}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"{threads} threads; 1 to {MOST_THREADS} are possible")
 
 
 def _fits(kind: str, argument: Any, before: int) -> bool:
@@ -118,9 +136,9 @@ def _fits(kind: str, argument: Any, before: int) -> bool:
     return whole and -(2**31) <= argument < 2**31 if kind == "int" else whole and -(2**63) <= argument < 2**63
 
 
-def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0) -> RecipeStep:
+def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0, fill: str = "") -> RecipeStep:
     """A leaf of that type and dimensions."""
-    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows)
+    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows, fill=fill)
 
 
 def step(make: str, *arguments: Any) -> RecipeStep:
@@ -184,13 +202,16 @@ def fill(ws: LibraryWorkspace, built: Built) -> None:
     """
     for index, made in enumerate(built.recipe.steps):
         if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
-            ws.put(built.tensors[index], elements(made, built.recipe.seed, index))
+            ws.put(built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]))
 
 
+@lru_cache(maxsize=256)
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf."""
+    """Return the elements of a leaf, float32 or int32; not to be written to. A graph runs in several ways on the same ones."""
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
+    if made.fill:
+        return FILLS[made.fill](tuple(ne[::-1]), rng)
     if dtype == "i32":
         return rng.integers(0, max(made.rows, 1), ne[::-1], dtype=np.int32)
     return rng.standard_normal(ne[::-1], dtype=np.float32)

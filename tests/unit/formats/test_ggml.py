@@ -14,6 +14,8 @@ from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.errors import DocumentError
 from allocsim.formats import ggml
 from allocsim.model import OWN, UNPLACED, Role
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.slots import position_of, slots_of
 
 DATA = Path(__file__).parents[2] / "data" / "ggml"
 PLANS = sorted(DATA.glob("*.json"))
@@ -369,3 +371,54 @@ def test_a_mutated_dump_is_read_or_refused_in_one_line(changes):
         assert document.loads(document.dumps(loaded)).programs[0].ops.kinds == loaded.programs[0].ops.kinds
 
     assert "\n" not in said
+
+
+# --- source slots ---------------------------------------------------------------------------------------------------------
+
+
+def slots(loaded, step):
+    return slots_of(loaded.programs[0].ops, step)
+
+
+def test_a_source_that_is_left_out_keeps_the_slots_of_those_behind_it():
+    scores, sinks = external(name="scores"), external(name="sinks")
+    loaded = load([scores, sinks], [tensor("SOFT_MAX", "L0", None, "L1")], inplace_ops=["SOFT_MAX"])
+    (op,) = loaded.programs[0].ops
+
+    assert (op.operands, op.in_place) == ((0, 1), ((0, 0), (1, 0)))
+    assert slots(loaded, 0) == [0, 2]
+    assert position_of(loaded.programs[0].ops, 0, 2) == 1
+    assert position_of(loaded.programs[0].ops, 0, 1) is None
+
+
+def test_where_no_source_is_left_out_nothing_is_said_and_slots_are_positions():
+    loaded = load([external(name="x"), external(name="y")], [tensor("ADD", "L0", "L1")])
+
+    assert "slots" not in loaded.programs[0].ops.meta.get(0, {})
+    assert slots(loaded, 0) == [0, 1]
+
+
+def test_what_a_result_keeps_of_its_destination_is_no_source():
+    ne = (4, 2, 1, 1)
+    leafs = [external(name="rows", ne=(4, 1, 1, 1)), external(name="numbers", ne=(1, 1, 1, 1)), external(name="home", ne=ne)]
+    node = tensor("SET_ROWS", "L0", "L1", ne=ne, view_src="L2", off=None, external=True)
+    loaded = load(leafs, [node])
+
+    assert slots(loaded, 0) == [0, 1, None]
+
+
+def test_slots_survive_writing_and_reading(tmp_path):
+    loaded = load([external(name="scores"), external(name="sinks")], [tensor("SOFT_MAX", "L0", None, "L1")])
+    document.write(loaded, tmp_path / "plan.json")
+
+    assert slots(document.read(tmp_path / "plan.json"), 0) == [0, 2]
+
+
+@pytest.mark.parametrize("said", [[0, 1, 2], [-1], ["0"], 3, [True]])
+def test_slots_of_another_form_are_somebody_elses(said):
+    builder = ProgramBuilder("step")
+    x, y, z = (builder.tensor(name, "f32", (4,)) for name in "xyz")
+    builder.op("host.write", (), (x, y))
+    builder.op("add", (x, y), (z,), meta={"slots": said})
+
+    assert slots_of(builder.build().ops, 1) == [0, 1]

@@ -12,6 +12,7 @@ from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.examined import CLEAN, DETECTORS, FOUND, NOT_RUN
 from allocsim.outcomes.telling import WIDTH, headline, lines_of, wrapped
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.verdict.evidence import Evidence
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -100,6 +101,17 @@ def test_evidence_of_kernels_is_told_and_is_no_violation():
     assert states(outcome)["K"] == FOUND
     assert not outcome.passes
     assert not judge_file(DATA / "cases" / "plan-and-kernel-K", causes_too=False).passes
+
+
+def test_what_a_detector_that_ran_saw_little_of_stands_beside_what_it_said():
+    evidence = Evidence(document=Document.of(ALLOCATORS["greedy_by_size"].plan(program())), origins=())
+    outcome = outcome_of("x", evidence, whys={"D": "2 results are not finite"})
+    silent = outcome_of("x", evidence)
+
+    assert states(outcome) == states(silent)
+    assert states(outcome)["D"] == CLEAN
+    assert "  D: 2 results are not finite" in lines_of(outcome)
+    assert not any(line.startswith("  D: ") for line in lines_of(silent))
 
 
 def test_a_file_that_cannot_be_read_cannot_be_judged(tmp_path):

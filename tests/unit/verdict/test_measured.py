@@ -224,3 +224,45 @@ def test_columns_of_one_buffer_that_share_no_byte_are_not_one_buffer_twice():
     document = Document.of(plan_of(b.build(), {0: 0, 1: 128}))
 
     assert judge(Evidence(document=document, audit=(found,), origins=(), diverges=False)).sound
+
+
+def soft_max(meta, **measured):
+    """A soft_max whose result lies over its second operand, which `meta` says is source 2."""
+    builder = ProgramBuilder("step")
+    scores, sinks, out = (builder.tensor(name, "f32", (4,)) for name in ("scores", "sinks", "out"))
+    builder.op("host.write", (), (scores,))
+    builder.op("host.write", (), (sinks,))
+    builder.op("soft_max", (scores, sinks), (out,), in_place=((0, 0), (1, 0)), meta=meta)
+    builder.op("host.read", (out,), ())
+    planned = plan_of(builder.build(), {0: 0, 1: 64, 2: 64})
+    return Evidence(document=Document.of(planned), **measured)
+
+
+def test_a_row_of_k_names_source_slots_and_is_joined_by_them():
+    unsafe = row(kind="soft_max", operand=2)
+    (cause,) = judge(soft_max({"slots": [0, 2]}, audit=(unsafe,))).causes
+
+    assert (cause.class_, cause.party, cause.first.op) == ("C04", "kernel", 2)
+    assert "with its result over operand 1 (source 2)" in cause.text
+    assert cause.victim.value_name == "sinks"
+    assert judge(soft_max({}, audit=(unsafe,))).sound
+
+
+def test_a_row_of_another_slot_at_the_same_position_convicts_nobody():
+    mask = row(kind="soft_max", operand=1)
+
+    assert judge(soft_max({"slots": [0, 2]}, audit=(mask,))).sound
+    assert not judge(soft_max({}, audit=(mask,))).sound
+
+
+def test_a_row_measured_at_one_op_says_nothing_of_another():
+    safe_there = row(kind="soft_max", operand=2, steps=(7,))
+
+    assert judge(soft_max({"slots": [0, 2]}, audit=(safe_there,))).sound
+    assert not judge(soft_max({"slots": [0, 2]}, audit=(row(kind="soft_max", operand=2, steps=(2,)),))).sound
+
+
+def test_a_race_is_said_with_the_fewest_threads_that_show_it():
+    (cause,) = judge(soft_max({"slots": [0, 2]}, audit=(row(kind="soft_max", operand=2, threads=2),))).causes
+
+    assert "in 3 cases at 2 threads" in cause.text

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from ggml_live import BOTH, live
 
-from engine.ggml.lora_training.training_steps import KIND, Departure
+from engine.ggml.d_lockstep import Departure
+from engine.ggml.lora_training.training_steps import KIND
 from repro import lora_setup
 from repro.on_ggml import SMALL
 from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task

@@ -1,7 +1,7 @@
 """Random graphs are reproducible, shrink to the ops that matter, and find on the real libraries what is known to be wrong."""
 
 import pytest
-from ggml_live import live
+from ggml_live import BOTH, live
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
@@ -45,9 +45,61 @@ def test_shrinking_keeps_only_what_fails():
     assert [made.make for made in small.steps] == ["tensor", "silu"]
 
 
-def test_the_newer_library_passes_and_the_older_one_does_not():
-    assert {found.kind for found in graph_fuzzing.fuzz(live("after"), range(25), nodes=12)} <= {graph_fuzzing.CRASH}
-    assert {found.kind for found in graph_fuzzing.fuzz(live("before"), range(25), nodes=12)} >= {graph_fuzzing.UNSOUND}
+KNOWN = {
+    "after": {("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2)},
+    "before": {("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2), ("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)},
+}
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_no_kernel_is_accused_but_those_that_the_audit_convicts(which):
+    """Seeds 0 to 59, 12 builder calls each: what is found is joined by cause, and each kernel's cause names op and source."""
+    found = list(graph_fuzzing.fuzz(live(which), range(60), nodes=12))
+    kernels = {f"C04 kernel: {op} over source {slot}" for op, slot in KNOWN[which]}
+
+    assert {fault.cause for fault in found if fault.kind == graph_fuzzing.DIFFERS} <= kernels
+    assert {fault.kind for fault in found} <= {graph_fuzzing.CRASH, graph_fuzzing.DIFFERS} | (
+        {graph_fuzzing.UNSOUND} if which == "before" else set()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("which", "wanted"), [("after", {("ADD_ID", 1), ("ROPE_BACK", 2)}), ("before", {("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)})]
+)
+def test_the_fuzzer_finds_unsafe_kernels_by_itself_and_names_op_and_source(which, wanted):
+    """Seeds 0 to 299."""
+    found = {fault.cause for fault in graph_fuzzing.fuzz(live(which), range(300))}
+
+    assert found >= {f"C04 kernel: {op} over source {slot}" for op, slot in wanted}
+
+
+def test_graphs_have_every_op_of_the_audits_table_and_two_threads():
+    recipes = [generate(seed) for seed in range(300)]
+    made = {made.make for recipe in recipes for made in recipe.steps}
+    types = {made.arguments[0] for recipe in recipes for made in recipe.steps if made.make == "tensor"}
+
+    assert {"add_id", "soft_max_add_sinks", "soft_max_ext", "rope_ext", "rope_ext_back", "div", "swiglu_split"} <= made
+    assert types == {"f32", "f16", "bf16", "i32"}
+    assert {recipe.threads for recipe in recipes} == {1, 2}
+
+
+def test_a_graph_that_ends_its_fork_takes_no_other_with_it():
+    """The third of five graphs fails an assert of ggml: rows that cannot be multiplied."""
+    bad = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
+    good = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0")), expand=(1,), outputs=(1,))
+
+    found = list(graph_fuzzing._judge_all(live("after"), [good, good, bad, good, good]))
+
+    assert [fault and fault.kind for fault in found] == [None, None, graph_fuzzing.CRASH, None, None]
+
+
+def test_a_cause_names_the_guilty_source_by_its_slot():
+    """SOFT_MAX over its sinks, without a mask: source 2, though it is the second operand."""
+    steps = (leaf("f32", 1, static=True, flag=""), leaf("f32", 1), step("soft_max_ext", "%0", None, 1.0, 0.0))
+    recipe = GraphRecipe(steps=(*steps, step("soft_max_add_sinks", "%2", "%1")), expand=(3,), outputs=(3,))
+
+    assert graph_fuzzing.judge(live("after"), recipe).cause == "C04 kernel: SOFT_MAX over source 2"
 
 
 def test_a_pin_on_a_view_is_found_by_its_plan():

@@ -1,0 +1,64 @@
+"""Which bytes of this process may be read, so that a wrong pointer is refused with a line and not with a crash.
+
+Contract: `ReadableMemory.now()` is what `/proc/self/maps` says at that moment; `holds(address, nbytes)` answers for ranges of bytes, `holds_all` for many
+addresses at once, `runs(address)` whether code may lie there. Memory that another thread unmaps afterwards is not seen.
+
+O(log mappings) a question. Linux only. What this module does not see: what the bytes mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAPS = Path("/proc/self/maps")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableMemory:
+    """Ranges of addresses, sorted and joined, half-open."""
+
+    starts: NDArray[np.uint64]
+    stops: NDArray[np.uint64]
+    code: tuple[tuple[int, int], ...]
+    """Ranges that may be executed."""
+
+    @classmethod
+    def now(cls) -> Self:
+        """Return what is mapped now."""
+        readable: list[list[int]] = []
+        code = []
+        for line in MAPS.read_text().splitlines():
+            span, rights, *rest = line.split(maxsplit=5)
+            start, stop = (int(end, 16) for end in span.split("-"))
+            if rights[2] == "x":
+                code.append((start, stop))
+            if rights[0] != "r" or (len(rest) == 4 and rest[3] in {"[vvar]", "[vsyscall]"}):
+                continue
+            if readable and readable[-1][1] == start:
+                readable[-1][1] = stop
+            else:
+                readable.append([start, stop])
+        ranges = np.array(readable, dtype=np.uint64).reshape(-1, 2)
+        return cls(ranges[:, 0].copy(), ranges[:, 1].copy(), tuple(code))
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Return whether these bytes may be read."""
+        return not self.outside([address], nbytes)
+
+    def outside(self, addresses: Sequence[int], nbytes: int) -> list[int]:
+        """Return those of the addresses at which fewer than `nbytes` may be read, or that are no multiple of 8."""
+        wrong = [address for address in addresses if not 0 < address < 1 << 63 or address % 8]
+        known = np.array([address for address in addresses if 0 < address < 1 << 63], dtype=np.uint64)
+        if not known.size:
+            return wrong
+        place = np.searchsorted(self.starts, known, side="right")
+        inside = (place > 0) & (known + np.uint64(nbytes) <= self.stops[np.maximum(place, 1) - 1])
+        return wrong + [address for address in known[~inside].tolist() if address not in wrong]
+
+    def runs(self, address: int) -> bool:
+        """Return whether code may lie at this address."""
+        return any(start <= address < stop for start, stop in self.code)
