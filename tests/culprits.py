@@ -201,15 +201,30 @@ def born_late(g: Ground) -> Planted | None:
 
 
 def gap(g: Ground) -> Planted | None:
-    """A gap is believed in which the bytes are needed."""
-    buffer = g.rng.randrange(len(g.program.buffers))
-    first, stop = int(g.problem.start[buffer]), int(g.problem.stop[buffer])
-    if stop - first < 3 or g.program.buffers.persistent[buffer]:
+    """A gap is believed in which the bytes are needed, and a buffer that lives in it lies there, where one does."""
+    start, stop, last = g.problem.start, g.problem.stop, g.program.buffers.persistent
+    chosen = [b for b in range(len(g.program.buffers)) if stop[b] - start[b] >= 3 and not last[b]]
+    classes = frozenset({"C01", "C02", "C05", "C06"})
+    for buffer in g.rng.sample(chosen, len(chosen)):
+        guests = [b for b in range(len(start)) if start[buffer] < start[b] < stop[b] < stop[buffer] and not last[b]]
+        for guest in g.rng.sample(guests, len(guests)):
+            problem = replace(
+                g.problem, gaps={buffer: ((int(start[guest]), int(stop[guest])),)}, may_share=_kept(g.problem, buffer)
+            )
+            moved = _moved_onto(g, problem, guest, buffer)
+            if moved is not None and g.plan.arena[guest] == g.plan.arena[buffer] >= 0 and not _in_use(g, guest):
+                return g.document(plan=moved), "plan", classes
+    if not chosen:
         return None
-    low = g.rng.randint(first + 1, stop - 2)
-    problem = replace(g.problem, gaps={buffer: ((low, stop - 1),)}, may_share=_kept(g.problem, buffer))
-    plan = g.placed(problem)
-    return g.document(plan=plan), "plan", frozenset({"C01", "C02", "C05", "C06"})
+    buffer = g.rng.choice(chosen)
+    low = g.rng.randint(int(start[buffer]) + 1, int(stop[buffer]) - 2)
+    problem = replace(g.problem, gaps={buffer: ((low, int(stop[buffer]) - 1),)}, may_share=_kept(g.problem, buffer))
+    return g.document(plan=g.placed(problem)), "plan", classes
+
+
+def _in_use(g: Ground, buffer: int) -> bool:
+    """Whether a plan made use of a pair of this buffer: moved, it would break that as well."""
+    return any(buffer in pair for pair in used_pairs(g.plan))
 
 
 def bad_pair(g: Ground) -> Planted | None:

@@ -58,27 +58,30 @@ def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Documen
         elements += more
     if all(a is b for a, b in zip(problems, document.problems, strict=True)):
         return document, elements
-    return _without_old_events(with_parts(document, problems=problems), document, demands), elements
+    plans = [
+        plan if plan.problem is None else with_book(plan, problems[index_of_part(document.problems, plan.problem)])
+        for plan in document.plans
+    ]
+    return with_parts(document, problems=problems, plans=plans), elements
 
 
-def _without_old_events(mended: Document, document: Document, demands: Sequence[Demand]) -> Document:
-    """Return a mended document without what planners did to buffers whose life was mended.
-
-    Their events tell of the plan as it was made for the old belief, so they would contradict the new one.
-    """
-    old: dict[int, set[int]] = {}
-    for demand in demands:
-        if demand.mend.problem is not None and demand.mend.kind in {"lifetime", "pin"}:
-            old.setdefault(demand.mend.problem, set()).add(demand.mend.buffer or 0)
-    places = {id(problem): index for index, problem in enumerate(document.problems)}
-    plans = []
-    for plan, made in zip(document.plans, mended.plans, strict=True):
-        buffers = old.get(places[id(plan.problem)], set()) if plan.problem is not None else set()
-        gone = np.isin(made.events[:, 2], sorted(buffers))
-        plans.append(replace(made, events=made.events[~gone]) if gone.any() else made)
-    if all(a is b for a, b in zip(plans, mended.plans, strict=True)):
-        return mended
-    return with_parts(mended, plans=plans)
+def with_book(plan: Plan, problem: Problem) -> Plan:
+    """Return a plan whose book gives each buffer whose believed life grew its bytes for all of it."""
+    old = plan.problem
+    if old is None or not len(plan.events):
+        return plan
+    end = len(plan.program.ops)
+    stop = np.where(problem.pinned, end, problem.stop)
+    grown = (old.start != problem.start) | (np.where(old.pinned, end, old.stop) != stop)
+    step, action, buffer = plan.events.T
+    mine, freed = grown[buffer], action == 1
+    if not mine.any():
+        return plan
+    step = np.where(mine & freed, np.maximum(step, stop[buffer] - 1), step)
+    step = np.where(mine & ~freed, np.minimum(step, problem.start[buffer]), step)
+    rank = np.where(mine, np.where(freed, 1, -1), 0)
+    events = np.stack([step, action, buffer], axis=1).astype(plan.events.dtype)
+    return replace(plan, events=events[np.lexsort((np.arange(len(step)), rank, step))])
 
 
 def _unstated(document: Document, mend: Mend) -> Element:

@@ -17,8 +17,9 @@ from allocsim import document as native
 from allocsim.checks import check
 from allocsim.cure import CURABLE
 from allocsim.cure.defects import keys_of
-from allocsim.model import Document, Run
+from allocsim.model import OWN, Document, Role, Run
 from allocsim.p_sanitizer.incidents import Incident
+from allocsim.programs.builder import ProgramBuilder
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence, Origin
 
@@ -62,7 +63,7 @@ def seeds_of(name, start=0, count=EACH):
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_fault_is_one_cause_with_the_right_party_and_class(name):
     planted = [culprit for seed in seeds_of(name) for culprit in culprits(range(seed, seed + 1), tuple(PLANTS))]
-    assert planted or name == "gap"
+    assert planted
     assert {culprit.name: found for culprit in planted if (found := wrong_with(culprit))} == {}
 
 
@@ -82,6 +83,25 @@ def test_faults_of_two_documents_in_one_are_both_named_and_none_is_invented(star
         assert sorted((c.party, c.class_, c.places) for c in merged.causes) == sorted(
             (c.party, c.class_, c.places) for verdict in apart for c in verdict.causes
         ), (one.name, other.name)
+
+
+def test_faults_of_three_documents_in_one_are_all_named_and_none_is_invented():
+    chosen = [culprit for culprit in culprits(range(300, 340)) if culprit.evidence.document.session is not None][:9]
+    for three in zip(chosen[::3], chosen[1::3], chosen[2::3], strict=True):
+        apart = [judge(culprit.evidence, cures=False) for culprit in three]
+        one, other, last = (culprit.evidence.document for culprit in three)
+        merged = judge(Evidence(document=merged_of(merged_of(one, other), last)), cures=False)
+        assert sorted((c.party, c.class_, c.places) for c in merged.causes) == sorted(
+            (c.party, c.class_, c.places) for verdict in apart for c in verdict.causes
+        ), [culprit.name for culprit in three]
+
+
+def test_a_gap_that_the_placement_fills_spoils_reads():
+    names = tuple(PLANTS)
+    planted = [c for seed in seeds_of("gap", count=40) for c in culprits(range(seed, seed + 1), names)]
+    spoilt = [c for c in planted if check(c.evidence.document).of_kind("StaleRead")]
+    assert len(spoilt) > 3, [c.name for c in planted]
+    assert {c.name: found for c in spoilt if (found := wrong_with(c))} == {}
 
 
 def merged_of(one, other):
@@ -136,6 +156,76 @@ def test_true_calls_change_no_party_place_mend_or_price():
     for culprit in culprits(range(700, 760)):
         called = with_calls(culprit.evidence.document)
         assert said(judge(Evidence(document=called)), classes=False) == said(judge(culprit.evidence), classes=False), culprit.name
+
+
+def test_dead_ops_and_what_they_write_change_nothing():
+    """An op at the end writes a buffer of its own that nobody reads, in memory of its own."""
+    for culprit in culprits(range(900, 960)):
+        assert said(judge(Evidence(document=with_a_dead_op(culprit.evidence.document)))) == said(judge(culprit.evidence)), (
+            culprit.name
+        )
+
+
+def with_a_dead_op(document):
+    """Return the document with one more op at the end of each program, which writes what nobody reads."""
+    programs = {id(program): with_one_more(program) for program in document.programs}
+    problems = {
+        id(old): replace(
+            old,
+            program=programs[id(old.program)],
+            start=np.append(old.start, len(old.program.ops)),
+            stop=np.append(old.stop, len(old.program.ops) + 1),
+            nbytes=np.append(old.nbytes, 32),
+            pinned=np.append(old.pinned, False),
+            own=np.append(old.own, True),
+            order=np.append(old.order, len(old.start)).astype(old.order.dtype),
+        )
+        for old in document.problems
+    }
+    plans = {
+        id(old): replace(
+            old,
+            program=programs[id(old.program)],
+            problem=None if old.problem is None else problems[id(old.problem)],
+            arena=np.append(old.arena, OWN).astype(np.int32),
+            offset=np.append(old.offset, 0),
+            nbytes=np.append(old.nbytes, 0),
+            events=kept_to_the_end(old),
+        )
+        for old in document.plans
+    }
+    return Document(
+        programs=tuple(programs.values()),
+        problems=tuple(problems.values()),
+        plans=tuple(plans.values()),
+        session=tuple(replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)]) for run in document.runs),
+    )
+
+
+def kept_to_the_end(plan):
+    """Return a planner's book in which what is pinned is given back one op later, where it was at the last."""
+    events = plan.events.copy()
+    if plan.problem is not None and len(events):
+        late = (events[:, 0] == len(plan.program.ops) - 1) & (events[:, 1] == 1) & plan.problem.pinned[events[:, 2]]
+        events[late, 0] += 1
+    return events
+
+
+def with_one_more(program):
+    b = ProgramBuilder(program.name, arenas=program.arenas, streams=list(program.streams))
+    for n, name in enumerate(program.buffers.names):
+        rows = program.buffers
+        b.buffer(
+            name, int(rows.nbytes[n]), role=Role(int(rows.role[n])), arena=int(rows.arena[n]), alignment=int(rows.alignment[n])
+        )
+    home = b.buffer("nobody reads this", 32)
+    for value in program.values:
+        b.value(value.name, value.buffer, value.dtype, value.shape, strides=value.strides, offset=value.offset)
+    dead = b.value("dead", home, "f32", (8,))
+    for op in program.ops:
+        b.op(op.kind, op.operands, op.results, name=op.name, in_place=op.in_place, stream=op.stream, after=op.after)
+    b.op("dead", (), (dead,), name="dead")
+    return b.build()
 
 
 def with_calls(document):

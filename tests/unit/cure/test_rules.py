@@ -1,0 +1,45 @@
+"""A cure is verified by the rules by which the fault was found, and everything apart costs the same however buffers are numbered."""
+
+import json
+
+from culprits import ground
+from encodings_2 import case
+from renumbering import shuffled
+
+from allocsim import document as native
+from allocsim.checks import check
+from allocsim.cure.apart import all_apart
+from allocsim.outcomes import JudgeRules, outcome_of
+from allocsim.verdict.causes import found_in, with_cures
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence
+
+STRICT = JudgeRules(strict=True)
+
+
+def test_the_cure_of_an_alias_that_nobody_vouches_for_is_clean_under_strict_rules():
+    document = native.loads(json.dumps(case("matmul-over-operand")).encode())
+    made = outcome_of("d", document, rules=STRICT, cures=True)
+    (cause,) = made.causes
+    assert [v.kind for v in cause.violations] == ["AssumedInPlace"]
+    assert cause.cure is not None
+    assert check(cause.cure.document, strict=True).clean
+
+
+def test_a_judge_who_still_finds_the_fault_bears_out_no_cure():
+    """Nothing but the rules differs: a judge under whom the fault never goes away leaves no cure."""
+    document = native.loads(json.dumps(case("matmul-over-operand")).encode())
+    report = STRICT.listed(document)
+    dossier = Dossier(Evidence(document=document), report, lambda _: report)
+    assert [cause.cure for cause in with_cures(dossier, found_in(dossier))[0]] == [None]
+
+
+def test_everything_apart_costs_the_same_under_other_numbers():
+    for seed in range(40):
+        document = ground(seed).document()
+        peaks = [
+            sorted(plan.peak_bytes for plan in all_apart(one) or ())
+            for one in (document, shuffled(Evidence(document=document), seed).document)
+        ]
+        assert peaks[0] == peaks[1], f"seed {seed}"
+        assert peaks[0], f"seed {seed}"
