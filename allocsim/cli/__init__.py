@@ -65,6 +65,11 @@ COMMANDS: Final[dict[str, Command]] = {
 
 USAGE: Final = "usage: allocsim COMMAND [ARGUMENTS]...   (allocsim COMMAND --help says more)"
 
+STATUSES: Final = (
+    "exit status: 0 nothing found, 1 something found, 2 bad usage or input, or what",
+    "cannot be judged; a command that ends otherwise says how in its own --help",
+)
+
 BAD_INPUT: Final = 2
 INTERNAL: Final = 70
 INTERRUPTED: Final = 130
@@ -141,8 +146,7 @@ def help_text() -> str:
     width = max(map(len, rows))
     lines = [f"  {name:<{width}}  {words}" for name, words in rows.items()]
     purpose = "Find out why a memory plan gives wrong numbers: plan, kernel or caller."
-    end = "exit status: 0 nothing found, 1 something found, 2 bad usage or input, or what cannot be judged"
-    return "\n".join([USAGE, "", purpose, "", *lines, *map(one_line, missing), "", end])
+    return "\n".join([USAGE, "", purpose, "", *lines, *map(one_line, missing), "", *STATUSES])
 
 
 def _command(found: Any, row: Command) -> Any:

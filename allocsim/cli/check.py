@@ -72,7 +72,7 @@ def check(
     explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
-    """Exit status: 0 nothing found, 1 violations that are not known or a peak too high, 2 a file cannot be judged."""
+    """Exit status: 0 nothing found, 1 something found that is not known or a peak too high, 2 a file cannot be judged, or a required detector did not run."""
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
     required = letters_of(require)

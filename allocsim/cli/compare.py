@@ -19,9 +19,10 @@ from allocsim.allocators.comparison import compare as measure
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError
 from allocsim.formats import load
+from allocsim.outcomes.telling import wrapped
 from allocsim.plugins import service
 
-COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict", "what")
+COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict")
 
 
 def compare(
@@ -79,6 +80,9 @@ def _print(path: str, rows: list[PlannerRow]) -> None:
         bound = chosen[-1].bound_bytes
         print_line(f"{show_path(path)}: {program}, at least {in_bytes(bound)} ({bound})")
         print_table(COLUMNS, [_cells(row) for row in chosen], right=COLUMNS[1:5])
+        for row in chosen:
+            for line in wrapped(f"{row.planner}: {row.finding}", "  ", "    ") if row.finding else ():
+                print_line(line)
 
 
 def _cells(row: PlannerRow) -> tuple[Any, ...]:
@@ -90,5 +94,4 @@ def _cells(row: PlannerRow) -> tuple[Any, ...]:
         None if row.seconds is None else f"{row.seconds * 1e3:.1f}",
         None if row.fragmentation is None else f"{row.fragmentation:.3f}",
         verdict,
-        row.finding,
     )

@@ -23,7 +23,7 @@ from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
 from allocsim.outcomes import Outcome, outcome_of, read_evidence
 from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
-from allocsim.outcomes.telling import lines_of
+from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.verdict.evidence import Evidence
 
@@ -47,8 +47,9 @@ def diagnose(
         for line in lines_of(outcome):
             print_line(line)
         print_explained(evidence.document, outcome, explain)
-        for line in _next(outcome):
-            print_line(line)
+        for text in _next(outcome):
+            for line in wrapped(text):
+                print_line(line)
     if evidence.document.runs:
         return outcome.status
     print_error(f"{show_path(target)}: {NO_PLAN}")

@@ -17,7 +17,7 @@ from allocsim.cli.check import Required, letters_of
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.outcomes import outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
-from allocsim.outcomes.telling import examined_lines, headline
+from allocsim.outcomes.telling import examined_lines, headline, wrapped
 from allocsim.verdict import judge
 
 
@@ -41,7 +41,8 @@ def verdict(
     if not found.findings:
         print_line(headline(outcome))
     for clause in found.clauses:
-        print_line(clause)
+        for line in wrapped(clause, "", "  "):
+            print_line(line)
     for line in examined_lines(outcome.examined):
         print_line(line)
     return outcome.status

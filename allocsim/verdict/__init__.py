@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from allocsim.checks import Violation
 from allocsim.cure import Cure
+from allocsim.files.sizes import in_bytes
 from allocsim.verdict.causes import causes_of, found_in, with_cures
 from allocsim.verdict.dossier import BELIEF_KINDS, Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
@@ -165,6 +166,9 @@ def _party(finding: JointFault) -> str:
 
 
 def _mib(nbytes: int) -> str:
+    """Return a price in MiB, or in bytes where two decimals of a MiB would say that it costs nothing."""
+    if nbytes and round(abs(nbytes) / 2**20, 2) == 0:
+        return f"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}"
     return f"{nbytes / 2**20:+.2f} MiB"
 
 

@@ -67,7 +67,7 @@ def show(name: Annotated[str, typer.Argument(help="A scenario, or several joined
     return 0
 
 
-@app.command("run")
+@app.command("run", epilog="Exit status: 0 every verdict is the expected one, 1 one is not, 2 bad usage.")
 def run_scenarios(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; A+B has both defects.")] = None,
     *,

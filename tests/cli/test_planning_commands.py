@@ -112,7 +112,7 @@ def test_compare_fails_where_a_plan_is_unsound_or_missing(instance, tmp_path):
         capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert environment.returncode == 1
-    assert "failed  allocator 'broken:plan' raised ValueError: no" in environment.stdout
+    assert "failed\n  broken:plan: allocator 'broken:plan' raised ValueError: no" in environment.stdout
 
 
 def test_compare_draws(instance, tmp_path):
