@@ -6,8 +6,9 @@
     ...
     report = allocsim.verify_program(program, plan)          # allocsim.Report: every violation, with its witnesses
 
-Names are imported when they are first used, so `import allocsim` costs nothing. `__init__.pyi` beside this file is the whole
-public surface: the one list of its names. What is not in it may change without notice.
+Names are imported when they are first used, so `import allocsim` costs nothing. `__init__.pyi`
+beside this file is the whole public surface: the one list of its names. What is not in it may
+change without notice.
 """
 
 from typing import Final

@@ -12,8 +12,9 @@
     ├── NotInstalledError       a command, a service or a library that another package or an extra brings is not there
     └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
-Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception means that the question
-itself was malformed. Each message shows the thing, the value and the rule it breaks.
+Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception
+means that the question itself was malformed. Each message shows the thing, the value and the rule
+it breaks.
 """
 
 from collections.abc import Iterable
@@ -27,8 +28,8 @@ class AllocsimError(Exception):
 class ModelError(AllocsimError):
     """A program, problem, plan or session contradicts itself.
 
-    `place` is the path of the offending thing as a document spells it (`ops[17].operands[1]`), empty for the whole;
-    `rule` is what is wrong there, with the value.
+    `place` is the path of the offending thing as a document spells it (`ops[17].operands[1]`),
+    empty for the whole; `rule` is what is wrong there, with the value.
     """
 
     def __init__(self, place: str, rule: str) -> None:
@@ -63,7 +64,10 @@ class ExceededError(CapacityError):
 
 
 class UnknownNameError(AllocsimError):
-    """A name that is in no table; the message lists near matches, or all names where there are few."""
+    """A name that is in no table.
+
+    The message lists near matches, or all names where there are few.
+    """
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -73,13 +77,18 @@ class UnknownNameError(AllocsimError):
 
 
 def _anagrams(name: str, names: list[str]) -> list[str]:
-    """Return the names of the same letters, as words that are joined in another way or order have them: `matmul` and `mul_mat`."""
+    """Return the names of the same letters, as words that are joined in another way or order have
+    them: `matmul` and `mul_mat`.
+    """
     letters = sorted(name.lower().replace("_", ""))
     return [other for other in names if sorted(other.lower().replace("_", "")) == letters]
 
 
 class EngineError(AllocsimError):
-    """A graph, shape, dtype, plan or binding that the engine cannot run; names the op and the value."""
+    """A graph, shape, dtype, plan or binding that the engine cannot run.
+
+    Names the op and the value.
+    """
 
 
 class OutputError(AllocsimError):
@@ -87,11 +96,17 @@ class OutputError(AllocsimError):
 
 
 class NotInstalledError(AllocsimError):
-    """What another package or an extra brings is not there; says what is missing, and what brings it or what is in the way."""
+    """What another package or an extra brings is not there.
+
+    Says what is missing, and what brings it or what is in the way.
+    """
 
 
 class ClusterError(AllocsimError):
-    """A cluster's scheduler cannot be reached, or its workers are not fit for the work; names the address."""
+    """A cluster's scheduler cannot be reached, or its workers are not fit for the work.
+
+    Names the address.
+    """
 
 
 def os_error_line(error: OSError) -> str:

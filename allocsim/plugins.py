@@ -1,15 +1,18 @@
-"""What other packages bring: commands, and services that commands of the core ask for. Nothing below is imported from here by name.
+"""What other packages bring: commands, and services that commands of the core ask for.
+
+Nothing below is imported from here by name.
 
 | entry point group | name | value |
 |---|---|---|
 | `allocsim.commands` | who brings them | `package.module:TABLE`, a mapping of command to (`package.module:attribute`, one line of help) |
 | `allocsim.services` | a service of `SERVICES` | `package.module:function`, called as the row of the table says |
 
-Any package may bring commands. Where two bring one of the same name, neither is run. The module of a table is imported for
-`allocsim --help`, so it should hold the table alone.
+Any package may bring commands. Where two bring one of the same name, neither is run. The module of
+a table is imported for `allocsim --help`, so it should hold the table alone.
 
-`engine`, `reports` and `repro` are the packages that are released together with `allocsim`, beside it in one folder. A stranger's module
-of such a name that Python finds first (an `engine.py` in the current folder) is never imported: it is named, with its file.
+`engine`, `reports` and `repro` are the packages that are released together with `allocsim`, beside
+it in one folder. A stranger's module of such a name that Python finds first (an `engine.py` in the
+current folder) is never imported: it is named, with its file.
 
 What this module does not see: what commands and services do.
 """
@@ -47,7 +50,10 @@ SERVICES: Final = {
     "plot_comparison": ("reports", "(rows, path) -> None: draw planners x problems"),
     "plot_audit": ("reports", "(rows, title, path) -> None: draw an audit of kernels"),
     "explore_orders": ("engine", "(document, seed) -> entries: run other legal orders of streams"),
-    "examine_document": ("engine", "(document, seed) -> (evidence, letter -> why not): K, D and P with the engine's kernels"),
+    "examine_document": (
+        "engine",
+        "(document, seed) -> (evidence, letter -> why not): K, D and P with the engine's kernels",
+    ),
     "examine_capture": (
         "engine",
         "(document, seed=0, library=None) -> (evidence, letter -> why not, whose kernels), None for no capture: K and D where it came from",
@@ -90,7 +96,9 @@ class BroughtCommand(NamedTuple):
 
 
 def commands() -> tuple[dict[str, BroughtCommand], list[str]]:
-    """Return the commands that other packages bring, sorted by package, and a line for each package that is not there as it should be."""
+    """Return the commands that other packages bring, sorted by package, and a line for each package
+    that is not there as it should be.
+    """
     found: dict[str, BroughtCommand] = {}
     missing: list[str] = []
     twice: dict[str, set[str]] = {}
@@ -115,7 +123,10 @@ def commands() -> tuple[dict[str, BroughtCommand], list[str]]:
 
 
 def absent(command: str, missing: list[str]) -> NotInstalledError | None:
-    """Return the error for a command that should be there and is not; None for one that nobody is known to bring."""
+    """Return the error for a command that should be there and is not.
+
+    The answer is None for one that nobody is known to bring.
+    """
     package = KNOWN_COMMANDS.get(command)
     said = [line for line in missing if f"command {command!r}" in line]
     if package is None and not said:
@@ -127,13 +138,19 @@ def absent(command: str, missing: list[str]) -> NotInstalledError | None:
 
 
 def service(name: str) -> Callable[..., Any]:
-    """Return the function that does a service of `SERVICES`. Raises NotInstalledError where nobody does it, or its package is not there."""
+    """Return the function that does a service of `SERVICES`.
+
+    Raises NotInstalledError where nobody does it, or its package is not there.
+    """
     package, _ = SERVICES[name]
     return load(service_target(name), wanted=f"this needs {package}")  # type: ignore[no-any-return]
 
 
 def service_target(name: str) -> str:
-    """Return the `package.module:attribute` of a service. Raises NotInstalledError where nobody does it, or two do."""
+    """Return the `package.module:attribute` of a service.
+
+    Raises NotInstalledError where nobody does it, or two do.
+    """
     package, _ = SERVICES[name]
     values = _entry_points(SERVICES_GROUP).get(name, [])
     if len(values) > 1:
@@ -145,7 +162,10 @@ def service_target(name: str) -> str:
 
 
 def load(value: str, *, wanted: str = "") -> Any:
-    """Return what `package.module:attribute` names. Raises NotInstalledError for a package that is not there, or not the one meant."""
+    """Return what `package.module:attribute` names.
+
+    Raises NotInstalledError for a package that is not there, or not the one meant.
+    """
     module, _, attribute = value.partition(":")
     top = module.partition(".")[0]
     told = f"{wanted or f'commands of {top}'}: "
@@ -169,7 +189,10 @@ def not_found(error: ModuleNotFoundError) -> str:
 
 
 def in_the_way(package: str) -> str:
-    """Say which file stands in the way of a package that is released with this one; empty if none does. Nothing is imported."""
+    """Say which file stands in the way of a package that is released with this one.
+
+    Empty if none does. Nothing is imported.
+    """
     if package not in RELEASED_TOGETHER:
         return ""
     try:
@@ -186,7 +209,10 @@ def in_the_way(package: str) -> str:
 
 
 def _entry_points(group: str) -> dict[str, list[str]]:
-    """Return name -> its different values, by name; one package may be found in two places of the path."""
+    """Return name -> its different values, by name.
+
+    One package may be found in two places of the path.
+    """
     from importlib import metadata  # noqa: PLC0415 - takes longer to import than all else that a command of the core needs
 
     found: dict[str, list[str]] = {}

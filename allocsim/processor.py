@@ -1,12 +1,16 @@
-"""What the processor has, and which kernels numpy's BLAS shall use on it, said before numpy is loaded.
+"""What the processor has, and which kernels numpy's BLAS shall use on it, said before numpy is
+loaded.
 
-OpenBLAS chooses its kernels when it is loaded, by a table of processors; on one it does not know it may fall back to AVX2 where AVX-512 would do, which
-costs a third of the rate of a matrix product. It takes another choice from `OPENBLAS_CORETYPE` alone.
+OpenBLAS chooses its kernels when it is loaded, by a table of processors; on one it does not know it
+may fall back to AVX2 where AVX-512 would do, which costs a third of the rate of a matrix product.
+It takes another choice from `OPENBLAS_CORETYPE` alone.
 
-`prefer` makes that choice for a process of ours (the command `allocsim`, the benchmarks), never for one that only imports the library: the bits
-of a product depend on the kernels, and they are the host's to choose. What the user has set is left alone.
+`prefer` makes that choice for a process of ours (the command `allocsim`, the benchmarks), never for
+one that only imports the library: the bits of a product depend on the kernels, and they are the
+host's to choose. What the user has set is left alone.
 
-What this module does not see: which BLAS numpy has; a library other than OpenBLAS does not read the variable.
+What this module does not see: which BLAS numpy has; a library other than OpenBLAS does not read the
+variable.
 """
 
 from collections.abc import MutableMapping
@@ -29,6 +33,8 @@ def flags(description: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def prefer(environment: MutableMapping[str, str], description: Path = Path("/proc/cpuinfo")) -> None:
-    """Ask OpenBLAS for its AVX-512 kernels if every flag they need is there and nobody asked for others; no effect once it is loaded."""
+    """Ask OpenBLAS for its AVX-512 kernels if every flag they need is there and nobody asked for
+    others; no effect once it is loaded.
+    """
     if VARIABLE not in environment and flags(description) >= SKYLAKEX:
         environment[VARIABLE] = "SkylakeX"

@@ -71,11 +71,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "attention.json")
     options, _ = parser.parse_known_args()
-    found: dict[str, Any] = {"heads": HEADS, "kv_heads": KV_HEADS, "size": SIZE, "rounds": options.rounds, "lengths": {}}
+    found: dict[str, Any] = {
+        "heads": HEADS,
+        "kv_heads": KV_HEADS,
+        "size": SIZE,
+        "rounds": options.rounds,
+        "lengths": {},
+    }
     for length in options.lengths:
-        (fused, small), (parts, large) = (bound(build, length, np.random.default_rng(0)) for build in (one_op, by_parts))
+        (fused, small), (parts, large) = (
+            bound(build, length, np.random.default_rng(0)) for build in (one_op, by_parts)
+        )
         first, second = (runtime.run({"loss_grad": np.ones(1, np.float32)}) for runtime in (fused, parts))
-        worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(first.values(), second.values(), strict=True))
+        worst = max(
+            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(first.values(), second.values(), strict=True)
+        )
         if worst > 1e-4:
             raise SystemExit(f"the two differ by {worst} of the largest value")
         rounds = [(seconds(fused), seconds(parts)) for _ in range(options.rounds)]

@@ -38,7 +38,13 @@ def random(count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
 
     @seed(1)
-    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+        database=None,
+    )
     @given(documents())
     def one(document: object) -> None:
         if check(document, limit=1).clean:

@@ -42,16 +42,21 @@ def main() -> int:
     config = replace(SMOLLM2_135M, seq=options.seq, layers=options.layers)
     classes = not options.one_hot
     whole, kept = (
-        _Step(config, checkpoints=checkpoints, allocators=options.allocators, classes=classes) for checkpoints in (False, True)
+        _Step(config, checkpoints=checkpoints, allocators=options.allocators, classes=classes)
+        for checkpoints in (False, True)
     )
     for name in options.allocators:
         a, b = whole.nbytes[name], kept.nbytes[name]
-        print(f"{name:16} arena {a / MIB:8.1f} MiB whole {b / MIB:8.1f} MiB checkpointed   ratio {b / a:.3f}", flush=True)
+        print(
+            f"{name:16} arena {a / MIB:8.1f} MiB whole {b / MIB:8.1f} MiB checkpointed   ratio {b / a:.3f}", flush=True
+        )
     found: dict[str, Any] = {
         "labels": "class numbers" if classes else "one-hot",
         "config": {"layers": options.layers, "seq": options.seq, "rank": config.rank},
         "ops": {"whole": whole.ops, "checkpointed": kept.ops},
-        "arena_nbytes": {name: {"whole": whole.nbytes[name], "checkpointed": kept.nbytes[name]} for name in options.allocators},
+        "arena_nbytes": {
+            name: {"whole": whole.nbytes[name], "checkpointed": kept.nbytes[name]} for name in options.allocators
+        },
         "arena_ratio": {name: kept.nbytes[name] / whole.nbytes[name] for name in options.allocators},
     }
     if options.pairs:

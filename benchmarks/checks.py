@@ -152,7 +152,9 @@ def tiled(found: Tiling) -> Document:
     program = hurtful.program(found.high - found.low, [], nothing, nothing)
     problem = Problem.of(program, start=found.start, stop=found.stop)
     nbytes = program.buffers.nbytes
-    return Document.of(Plan(program=program, problem=problem, arena=np.zeros(count, np.int32), offset=found.low, nbytes=nbytes))
+    return Document.of(
+        Plan(program=program, problem=problem, arena=np.zeros(count, np.int32), offset=found.low, nbytes=nbytes)
+    )
 
 
 def combed(runs: int) -> Document:

@@ -46,7 +46,9 @@ def child() -> None:
 def start(cache: str) -> list[float]:
     """Run the child on a folder for numba's cache."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "NUMBA_CACHE_DIR": cache}
-    answer = subprocess.run([sys.executable, __file__, "--child"], check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    answer = subprocess.run(
+        [sys.executable, __file__, "--child"], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
     found: list[float] = json.loads(answer.stdout.splitlines()[-1])
     return found
 

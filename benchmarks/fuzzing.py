@@ -39,7 +39,9 @@ def main() -> None:
     rows.append(enumerated(options.scale))
     for row in rows:
         print(
-            "  ".join(f"{key} {value:.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()),
+            "  ".join(
+                f"{key} {value:.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+            ),
             flush=True,
         )
     if options.out is not None:
@@ -62,7 +64,9 @@ def measured(name: str, target: str, size: int) -> dict[str, Any]:
             odometer.skip(total(OPS) // 2)
             begin = odometer.at
         began, theirs = time.process_time(), explorer.asker.cpu_seconds
-        tally, _ = explorer.explore(SourceChunk(seed=1, number=2, count=size, options=what, begin=begin), lambda _: None)
+        tally, _ = explorer.explore(
+            SourceChunk(seed=1, number=2, count=size, options=what, begin=begin), lambda _: None
+        )
         if source == "hypothesis":  # an odd chunk is steered
             tally += explorer.explore(SourceChunk(seed=1, number=3, count=size, options=what), lambda _: None)[0]
         mine = time.process_time() - began

@@ -61,7 +61,8 @@ def main() -> None:
                 rows.append(measure(kind, params, shapes, result))
                 print(
                     "  ".join(
-                        f"{name} {value:.3g}" if isinstance(value, float) else str(value) for name, value in rows[-1].items()
+                        f"{name} {value:.3g}" if isinstance(value, float) else str(value)
+                        for name, value in rows[-1].items()
                     )
                 )
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,9 @@ def main() -> None:
     temporary.replace(options.out)
 
 
-def measure(kind: str, params: dict[str, Any], shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> dict[str, Any]:
+def measure(
+    kind: str, params: dict[str, Any], shapes: list[tuple[int, ...]], result: tuple[int, ...]
+) -> dict[str, Any]:
     """Return one row: kind, shapes, microseconds a call, and GFLOP/s of a product or ns an element of anything else."""
     rng = np.random.default_rng(0)
     indexed = kind.startswith("rope")
@@ -89,7 +92,9 @@ def measure(kind: str, params: dict[str, Any], shapes: list[tuple[int, ...]], re
     row["ns_element"] = apart * 1e9 / max(out.size, operands[0].size)
     if kernel.in_place and shapes[0] == result:
         over = operands[0].copy()
-        row["over_us"] = seconds(kernel.bind(params, (over, *operands[1:]), (over,)), lambda: np.copyto(over, operands[0])) * 1e6
+        row["over_us"] = (
+            seconds(kernel.bind(params, (over, *operands[1:]), (over,)), lambda: np.copyto(over, operands[0])) * 1e6
+        )
     return row
 
 

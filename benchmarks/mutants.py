@@ -20,7 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-os.environ["NUMBA_DISABLE_JIT"] = "1"  # before numba is imported: compiled code would be kept on disk under the name of the file
+os.environ["NUMBA_DISABLE_JIT"] = (
+    "1"  # before numba is imported: compiled code would be kept on disk under the name of the file
+)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 HERE = Path(__file__).parent
@@ -63,7 +65,10 @@ def main() -> int:
             begun += [nursery.begin(further) for further in missing[number + options.jobs :][:1]]
             rows.append(row)
             _write(options.out, about, rows)
-            print(f"{len(rows)}/{len(wanted)} {row['outcome']:12} {row['path']}:{row['line']} {row['becomes']}", flush=True)
+            print(
+                f"{len(rows)}/{len(wanted)} {row['outcome']:12} {row['path']}:{row['line']} {row['becomes']}",
+                flush=True,
+            )
     else:
         about = json.loads(options.out.read_text())["about"]
     _write(options.out, about, rows)
@@ -114,8 +119,16 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
 def _page(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
     lines = ["# Mutants of the planners", "", *(f"* {line}" for line in _summary(rows)), ""]
     lines += [f"Made by `benchmarks/mutants.py`: {', '.join(f'{name} {value}' for name, value in about.items())}.", ""]
-    for title, outcomes in (("Convicted", ("unsound", "wrong belief")), ("Not planned", ("error", "endless", "broken"))):
-        lines += [f"## {title}", "", "| where | was | becomes | outcome | answers | says |", "|---|---|---|---|---:|---|"]
+    for title, outcomes in (
+        ("Convicted", ("unsound", "wrong belief")),
+        ("Not planned", ("error", "endless", "broken")),
+    ):
+        lines += [
+            f"## {title}",
+            "",
+            "| where | was | becomes | outcome | answers | says |",
+            "|---|---|---|---|---:|---|",
+        ]
         for row in sorted((row for row in rows if row["outcome"] in outcomes), key=_place):
             said = ", ".join(sorted(row["kinds"])) if row["kinds"] else row["said"]
             lines.append(

@@ -53,7 +53,13 @@ def main() -> None:
             check_order(case, findings)
             seconds = median(timed(case) for _ in range(3))
             each = seconds / ops
-            row = {"case": name, "ops": ops, "streams": streams, "races": findings.counts["Race"], "seconds": round(seconds, 3)}
+            row = {
+                "case": name,
+                "ops": ops,
+                "streams": streams,
+                "races": findings.counts["Race"],
+                "seconds": round(seconds, 3),
+            }
             row["ratio"] = round(each / base.setdefault(name, each), 2)
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
@@ -92,7 +98,8 @@ def _chains(ops: int, streams: int, *, waits: bool) -> Document:
     reads_neighbour = (round_ % 4 == 1) & (neighbour >= 0) & (streams > 1)
     own = step - streams
     operands = [
-        np.concatenate([[o] if o >= 0 else [], [n] if r else []]) for o, n, r in zip(own, neighbour, reads_neighbour, strict=True)
+        np.concatenate([[o] if o >= 0 else [], [n] if r else []])
+        for o, n, r in zip(own, neighbour, reads_neighbour, strict=True)
     ]
     # two rounds later the slot of what was read is taken again: wait for the reader
     reader = np.where(stream == 0, step - streams + (streams - 1), step - streams - 1)
@@ -177,7 +184,16 @@ def _document(streams: int, operands: list[Any], after: list[Any], stream: Any, 
 
 
 def _program(
-    *, operands: Any, results: Any, after: Any, stream: Any, streams: int, buffer: Any, offset: Any, shape: Any, nbytes: Any
+    *,
+    operands: Any,
+    results: Any,
+    after: Any,
+    stream: Any,
+    streams: int,
+    buffer: Any,
+    offset: Any,
+    shape: Any,
+    nbytes: Any,
 ) -> Program:
     ops, values, buffers = len(operands), len(buffer), len(nbytes)
     operand_starts, operand = _csr(operands)
@@ -227,7 +243,9 @@ def _csr(rows: list[Any]) -> tuple[Any, Any]:
 
 
 def _plan(program: Program, offset: Any) -> Plan:
-    return Plan(program=program, arena=np.zeros(len(offset), dtype=np.int32), offset=offset, nbytes=program.buffers.nbytes)
+    return Plan(
+        program=program, arena=np.zeros(len(offset), dtype=np.int32), offset=offset, nbytes=program.buffers.nbytes
+    )
 
 
 CASES: list[tuple[str, Callable[[int, int], Document], list[tuple[int, int]]]] = [

@@ -92,14 +92,21 @@ def flagship(rounds: int) -> dict[str, Any]:
 
 
 def rows_of(
-    problem: Problem, names: tuple[str, ...] | list[str], rounds: int, *, program: Program | None = None, quiet: bool = False
+    problem: Problem,
+    names: tuple[str, ...] | list[str],
+    rounds: int,
+    *,
+    program: Program | None = None,
+    quiet: bool = False,
 ) -> list[dict[str, Any]]:
     """Plan with each planner; by its own belief where the program says something to believe."""
     bound = lower_bound(problem)
     rows = []
     for name in names:
         planner = ALLOCATORS[name]
-        plan, seconds = timed((lambda p=planner: p.plan(program)) if program else (lambda p=planner: p.place(problem)), rounds)
+        plan, seconds = timed(
+            (lambda p=planner: p.plan(program)) if program else (lambda p=planner: p.place(problem)), rounds
+        )
         judge(plan)
         rows.append({"planner": name, "ratio": plan.peak_bytes / bound, "seconds": seconds})
         if not quiet:

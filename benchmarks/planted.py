@@ -46,7 +46,11 @@ def main() -> int:
     for name in options.names:
         results[name] = [found(name, seed, options.seconds) for seed in range(options.seeds)]
         print(row(name, results[name]), flush=True)
-        record = {"unit": "CPU seconds of campaign and target", "aims": {"seconds": SECONDS, "ops": OPS}, "mutants": results}
+        record = {
+            "unit": "CPU seconds of campaign and target",
+            "aims": {"seconds": SECONDS, "ops": OPS},
+            "mutants": results,
+        }
         options.out.write_text(json.dumps(record, indent=1) + "\n")
         options.out.with_suffix(".md").write_text(table(results))
     return sum(not reaches(runs) for runs in results.values())

@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=None, help="at most so many pin cases")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "replay.json")
     options = parser.parse_args()
-    experiment = prepare(scenarios.find("ggml-1501"), EngineOptions(layers=options.layers, seq=options.seq, steps=2, fixed=True))
+    experiment = prepare(
+        scenarios.find("ggml-1501"), EngineOptions(layers=options.layers, seq=options.seq, steps=2, fixed=True)
+    )
     results: dict[str, Any] = {
         "layers": options.layers,
         "seq": options.seq,

@@ -59,7 +59,14 @@ def main() -> int:
     for name in names:
         print(f"== {name}: {BENCHMARKS[name]}", flush=True)
         script, *own = VARIANTS.get(name, (name,))
-        command = [sys.executable, str(HERE / f"{script}.py"), "--out", str(HERE / "results" / f"{name}.json"), *own, *options]
+        command = [
+            sys.executable,
+            str(HERE / f"{script}.py"),
+            "--out",
+            str(HERE / "results" / f"{name}.json"),
+            *own,
+            *options,
+        ]
         failed += subprocess.run(command, check=False).returncode != 0
     subprocess.run([sys.executable, str(HERE / "table.py")], check=False)
     return failed

@@ -28,7 +28,10 @@ from engine.runtime import Runtime
 
 FULL = {"layers": 30, "hidden": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "vocab": 49152, "seq": 64,
         "rope_theta": 1e5, "eps": 1e-5, "rank": 8, "alpha": 16.0, "targets": ("q", "v")}  # fmt: skip
-CONFIGS = {"flagship": FULL, "small width": {**FULL, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "vocab": 96, "seq": 16}}
+CONFIGS = {
+    "flagship": FULL,
+    "small width": {**FULL, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "vocab": 96, "seq": 16},
+}
 LIMITS = {"flagship": 1.2, "small width": 3.0}
 """What is allowed, as a ratio."""
 TRACED = 2
@@ -87,7 +90,9 @@ def main() -> int:
         )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     temporary = options.out.with_suffix(".tmp")
-    text = json.dumps({"pairs": options.pairs, "threads": options.threads, "graphs": found, "numpy": np.__version__}, indent=1)
+    text = json.dumps(
+        {"pairs": options.pairs, "threads": options.threads, "graphs": found, "numpy": np.__version__}, indent=1
+    )
     temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(options.out)
     return sum(row["ratio"] > row["limit"] for row in found.values())

@@ -122,7 +122,9 @@ def main() -> None:
         rounds.append(one)
     figures: dict[str, Any] = {"nodes": nodes, "rounds": len(rounds)}
     figures["us_per_node"] = {name: round(median(one[name] for one in rounds) * 1e6, 4) for name in rounds[0]}
-    figures["in_yardsticks"] = {name: round(median(one[name] / one["yardstick"] for one in rounds), 3) for name in rounds[0]}
+    figures["in_yardsticks"] = {
+        name: round(median(one[name] / one["yardstick"] for one in rounds), 3) for name in rounds[0]
+    }
     figures["ratio"] = {
         peer: round(median((one["front"] + one["backward"]) / one[peer] for one in rounds), 3)
         for peer in PEERS

@@ -46,7 +46,10 @@ def main() -> int:
         "seeds": [options.first, options.first + counts["programs"] // LOT],
         "ops": counts["ops"],
         "runs": counts["runs"],
-        **{f"{name}_percent": round(100 * counts[name] / counts["programs"], 1) for name in ("in_place", "sessions", "streams")},
+        **{
+            f"{name}_percent": round(100 * counts[name] / counts["programs"], 1)
+            for name in ("in_place", "sessions", "streams")
+        },
         "accusations": sum(map(len, accused.values())),
         "cpu_seconds": {name: round(spent, 1) for name, spent in seconds.items()},
     }

@@ -92,7 +92,9 @@ def same_model(python: str, peers: list[str], options: argparse.Namespace) -> No
                 or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True))
             ):
                 sys.exit(f"ours and {name} do not compute the same: {ours} and {theirs}")
-            print(f"same model as {name}: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}")
+            print(
+                f"same model as {name}: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}"
+            )
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -162,7 +164,9 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Read the options, measure, print, write."""
-    parser = argparse.ArgumentParser(description="A training step of the engine against the same step in PyTorch and JAX.")
+    parser = argparse.ArgumentParser(
+        description="A training step of the engine against the same step in PyTorch and JAX."
+    )
     parser.add_argument(
         "--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers"
     )
@@ -172,7 +176,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--allocator", default="ggml")
     parser.add_argument("--executor", default="calls")
-    parser.add_argument("--attention", default="parts", choices=("parts", "fused"), help="of our side; the peers' stays as it is")
+    parser.add_argument(
+        "--attention", default="parts", choices=("parts", "fused"), help="of our side; the peers' stays as it is"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "step.json")
     options = parser.parse_args()
     found = measure(options)

@@ -54,7 +54,9 @@ def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, d
     ops = lowered.program.ops
     ran = [(step, ops.kinds[int(ops.kind[step])]) for step, kernel in enumerate(lowered.kernels) if kernel is not None]
     calls = [(name, *runtime.call(step)) for step, name in ran]
-    uncounted = [step for step, kernel in enumerate(lowered.kernels) if kernel is None]  # views, and the host writing inputs
+    uncounted = [
+        step for step, kernel in enumerate(lowered.kernels) if kernel is None
+    ]  # views, and the host writing inputs
     tick = reading()
     seconds: list[dict[str, float]] = []
     for _ in range(steps):

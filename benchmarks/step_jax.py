@@ -42,9 +42,15 @@ def loss_of(adapters: Weights, frozen: Weights, tables: Any, batch: Any, c: dict
     size, steps, scale = c["hidden"] // c["heads"], len(tokens), c["alpha"] / c["rank"]
     x = frozen["token_embd"][tokens]
     for i in range(c["layers"]):
-        w = {name.removeprefix(f"layer.{i}."): a for name, a in {**frozen, **adapters}.items() if name.startswith(f"layer.{i}.")}
+        w = {
+            name.removeprefix(f"layer.{i}."): a
+            for name, a in {**frozen, **adapters}.items()
+            if name.startswith(f"layer.{i}.")
+        }
         h = rms_norm(x, w["attn_norm"], c["eps"])
-        q, v = (h @ w[f"attn_{n}.weight"].T + h @ w[f"attn_{n}.lora_a"].T @ w[f"attn_{n}.lora_b"].T * scale for n in "qv")
+        q, v = (
+            h @ w[f"attn_{n}.weight"].T + h @ w[f"attn_{n}.lora_a"].T @ w[f"attn_{n}.lora_b"].T * scale for n in "qv"
+        )
         q, k, v = (a.reshape(steps, -1, size).transpose(1, 0, 2) for a in (q, h @ w["attn_k.weight"].T, v))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = (jnp.repeat(a, c["heads"] // c["kv_heads"], 0) for a in (k, v))

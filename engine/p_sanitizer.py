@@ -72,13 +72,19 @@ class Sanitizer:
         placed = (plan.arena == OWN) & ~((buffers.role == Role.PARAMETER) & buffers.read_only)
         own = buffers.nbytes[placed].tolist()
         self._pool = Pool.of([*arena_sizes(plan), *own])
-        self.runtime = Runtime(lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take, suspect=True)
+        self.runtime = Runtime(
+            lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take, suspect=True
+        )
         origin = tuple(_origin(self._pool, *block) for block in self.runtime.blocks)
         memory = self._pool.memory
         facts = Facts(program=program, origin=origin, size=len(memory))
         self._facts = facts
-        self._outside = {b: block[0] for b, block in enumerate(self.runtime.blocks) if origin[b] == ELSEWHERE and len(block[0])}
-        self._monitor = Monitor(facts, memory, self._blocks(), executor=Compiled, outside=self._outside, every_op=every_op)
+        self._outside = {
+            b: block[0] for b, block in enumerate(self.runtime.blocks) if origin[b] == ELSEWHERE and len(block[0])
+        }
+        self._monitor = Monitor(
+            facts, memory, self._blocks(), executor=Compiled, outside=self._outside, every_op=every_op
+        )
         self._turn = 0
         self._digests = {buffer: self._monitor.digest(array) for buffer, array in self._outside.items()}
         self._readers: dict[int, list[int]] = {}
@@ -128,20 +134,30 @@ class Sanitizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _blocks(self) -> list[TrackedBlock]:
         arenas = [(array, number) for number, array in enumerate(self.runtime.arenas)]
         own = [
-            (array, None) for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True) if arena == OWN
+            (array, None)
+            for (array, _), arena in zip(self.runtime.blocks, self.runtime.plan.arena, strict=True)
+            if arena == OWN
         ]
         placed = ((self._pool.position(array), array.nbytes, arena) for array, arena in (*arenas, *own))
-        blocks = [TrackedBlock(start=start, nbytes=nbytes, arena=arena) for start, nbytes, arena in placed if start is not None]
+        blocks = [
+            TrackedBlock(start=start, nbytes=nbytes, arena=arena)
+            for start, nbytes, arena in placed
+            if start is not None
+        ]
         return sorted(blocks, key=lambda block: block.start)
 
     def _share(self) -> list[int]:
-        """Return the next buffers outside the pool whose turn it is, and those already found changed."""
+        """Return the next buffers outside the pool whose turn it is, and those already found
+        changed.
+        """
         buffers, nbytes = list(self._outside), 0
         chosen: list[int] = []
         while len(chosen) < min(len(buffers), COUNT) and nbytes < SHARE:

@@ -102,7 +102,11 @@ def _bound(plan: Plan, *, apart: bool) -> list[Array]:
     """Return an array for each value, in the arenas or in memory of its own."""
     program = plan.program
     ends = plan.offset + np.maximum(plan.nbytes, program.buffers.nbytes)
-    if int(program.buffers.nbytes.sum()) > LIMIT or int(ends.max(initial=0)) > LIMIT or int(plan.offset.min(initial=0)) < 0:
+    if (
+        int(program.buffers.nbytes.sum()) > LIMIT
+        or int(ends.max(initial=0)) > LIMIT
+        or int(plan.offset.min(initial=0)) < 0
+    ):
         raise EngineError(f"the plan reaches beyond [0, {LIMIT}) bytes")
     arenas = [block(int(ends[plan.arena == index].max(initial=0))) for index in range(len(program.arenas))]
     bases: list[tuple[NDArray[np.uint8], int]] = []

@@ -55,9 +55,13 @@ def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[G
 
 
 def telling_step(gradients: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the first step at which a gradient is wrong, else the first step there is, else None."""
+    """Return the first step at which a gradient is wrong, else the first step there is, else
+    None.
+    """
     steps = list(dict.fromkeys(row.get("step") for row in gradients))
-    return next((step for step in steps if any(row.wrong for row in rows_at(gradients, step))), steps[0] if steps else None)
+    return next(
+        (step for step in steps if any(row.wrong for row in rows_at(gradients, step))), steps[0] if steps else None
+    )
 
 
 def tensor_name(tensor: str, layer: object) -> str:
@@ -68,6 +72,8 @@ def tensor_name(tensor: str, layer: object) -> str:
     if not isinstance(layer, int) or isinstance(layer, bool):
         return tensor
     return (
-        re.sub(rf"(?:^|(?<=[^A-Za-z0-9]))(?:L|layers?|blk|block|h)?[._-]?{layer}(?![0-9A-Za-z])[._-]?", "", tensor, count=1)
+        re.sub(
+            rf"(?:^|(?<=[^A-Za-z0-9]))(?:L|layers?|blk|block|h)?[._-]?{layer}(?![0-9A-Za-z])[._-]?", "", tensor, count=1
+        )
         or tensor
     )

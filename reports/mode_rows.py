@@ -35,7 +35,9 @@ COLUMNS: Final = (
 
 
 def telling_step(courses: Courses) -> int | None:
-    """Return the first step at which some mode but the float64 one differs, else the first there is."""
+    """Return the first step at which some mode but the float64 one differs, else the first there
+    is.
+    """
     firsts = [course["first_step"] for course in courses if course.get("first_step") and course.get("dtype") != "f64"]
     steps = [row["step"] for course in courses for row in course.get("rows") or ()]
     return min(firsts, default=min(steps, default=None))
@@ -80,7 +82,9 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _worst(course: Mapping[str, Any], **where: Any) -> float | None:
-    rows: Iterable[Mapping[str, Any]] = [row for row in course["rows"] if all(row[key] == value for key, value in where.items())]
+    rows: Iterable[Mapping[str, Any]] = [
+        row for row in course["rows"] if all(row[key] == value for key, value in where.items())
+    ]
     found = [0.0 if not row["differing"] else row["relative"] for row in rows]
     return None if None in found else max(found, default=0.0)
 

@@ -25,7 +25,11 @@ def over(size: int, bound: int) -> str:
         return "exactly the bound"
     if size < bound:
         return f"{(1 - size / bound) * 100:.1f} % below the bound"
-    return f"{(size / bound - 1) * 100:.1f} % above the bound" if size < 3 * bound else f"{figures(size / bound)} times the bound"
+    return (
+        f"{(size / bound - 1) * 100:.1f} % above the bound"
+        if size < 3 * bound
+        else f"{figures(size / bound)} times the bound"
+    )
 
 
 def count(number: int, noun: str, many: str = "") -> str:

@@ -118,7 +118,10 @@ def _cure(verdict: Mapping[str, Any]) -> str:
         return ""
     cure = verdict["cure"]
     said = cure if isinstance(cure, str) else "; ".join(str(part) for part in cure)
-    rows = [["the cure", _growth(verdict.get("cure_bytes"))], ["pinning everything", _growth(verdict.get("pin_all_bytes"))]]
+    rows = [
+        ["the cure", _growth(verdict.get("cure_bytes"))],
+        ["pinning everything", _growth(verdict.get("pin_all_bytes"))],
+    ]
     return f"## Cure\n\n{_text(said)}\n\n{_table(['', 'costs'], rows)}"
 
 
@@ -151,7 +154,9 @@ def _brief(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_brief(part)}" for key, part in list(value.items())[:6])
     if isinstance(value, list | tuple):
-        return ", ".join(_brief(part) for part in value[:4]) + (f" and {len(value) - 4:,} more" if len(value) > 4 else "")
+        return ", ".join(_brief(part) for part in value[:4]) + (
+            f" and {len(value) - 4:,} more" if len(value) > 4 else ""
+        )
     return short(str(value), 120)
 
 
@@ -171,7 +176,9 @@ def _losses(modes: Mapping[str, Any]) -> str:
         if steps > MOST_STEPS:
             parts.append(f"{len(rows)} of {steps:,} steps; all of them are in `report.json`.")
     if any(size is not None for size in sizes.values()):
-        parts.append(_table(["mode", "memory"], [[_text(m), "" if size is None else nbytes(size)] for m, size in sizes.items()]))
+        parts.append(
+            _table(["mode", "memory"], [[_text(m), "" if size is None else nbytes(size)] for m, size in sizes.items()])
+        )
     return "\n\n".join(["## Loss and memory", *parts]) if parts else ""
 
 
@@ -192,7 +199,10 @@ def _gradients(modes: Mapping[str, Any]) -> str:
     for row in rows_at(gradients, step):
         tensors[row.tensor] = None
         cells.setdefault(row.layer, {})[row.tensor] = _compared(row.ratio, row.cosine)
-    rows = [["none" if layer is None else f"{layer}", *(found.get(t, "") for t in tensors)] for layer, found in cells.items()]
+    rows = [
+        ["none" if layer is None else f"{layer}", *(found.get(t, "") for t in tensors)]
+        for layer, found in cells.items()
+    ]
     return (
         f"## Gradients at step {_text(step)}\n\nSize of the default run's gradient over the reference's, and the cosine between them; "
         f"right is 1 and 1.\n\n{_table(['layer', *tensors], rows)}"
@@ -220,7 +230,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(head))]
     lines = [
-        "| " + " | ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True))
+        + " |"
         for row in cells
     ]
     rule = "| " + " | ".join("-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)) + " |"
@@ -234,7 +246,9 @@ def _numeric(cell: str) -> bool:
 def _text(thing: Any) -> str:
     """Return text as Markdown shows it literally, on one line."""
     words = " ".join(str(thing).split())
-    return "".join(f"\\{c}" if c in "\\`*<>[]|#" or (c == "_" and not _inside(words, i)) else c for i, c in enumerate(words))
+    return "".join(
+        f"\\{c}" if c in "\\`*<>[]|#" or (c == "_" and not _inside(words, i)) else c for i, c in enumerate(words)
+    )
 
 
 def _inside(words: str, index: int) -> bool:

@@ -1,11 +1,14 @@
-"""A scenario, bisected: the smallest cure with its price in bytes and time, and the smallest program that still fails.
+"""A scenario, bisected: the smallest cure with its price in bytes and time, and the smallest
+program that still fails.
 
-What the checks see is reduced by the checks (`allocsim.reduction`). What only executing shows, a kernel that is wrong under a legal plan, is
-reduced by executing: an op that is left out becomes a `host.write` of the results that others still read, at its place in the order, so
-that every op that stays gets all its operands and every slot keeps its neighbours. What is kept: the plan is clean, and a
-kernel of the same kind still diverges on drawn data (`engine.r_replay`).
+What the checks see is reduced by the checks (`allocsim.reduction`). What only executing shows, a
+kernel that is wrong under a legal plan, is reduced by executing: an op that is left out becomes a
+`host.write` of the results that others still read, at its place in the order, so that every op that
+stays gets all its operands and every slot keeps its neighbours. What is kept: the plan is clean,
+and a kernel of the same kind still diverges on drawn data (`engine.r_replay`).
 
-Time is the median over a few steps of training by the plan at fault, by the cured plan and by the plan that pins everything.
+Time is the median over a few steps of training by the plan at fault, by the cured plan and by the
+plan that pins everything.
 
 What this module does not see: the terminal and files.
 """
@@ -70,7 +73,9 @@ class Bisection:
     reduced: Reduction | Smallest | None
     """None where nothing is wrong, or nothing smaller shows it."""
     seconds: Mapping[str, float]
-    """Median time of a training step by plan: `default`, and where there are such plans `cured` and `pinned`."""
+    """Median time of a training step by plan: `default`, and where there are such plans `cured` and
+    `pinned`.
+    """
 
 
 def bisect_scenario(
@@ -124,10 +129,12 @@ def kernel_test(found: Smallest, *, title: str) -> str:
         "    assert found is not None",
         f"    assert (found.op, found.position) == ({found.divergence.op}, {found.divergence.position})",
     ]
-    return f"{head}import allocsim\nfrom engine.r_replay import KernelCall, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+    return (
+        f"{head}import allocsim\nfrom engine.r_replay import KernelCall, diverging\n{body}\n\n{chr(10).join(lines)}\n"
+    )
 
 
-# reducing by executing -------------------------------------------------------------------------------------------------------------
+# reducing by executing ----------------------------------------------------------------------------
 
 
 def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: float | None) -> Smallest | None:
@@ -187,7 +194,11 @@ def _marked(program: Program, plan: Plan) -> Document:
 
 def _steps(program: Program, kernels: Mapping[int, KernelCall]) -> dict[int, KernelCall]:
     at = {step: meta[AT] for step, meta in program.ops.meta.items()}
-    return {op.step: kernels[at[op.step]] for op in program.ops if op.step in at and op.kind not in {HOST_WRITE, HOST_READ, VIEW}}
+    return {
+        op.step: kernels[at[op.step]]
+        for op in program.ops
+        if op.step in at and op.kind not in {HOST_WRITE, HOST_READ, VIEW}
+    }
 
 
 def _read_at_end(document: Document, op: int) -> Document:
@@ -212,8 +223,8 @@ def _computing(document: Document) -> Sequence[int]:
 def frozen(document: Document, kept: Sequence[int]) -> Document | None:
     """Return the document with only these ops of its one program computing.
 
-    What they read of others' results the host writes, where it was computed; views on the way and reads by the host of what is
-    left stay; all else goes. O(columns).
+    What they read of others' results the host writes, where it was computed; views on the way and
+    reads by the host of what is left stay; all else goes. O(columns).
     """
     (program,) = document.programs
     ops, producer = program.ops, program.producer.tolist()

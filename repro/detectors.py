@@ -3,8 +3,9 @@
     asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
-S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with the reference; P in guarded memory; the cure from the
-verdict, run against the reference. The detectors see the program, the plan, the session and the kernels, never the scenario.
+S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with
+the reference; P in guarded memory; the cure from the verdict, run against the reference. The
+detectors see the program, the plan, the session and the kernels, never the scenario.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
@@ -34,11 +35,15 @@ from repro.pipeline import Experiment
 from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
-"""Runs P watches: the first, and one more that names the op where the first left several suspects."""
+"""Runs P watches: the first, and one more that names the op where the first left several
+suspects.
+"""
 LEFT_OUT: Final = 4
 """Causes of which each is left out of the cure once, and the rest run."""
 LOCKSTEP_RUNS: Final = 2
-"""Runs D compares op by op at least: the first, and one that starts from what the first left behind."""
+"""Runs D compares op by op at least: the first, and one that starts from what the first left
+behind.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +98,14 @@ def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
     return (replace(case, variant=variants[case.kind]) for case in default_cases(used))
 
 
-def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress) -> tuple[CureRecord | None, Plan | None]:
-    """Return the cure of all causes, if a run with it gives the reference's numbers: its record, and the plan where only the belief changes.
+def _cure(
+    experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress
+) -> tuple[CureRecord | None, Plan | None]:
+    """Return the cure of all causes, if a run with it gives the reference's numbers: its record,
+    and the plan where only the belief changes.
 
-    The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a few changes each is left out once in numbers too.
+    The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a
+    few changes each is left out once in numbers too.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)
@@ -132,7 +141,9 @@ def _cure(experiment: Experiment, evidence: Evidence, horizon: int, progress: Pr
 
 
 def _mended(workload: Workload, made: Cure) -> Workload:
-    """Return the workload with the waits and the uploads of a cure, run in an order that its waits allow."""
+    """Return the workload with the waits and the uploads of a cure, run in an order that its waits
+    allow.
+    """
     lowered, order = workload.lowered, workload.order
     run = made.document.runs[0]
     if run.program is not workload.program:

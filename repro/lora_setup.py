@@ -83,7 +83,9 @@ def set_up(
         if not 1 <= size <= most:
             raise ModelError(name, f"{size} is not between 1 and {most}")
     config = replace(base, layers=layers, seq=seq, batch=sequences, alpha=training.lora_alpha)
-    step = training_graph(config, accumulate=accumulate, update=not accumulate, seed_before_labels=training.seed_before_labels)
+    step = training_graph(
+        config, accumulate=accumulate, update=not accumulate, seed_before_labels=training.seed_before_labels
+    )
     named = {tensor.name: tensor for tensor in step.graph.leafs}
     drawn = _weights(config, training, seed) if found is None else _adapted(found[1], config, training, seed)
     return Setup(
@@ -127,7 +129,9 @@ def _layer(name: str) -> int:
 
 
 def _weights(config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:
-    weights = init_parameters(config, seed=seed, embedding_std=training.embedding_std, lora_std=1.0, learning_rate=training.rate)
+    weights = init_parameters(
+        config, seed=seed, embedding_std=training.embedding_std, lora_std=1.0, learning_rate=training.rate
+    )
     gains = {
         ".attn_q.weight": training.attention_gain,
         ".attn_k.weight": training.attention_gain,

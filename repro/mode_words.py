@@ -96,7 +96,9 @@ def side_of(experiment: Experiment, name: str) -> Side:
     workload = experiment.workload
     lowered = in_float64(workload.lowered) if choice.wide else workload.lowered
     parameters = widened(workload.parameters) if choice.wide else workload.parameters
-    return Side(name=name, lowered=lowered, plan=plan_of(choice, lowered), parameters=parameters, executor=choice.executor)
+    return Side(
+        name=name, lowered=lowered, plan=plan_of(choice, lowered), parameters=parameters, executor=choice.executor
+    )
 
 
 def plan_of(choice: Choice, lowered: Lowered) -> Plan:
@@ -153,7 +155,9 @@ def pins_of(program: Program, what: str) -> Bools:
         lambda step, _value: what != layer and layer.isdecimal() and ops.meta.get(step, {}).get("layer") == int(layer),
         lambda _step, value: values.names[value] == what,
     )
-    pairs = [(step, value) for step, value in zip(steps.tolist(), ops.results.tolist(), strict=True) if kinds[step] != VIEW]
+    pairs = [
+        (step, value) for step, value in zip(steps.tolist(), ops.results.tolist(), strict=True) if kinds[step] != VIEW
+    ]
     for test in tests:
         chosen = [value for step, value in pairs if test(step, value)]
         if chosen:
@@ -171,7 +175,8 @@ def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
 def courses(
     experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
 ) -> tuple[SideRecord, ...]:
-    """Train these sides and compare them with the reference, and with the truth if a side is in float64.
+    """Train these sides and compare them with the reference, and with the truth if a side is in
+    float64.
 
     O(training steps * sides).
 

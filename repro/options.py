@@ -34,7 +34,9 @@ class RunSizes:
             raise ModelError("steps", f"{steps}; at most {MOST_STEPS} are run")
         if steps < scenario.least_steps:
             least = scenario.least_steps
-            raise ModelError("steps", f"{steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show")
+            raise ModelError(
+                "steps", f"{steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show"
+            )
         return steps
 
 

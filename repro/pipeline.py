@@ -1,6 +1,7 @@
 """From a scenario to what detectors look at, in steps that each take frozen records and return one.
 
-    scenario, options -> Setup -> Workload -> plans -> Experiment -> three training runs -> Evidence -> Verdict
+    scenario, options -> Setup -> Workload -> plans -> Experiment -> three training runs -> Evidence
+    -> Verdict
 
 `prepare` goes as far as the experiment and `train_three` makes the runs; `repro.detectors.ask`
 makes the evidence, and `repro.run.run` is the whole way. The three modes differ in the plan alone:
@@ -84,7 +85,14 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         workload = on_streams(workload, scenario.streams, plans["default"] if scenario.reuse_waits else None)
         plans = {name: said_of(workload.program, plan) for name, plan in plans.items()}
     return Experiment(
-        scenario=scenario, options=options, steps=steps, setup=setup, workload=workload, planner=planner, pins=pins, plans=plans
+        scenario=scenario,
+        options=options,
+        steps=steps,
+        setup=setup,
+        workload=workload,
+        planner=planner,
+        pins=pins,
+        plans=plans,
     )
 
 

@@ -129,7 +129,9 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
         what = [f"{sequences} x {positions}" for positions, sequences in (ran, made_for)]
         runs = (Run.of(plan), Run.of(plan, program=other.program))
         yield (
-            ReplayCase(group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False),
+            ReplayCase(
+                group="shape", name=f"{words}: {what[0]} instead of {what[1]} positions", runs=runs, promised=False
+            ),
             other,
         )
 
@@ -152,7 +154,7 @@ def _with_program(workload: Workload, case: ReplayCase) -> Workload:
     )
 
 
-# D ---------------------------------------------------------------------------------------------------------------------------------------
+# D ------------------------------------------------------------------------------------------------
 
 
 def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
@@ -164,7 +166,8 @@ def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
     sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]
     hosts = [
-        HostRun(inputs=workload.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip)) for run in cases[0].executed
+        HostRun(inputs=workload.inputs, skip=tuple(lowered.tensors[step].name for step in run.skip))
+        for run in cases[0].executed
     ]
     try:
         courses = compare(
@@ -182,7 +185,7 @@ def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]
     ]
 
 
-# pins ------------------------------------------------------------------------------------------------------------------------------------
+# pins ---------------------------------------------------------------------------------------------
 
 
 def _pins(

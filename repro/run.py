@@ -82,7 +82,8 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
         evidence=evidence,
         verdict=judge(evidence),
         modes={
-            name: summary(workload, trained[name], against=trained["reference"], default=trained["default"]) for name in MODES
+            name: summary(workload, trained[name], against=trained["reference"], default=trained["default"])
+            for name in MODES
         },
         differential=tuple(mode_words.record(course, workload.lowered, workload.loss) for course in compared),
     )

@@ -30,7 +30,13 @@ class GradientRatio:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row of `gradients`."""
-        return {"step": self.step, "layer": self.layer, "tensor": self.tensor, "ratio": self.ratio, "cosine": self.cosine}
+        return {
+            "step": self.step,
+            "layer": self.layer,
+            "tensor": self.tensor,
+            "ratio": self.ratio,
+            "cosine": self.cosine,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +81,14 @@ def run_entry(
 
 
 def library_entry(
-    name: str, library: tuple[str, str], verdict: Verdict, evidence: Evidence, expected: Expected, *, matches: bool, **more: Any
+    name: str,
+    library: tuple[str, str],
+    verdict: Verdict,
+    evidence: Evidence,
+    expected: Expected,
+    *,
+    matches: bool,
+    **more: Any,
 ) -> dict[str, Any]:
     """Return the entry of a run on the library of ggml (name, version).
 
@@ -83,7 +96,12 @@ def library_entry(
     """
     entry = run_entry(name, verdict, evidence, expected, matches=matches, **more)
     which, version = library
-    return {"scenario": entry.pop("scenario"), "runtime": "ggml", "library": {"name": which, "version": version}, **entry}
+    return {
+        "scenario": entry.pop("scenario"),
+        "runtime": "ggml",
+        "library": {"name": which, "version": version},
+        **entry,
+    }
 
 
 def agree(verdict: Verdict, expected: Expected) -> bool:

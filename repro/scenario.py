@@ -58,7 +58,9 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGgml:
-    """What the same scenario must show on real ggml, by the version of the library (`repro.on_ggml`)."""
+    """What the same scenario must show on real ggml, by the version of the library
+    (`repro.on_ggml`).
+    """
 
     fixed: str
     """The first version whose kernels are right under the default plan."""

@@ -58,7 +58,9 @@ class Workload:
     @property
     def gradient_values(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Value of a gradient -> (parameter, gradient)."""
-        return {self.lowered.value_of[gradient]: (parameter, gradient) for parameter, gradient in self.gradients.items()}
+        return {
+            self.lowered.value_of[gradient]: (parameter, gradient) for parameter, gradient in self.gradients.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,10 @@ def host_runs(workload: Workload, steps: int) -> list[HostRun]:
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Take memory for the program by a plan under suspicion, sound or not; errors as of `Runtime`."""
+    """Take memory for the program by a plan under suspicion, sound or not.
+
+    Errors are as of `Runtime`.
+    """
     return Runtime(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads, suspect=True)
 
 

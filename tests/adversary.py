@@ -89,7 +89,9 @@ def _read(memory: dict[Any, Any], home: "_Home", op: Any, position: int, operand
 class _Home:
     """Where the bytes of a program's values are: under a plan, or (None) each buffer alone."""
 
-    def __init__(self, document: Document, program: Program, plan: Plan | None, packed: dict[int, list[tuple[int, int]]]) -> None:
+    def __init__(
+        self, document: Document, program: Program, plan: Plan | None, packed: dict[int, list[tuple[int, int]]]
+    ) -> None:
         self.program = program
         number = next(i for i, p in enumerate(document.programs) if p is program)
         self.at: list[tuple[Any, int]] = []
@@ -129,7 +131,9 @@ def _packed(session: list[Run]) -> dict[int, list[tuple[int, int]]]:
     for run in session:
         for buffer in np.flatnonzero(run.plan.arena >= 0).tolist():
             start = int(run.plan.offset[buffer])
-            slots.setdefault(int(run.plan.arena[buffer]), []).append((start, start + int(run.program.buffers.nbytes[buffer])))
+            slots.setdefault(int(run.plan.arena[buffer]), []).append(
+                (start, start + int(run.program.buffers.nbytes[buffer]))
+            )
     packed: dict[int, list[tuple[int, int]]] = {}
     for arena, ranges in slots.items():
         reach = base = 0

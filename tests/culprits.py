@@ -174,7 +174,12 @@ def made_safe(g: Ground) -> Planted | None:
             int(g.program.values.buffer[v]) for v in (op.operands[op.in_place[0][0]], op.results[op.in_place[0][1]])
         )
         later = [step for step, *_ in _reads(g.program, donor) if step > op.step]
-        if not later or g.program.buffers.persistent[donor] or donor == recipient or g.problem.start[recipient] != op.step:
+        if (
+            not later
+            or g.program.buffers.persistent[donor]
+            or donor == recipient
+            or g.problem.start[recipient] != op.step
+        ):
             continue
         if sum(g.program.values.buffer[v] == donor for v in op.operands) > 1:
             continue
@@ -477,7 +482,9 @@ def culprits(seeds: range, names: tuple[str, ...] = tuple(PLANTS)) -> Iterator[C
         if planted is None or not harmful(planted[0]):
             continue
         document, party, classes = planted
-        yield Culprit(name=f"{name} {seed}", evidence=Evidence(document=document), party=party, classes=classes, sound=sound)
+        yield Culprit(
+            name=f"{name} {seed}", evidence=Evidence(document=document), party=party, classes=classes, sound=sound
+        )
 
 
 def unsafe_kernel(seed: int) -> Culprit | None:
@@ -487,7 +494,8 @@ def unsafe_kernel(seed: int) -> Culprit | None:
         (op, o, r)
         for op in g.program.ops
         for o, r in op.in_place or ()
-        if (int(g.program.values.buffer[op.operands[o]]), int(g.program.values.buffer[op.results[r]])) in used_pairs(g.plan)
+        if (int(g.program.values.buffer[op.operands[o]]), int(g.program.values.buffer[op.results[r]]))
+        in used_pairs(g.plan)
     ]
     if not uses:
         return None

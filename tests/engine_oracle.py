@@ -291,7 +291,9 @@ MEANING = {
     "all_finite": lambda x: plain.array([plain.isfinite(x).all() * 1.0]),
     "unscale": lambda g, scale: plain.where(plain.isfinite(g / scale), g / scale, 0.0),
     "cross_entropy_classes": lambda logits, classes: cross_entropy(logits, hot(classes, logits)),
-    "cross_entropy_classes_back": lambda g, logits, classes: (soft_max(logits) - hot(classes, logits)) * g / len(logits),
+    "cross_entropy_classes_back": lambda g, logits, classes: (
+        (soft_max(logits) - hot(classes, logits)) * g / len(logits)
+    ),
     "mean_squared_error": lambda prediction, target: np.reshape(np.mean((prediction - target) ** 2), (1,)),
     "add_out_prod": lambda acc, a, b: acc + np.swapaxes(b, -1, -2) @ a,
     "opt_step_sgd": lambda w, g, hp: w * (1 - hp[0] * hp[1]) - hp[0] * g,
@@ -304,7 +306,9 @@ MEANING = {
 MEANING |= {
     "silu_back": lambda dy, x: dy * (1 / (1 + np.exp(-x))) * (1 + x * (1 - 1 / (1 + np.exp(-x)))),
     "gelu_back": lambda dy, x: dy * slope_of_gelu(x),
-    "gelu_erf_back": lambda dy, x: dy * (0.5 * (1 + erf(x / plain.sqrt(2))) + x * np.exp(-(x**2) / 2) / plain.sqrt(2 * plain.pi)),
+    "gelu_erf_back": lambda dy, x: (
+        dy * (0.5 * (1 + erf(x / plain.sqrt(2))) + x * np.exp(-(x**2) / 2) / plain.sqrt(2 * plain.pi))
+    ),
     "clamp_back": lambda dy, x, low, high: np.where((x >= low) & (x <= high), dy, 0.0),
     "rms_norm_back": lambda dy, x, eps: norm_back(dy, x, eps, centred=False),
     "norm_back": lambda dy, x, eps: norm_back(dy, x, eps, centred=True),

@@ -94,9 +94,13 @@ def life(program: Program, buffer: int, ops: list[Op]) -> Life:
         )
         for op in ops
     ]
-    whole = {byte for v in range(len(program.values)) if program.values[v].buffer == buffer for byte in touched(program, v)}
+    whole = {
+        byte for v in range(len(program.values)) if program.values[v].buffer == buffer for byte in touched(program, v)
+    }
     full = frozenset(
-        step for step, _, results in mine if results and whole <= {byte for v in results for byte in touched(program, v)}
+        step
+        for step, _, results in mine
+        if results and whole <= {byte for v in results for byte in touched(program, v)}
     )
     spans: list[tuple[int, int]] = []
     if persistent(program, buffer):
@@ -248,7 +252,9 @@ def permitted(program: Program, donor: int, recipient: int, where: Where, skip: 
     return {
         op.step
         for op in ops
-        if gives.ends(op.step) and takes.begins(op.step) and hands_over(program, op, donor, recipient, where, takes.full)
+        if gives.ends(op.step)
+        and takes.begins(op.step)
+        and hands_over(program, op, donor, recipient, where, takes.full)
     }
 
 
@@ -266,7 +272,8 @@ def hands_over(  # noqa: PLR0917 - facts
         return False
     pairs = op.in_place if op.in_place is not None else [(alias.operand, alias.result) for alias in found]
     return any(
-        program.values[op.operands[o]].buffer == donor and program.values[op.results[r]].buffer == recipient for o, r in pairs
+        program.values[op.operands[o]].buffer == donor and program.values[op.results[r]].buffer == recipient
+        for o, r in pairs
     )
 
 

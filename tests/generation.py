@@ -149,7 +149,12 @@ class Machine:
             stream = self.rng.randrange(self.streams)
             after = sorted(self.waits(kind, reads, writes, step))
         self.builder.op(
-            kind, [held.value for held in reads], [held.value for held in writes], in_place=in_place, stream=stream, after=after
+            kind,
+            [held.value for held in reads],
+            [held.value for held in writes],
+            in_place=in_place,
+            stream=stream,
+            after=after,
         )
         if kind != VIEW:
             for held in (*reads, *writes):
@@ -227,7 +232,9 @@ def over(m: Machine) -> None:
     arena, start, _ = m.place[donor.buffer]
     nbytes = DTYPES[donor.dtype][1] * prod(donor.shape)
     held = m.value(m.buffer(nbytes, (arena, start)), donor.dtype, donor.shape)
-    m.op("over", reads, [held], tuple((position, 0) for position, one in enumerate(reads) if one.buffer == donor.buffer))
+    m.op(
+        "over", reads, [held], tuple((position, 0) for position, one in enumerate(reads) if one.buffer == donor.buffer)
+    )
     m.pairs.append((donor.buffer, held.buffer))
     m.drop(donor.buffer)
     m.alive.append(held)
@@ -321,7 +328,9 @@ def lot(seed: int, *, count: int = 1, ops: int = 8) -> Lot:
         machine.alive.clear()
         in_place += len(machine.pairs) > before
     document = _document(machine, runs)
-    return Lot(document=document, programs=count, in_place=in_place, sessions=count * (runs > 1), streams=count * (streams > 1))
+    return Lot(
+        document=document, programs=count, in_place=in_place, sessions=count * (runs > 1), streams=count * (streams > 1)
+    )
 
 
 def _document(m: Machine, runs: int) -> Document:
@@ -329,10 +338,15 @@ def _document(m: Machine, runs: int) -> Document:
     where = np.array([arena for arena, _, _ in m.place], dtype=np.int32)
     problem = None
     if m.rng.random() < 0.6:
-        lasts = [m.steps if read else end + 1 for end, read in zip(m.last, program.buffers.persistent.tolist(), strict=True)]
+        lasts = [
+            m.steps if read else end + 1 for end, read in zip(m.last, program.buffers.persistent.tolist(), strict=True)
+        ]
         problem = Problem.of(
             program,
-            start=[max(step, 0) * (not kept) for step, kept in zip(m.first, program.buffers.persistent.tolist(), strict=True)],
+            start=[
+                max(step, 0) * (not kept)
+                for step, kept in zip(m.first, program.buffers.persistent.tolist(), strict=True)
+            ],
             stop=lasts,
             pinned=sorted(m.read_by_host),
             may_share=m.pairs,
@@ -357,5 +371,6 @@ def _document(m: Machine, runs: int) -> Document:
 def _moved(m: Machine, shift: int) -> np.ndarray:
     """Return the offsets with all but what lasts moved by as many grains."""
     return np.array(
-        [GRAIN * (start + shift * (index >= len(STATES))) for index, (_, start, _) in enumerate(m.place)], dtype=np.int64
+        [GRAIN * (start + shift * (index >= len(STATES))) for index, (_, start, _) in enumerate(m.place)],
+        dtype=np.int64,
     )

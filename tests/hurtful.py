@@ -83,7 +83,9 @@ def plan(made: Program, offset: Any, **keywords: Any) -> Plan:
     """Return a plan with every buffer in the one arena."""
     count = len(made.buffers)
     where = np.broadcast_to(np.asarray(offset, dtype=np.int64), count).copy()
-    return Plan(program=made, arena=np.zeros(count, dtype=np.int32), offset=where, nbytes=made.buffers.nbytes, **keywords)
+    return Plan(
+        program=made, arena=np.zeros(count, dtype=np.int32), offset=where, nbytes=made.buffers.nbytes, **keywords
+    )
 
 
 def document(made: Program, offset: Any, **keywords: Any) -> Document:
@@ -149,7 +151,9 @@ def one_each_then_none(n: int) -> tuple[Any, Any]:
 
 def one_address(n: int) -> Document:
     """Buffers all at offset 0 and all alive: every pair meets, every one but the last is lost."""
-    made = program(np.full(n, SIZE), np.arange(n), (np.append(np.zeros(n), n).astype(int), np.arange(n)), one_each_then_none(n))
+    made = program(
+        np.full(n, SIZE), np.arange(n), (np.append(np.zeros(n), n).astype(int), np.arange(n)), one_each_then_none(n)
+    )
     return document(made, 0)
 
 
@@ -171,7 +175,9 @@ def combs(n: int) -> Document:
     count[side], stride[side] = side * side, 1
     reads = np.append(np.zeros(side), np.ones(side)).astype(int), np.full(side, side)
     writes = np.append(np.ones(side), np.zeros(side)).astype(int), np.arange(side)
-    return document(program([side * side], np.zeros(side + 1), reads, writes, offset=offset, count=count, stride=stride), 0)
+    return document(
+        program([side * side], np.zeros(side + 1), reads, writes, offset=offset, count=count, stride=stride), 0
+    )
 
 
 def fragments(n: int, *, lost: bool = False) -> Document:
@@ -253,7 +259,9 @@ CASES: dict[str, Case] = {
     "idle": Case(build=idle),
     "combs": Case(build=combs),
     "fragments": Case(build=fragments),
-    "lost fragments": Case(build=lost_fragments, kinds={"StaleRead": lambda n: n // 2, "Overlap": lambda n: n // 2 // 2}),
+    "lost fragments": Case(
+        build=lost_fragments, kinds={"StaleRead": lambda n: n // 2, "Overlap": lambda n: n // 2 // 2}
+    ),
     "crooked": Case(build=crooked, kinds={"Misaligned": lambda n: n, "OutOfBounds": lambda n: n}),
     "one op": Case(build=one_op, kinds=dict.fromkeys(("UnsafeInPlace", "ResultsOverlap", "Overlap", "StaleRead"))),
     "wrong beliefs": Case(

@@ -127,8 +127,12 @@ def sample(count: int, seed: int, *, without: Iterable[str] = ()) -> list[Mutant
 def _drawn(rng: random.Random, variants: tuple[Mutant, ...]) -> Mutant:
     """Draw one mutant of a site; some operators leave out a place that their kin have, and then count otherwise."""
     for mutant in rng.sample(variants, len(variants)):
-        before, after = (text.splitlines() for text in ((ROOT / mutant.path).read_text(encoding="utf-8"), mutant.source))
-        changed = next((number for number, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
+        before, after = (
+            text.splitlines() for text in ((ROOT / mutant.path).read_text(encoding="utf-8"), mutant.source)
+        )
+        changed = next(
+            (number for number, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None
+        )
         if changed is not None and abs(changed - mutant.line) <= 2:  # what is removed leaves its line to the next
             return mutant
     raise AssertionError(f"no operator changes {variants[0].site}")

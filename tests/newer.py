@@ -53,7 +53,9 @@ def _value(b: ProgramBuilder, draw: Any, name: str) -> int:
 
 def _pairs(operands: int) -> Strategy[list[Any]]:
     position = st.tuples(st.integers(0, operands - 1), st.just(0))
-    return st.lists(position | st.tuples(st.integers(0, operands - 1), st.just(0), st.sampled_from(STRENGTHS)), max_size=3)
+    return st.lists(
+        position | st.tuples(st.integers(0, operands - 1), st.just(0), st.sampled_from(STRENGTHS)), max_size=3
+    )
 
 
 @st.composite

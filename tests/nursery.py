@@ -272,7 +272,11 @@ class Nursery:
             outcome.outcome = _worse(outcome.outcome, "wrong belief")
         else:
             outcome.outcome = _worse(outcome.outcome, "other plan")
-        if int(item.program.buffers.nbytes.sum()) <= SMALL and not report.clean and len(outcome.disagree) + outcome.changed < 8:
+        if (
+            int(item.program.buffers.nbytes.sum()) <= SMALL
+            and not report.clean
+            and len(outcome.disagree) + outcome.changed < 8
+        ):
             twin = judge(document)
             if Counter(v.kind for v in twin.violations) != Counter(v.kind for v in check(document).violations):
                 outcome.disagree.append(f"{item.name} by {planner}")

@@ -117,7 +117,9 @@ def replay(document: Document, session: list[Run], first: int) -> list[Violation
     return found
 
 
-def lay_content(document: Document, session: list[Run], memory: dict[Address, Tag], reference: dict[Address, Tag]) -> None:
+def lay_content(
+    document: Document, session: list[Run], memory: dict[Address, Tag], reference: dict[Address, Tag]
+) -> None:
     """Lay the content of parameters and state, once, in buffer order, through the slots of the first run that has them."""
     laid: set[str] = set()
     for run in session:
@@ -151,7 +153,12 @@ def judge_read(
         if want is not None and want[0] != "content" and want[0] != number and not persistent(program, buffer)
     ]
     records = []
-    for kind, places in (("UninitialisedRead", never), ("OverwrittenRead", lost), ("StaleRead", stale), ("HistoryRead", past)):
+    for kind, places in (
+        ("UninitialisedRead", never),
+        ("OverwrittenRead", lost),
+        ("StaleRead", stale),
+        ("HistoryRead", past),
+    ):
         if not places:
             continue
         want, got = seen[places[0]]
@@ -266,7 +273,9 @@ def judge_op(document: Document, number: int, op: Op, where: Where) -> list[Viol
         buffer = program.values[value].buffer
         if program.buffers.read_only[buffer] and op.kind != HOST_WRITE:
             found.append(
-                at(document, number, op, "WriteToReadOnly")(value=value, buffer=buffer, bytes=as_ranges(touched(program, value)))
+                at(document, number, op, "WriteToReadOnly")(
+                    value=value, buffer=buffer, bytes=as_ranges(touched(program, value))
+                )
             )
     return found
 
@@ -329,7 +338,9 @@ def judge_overlaps(document: Document, number: int, run: Run) -> list[Violation]
     return found
 
 
-def overlap(document: Document, number: int, pair: tuple[int, int], step: int | None, shared: set[Address]) -> Violation:
+def overlap(
+    document: Document, number: int, pair: tuple[int, int], step: int | None, shared: set[Address]
+) -> Violation:
     """Return the record of two buffers that share bytes; `step` is the first at which both live."""
     run = document.runs[number]
     one, other = pair
@@ -356,12 +367,16 @@ def judge_overlaps_believed(document: Document, number: int, run: Run) -> list[V
     pairs = {(donor, recipient) for donor, recipient in problem.may_share.tolist()}
     found = []
     for one, other in combinations(range(len(run.program.buffers)), 2):
-        shared = slot_bytes(run.plan, one, int(problem.nbytes[one])) & slot_bytes(run.plan, other, int(problem.nbytes[other]))
+        shared = slot_bytes(run.plan, one, int(problem.nbytes[one])) & slot_bytes(
+            run.plan, other, int(problem.nbytes[other])
+        )
         if not live[one] & live[other] or not shared:
             continue
         joined = ((one, other), (other, one))
         at_one_address = int(run.plan.offset[one]) == int(run.plan.offset[other])
-        if at_one_address and any((d, r) in pairs and int(problem.stop[d]) - 1 == int(problem.start[r]) for d, r in joined):
+        if at_one_address and any(
+            (d, r) in pairs and int(problem.stop[d]) - 1 == int(problem.start[r]) for d, r in joined
+        ):
             continue
         found.append(overlap(document, number, (one, other), None, shared))
     return found

@@ -27,7 +27,9 @@ def happens_before(program: Program) -> set[tuple[int, int]]:
 def is_legal(program: Program, order: list[int]) -> bool:
     """Return whether a list of steps names every op once, each after all that happen before it."""
     place = {step: number for number, step in enumerate(order)}
-    return sorted(order) == list(range(len(program.ops))) and all(place[i] < place[j] for i, j in happens_before(program))
+    return sorted(order) == list(range(len(program.ops))) and all(
+        place[i] < place[j] for i, j in happens_before(program)
+    )
 
 
 def legal_orders(program: Program) -> Iterator[list[int]]:
@@ -77,6 +79,8 @@ def observe(program: Program, places: Callable[[int], list[Address]], skip: froz
                     for place in places(value):
                         seen.reads.setdefault((step, place), set()).add(memory.get(place))
                 for value in op.results:
-                    memory.update({place: (value, byte) for byte, place in enumerate(places(value)) if place is not None})
+                    memory.update(
+                        {place: (value, byte) for byte, place in enumerate(places(value)) if place is not None}
+                    )
             seen.memory.setdefault(frozenset(order[: number + 1]), set()).add(frozenset(memory.items()))
     return seen

@@ -44,7 +44,9 @@ class Shuffled:
             operands, results = (tuple(self.value_of[list(values)].tolist()) for values in (op.operands, op.results))
             path = old.ops.meta.get(op.step, {}).get("call")
             meta = {"call": [f"c{part!r}" for part in path]} if path else None
-            builder.op(op.kind, operands, results, name="op", in_place=op.in_place, stream=op.stream, after=op.after, meta=meta)
+            builder.op(
+                op.kind, operands, results, name="op", in_place=op.in_place, stream=op.stream, after=op.after, meta=meta
+            )
         return builder.build()
 
     def column(self, old):
@@ -78,7 +80,9 @@ def shuffled(evidence: Evidence, seed: int) -> Evidence:
     """Return the same evidence with everything renamed and renumbered."""
     rng, known, old = np.random.default_rng(seed), {}, evidence.document
     first = {}
-    for program in old.programs:  # a plan that runs on two programs pairs their buffers by index: both are renumbered alike
+    for (
+        program
+    ) in old.programs:  # a plan that runs on two programs pairs their buffers by index: both are renumbered alike
         maker = Shuffled(program, np.random.default_rng(seed), known)
         first[id(program)] = maker
     problems = {id(p): first[id(p.program)].problem(p) for p in old.problems}
@@ -98,9 +102,11 @@ def shuffled(evidence: Evidence, seed: int) -> Evidence:
         audit=evidence.audit,
         origins=evidence.origins
         and tuple(
-            Origin(**{**_fields(o), "value": int(first[id(old.runs[o.run].program)].value_of[o.value])}) for o in evidence.origins
+            Origin(**{**_fields(o), "value": int(first[id(old.runs[o.run].program)].value_of[o.value])})
+            for o in evidence.origins
         ),
-        sanitizer=evidence.sanitizer and tuple(renumbered(i, first[id(old.runs[i.run].program)]) for i in evidence.sanitizer),
+        sanitizer=evidence.sanitizer
+        and tuple(renumbered(i, first[id(old.runs[i.run].program)]) for i in evidence.sanitizer),
         diverges=evidence.diverges,
         cure=evidence.cure,
     )

@@ -186,7 +186,9 @@ def overlaps(made: Plan, one: int, other: int) -> bool:
 
 def changed(made: Plan, **columns: Any) -> Plan:
     """Return the plan with some columns replaced."""
-    kept = {name: getattr(made, name) for name in ("program", "problem", "source", "arena", "offset", "nbytes", "events")}
+    kept = {
+        name: getattr(made, name) for name in ("program", "problem", "source", "arena", "offset", "nbytes", "events")
+    }
     return Plan(**{**kept, **columns})
 
 
@@ -228,7 +230,11 @@ def kept_to_the_end(made: Plan, buffer: int) -> bool:
     """Return whether nothing that lives later than a buffer lies on its bytes."""
     live = live_steps(made.program)
     end = max(live[buffer])
-    later = [other for other in live if other != buffer and overlaps(made, buffer, other) and max(live[other], default=-1) >= end]
+    later = [
+        other
+        for other in live
+        if other != buffer and overlaps(made, buffer, other) and max(live[other], default=-1) >= end
+    ]
     return not later
 
 
@@ -338,7 +344,9 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
 def shuffled_events(draw: Any, made: Plan) -> Any:
     """Draw the events of a plan with some dropped, doubled or in another place."""
     rows = made.events.tolist()
-    for at, to, change in draw(st.lists(st.tuples(SMALL, SMALL, st.sampled_from(("drop", "double", "move"))), max_size=2)):
+    for at, to, change in draw(
+        st.lists(st.tuples(SMALL, SMALL, st.sampled_from(("drop", "double", "move"))), max_size=2)
+    ):
         if not rows:
             break
         row = rows[at % len(rows)]
@@ -353,7 +361,9 @@ def shuffled_events(draw: Any, made: Plan) -> Any:
 def runs(draw: Any, programs: Sequence[Program], plans: Sequence[Plan], *, sound: bool) -> list[Run]:
     """Draw the runs of a session: repeats, skipped uploads, and stale plans where they fit and need not be sound."""
     session: list[Run] = []
-    for choice, other, leave_out in draw(st.lists(st.tuples(SMALL, SMALL, st.lists(SMALL, max_size=2)), min_size=1, max_size=4)):
+    for choice, other, leave_out in draw(
+        st.lists(st.tuples(SMALL, SMALL, st.lists(SMALL, max_size=2)), min_size=1, max_size=4)
+    ):
         made = plans[choice % len(plans)]
         program = made.program
         stale = programs[other % len(programs)]
@@ -371,6 +381,11 @@ def runs(draw: Any, programs: Sequence[Program], plans: Sequence[Plan], *, sound
 def lasting(program: Program, made: Plan, step: int) -> bool:
     """Return whether what an upload wrote is still there in the next run, as planned: kept apart, written by nobody else."""
     buffers = {program.values[value].buffer for value in program.ops[step].results}
-    others = {program.values[value].buffer for op in program.ops if op.kind != VIEW and op.step != step for value in op.results}
+    others = {
+        program.values[value].buffer
+        for op in program.ops
+        if op.kind != VIEW and op.step != step
+        for value in op.results
+    }
     alone = all(made.arena[buffer] == OWN and not persistent(program, buffer) for buffer in buffers)
     return alone and not buffers & others

@@ -50,7 +50,9 @@ def program(
                     arena=int(label in gpu.split()),
                     read_only=label in read_only.split(),
                 )
-            values[label] = builder.value(label, buffers[home or label], "f32", (int(count or 8),), offset=int(offset or 0))
+            values[label] = builder.value(
+                label, buffers[home or label], "f32", (int(count or 8),), offset=int(offset or 0)
+            )
         return values[label]
 
     for label, role in (roles or {}).items():

@@ -1,4 +1,5 @@
-"""Planners, by name: each a belief `(Program, Constraints) -> Problem` and a placement `(Problem) -> Plan`, kept apart.
+"""Planners, by name: each a belief `(Program, Constraints) -> Problem` and a placement
+`(Problem) -> Plan`, kept apart.
 
     allocator = find("ggml")                      # a name of the table, or "package.module:function"
     plan = allocator.plan(program)                # pins what host.read reads, keeps persistent buffers apart
@@ -7,9 +8,9 @@
     plan = plan_program(allocator, program, believed=problem)   # a document's program, told what its problem tells
     plan = allocator.place(edited(problem))       # a cure: deny pairs, pin, extend lifetimes, place again
 
-`plan.problem` is the belief the plan was made from, `plan.source` the allocator's name. A plan that is not sound is returned, not
-refused: judging it is the business of `allocsim.checks`. `PlannerError` means that there is no plan, `CapacityError` that it does
-not fit.
+`plan.problem` is the belief the plan was made from, `plan.source` the allocator's name. A plan that
+is not sound is returned, not refused: judging it is the business of `allocsim.checks`.
+`PlannerError` means that there is no plan, `CapacityError` that it does not fit.
 """
 
 from dataclasses import replace
@@ -91,11 +92,13 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
 
 
 def find(name: str) -> Planner:
-    """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, or a stranger's `package.module:function`.
+    """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, or a
+    stranger's `package.module:function`.
 
-    An entry point of the group `allocsim.allocators` is such a function, or an `Allocator`, under a name of its own; names of the
-    table cannot be taken. Raises UnknownNameError where there is none, PlannerError where a stranger's module cannot be imported or
-    is no planner, or where two packages offer one name.
+    An entry point of the group `allocsim.allocators` is such a function, or an `Allocator`, under a
+    name of its own; names of the table cannot be taken. Raises UnknownNameError where there is
+    none, PlannerError where a stranger's module cannot be imported or is no planner, or where two
+    packages offer one name.
     """
     if name in ALLOCATORS:
         return ALLOCATORS[name]
@@ -111,18 +114,24 @@ def find(name: str) -> Planner:
 
 
 def find_installed(name: str) -> Planner:
-    """Return the planner that data name, say a configuration or a plan's `source`: one of the table or of an installed entry point.
+    """Return the planner that data name, say a configuration or a plan's `source`: one of the table
+    or of an installed entry point.
 
-    Data never name code: PlannerError for `package.module:function`, which only a person (or a program of theirs) may ask for;
-    UnknownNameError where there is none of that name.
+    Data never name code: PlannerError for `package.module:function`, which only a person (or a
+    program of theirs) may ask for; UnknownNameError where there is none of that name.
     """
     if ":" in name:
-        raise PlannerError(f"allocator {name!r} names code, which a file may not; the command line may: --allocator {name}")
+        raise PlannerError(
+            f"allocator {name!r} names code, which a file may not; the command line may: --allocator {name}"
+        )
     return find(name)
 
 
 def limited(name: str, seconds: float) -> Allocator:
-    """Return the planner called `name` with a limit to its search in seconds of processor time; PlannerError where it does not search."""
+    """Return the planner called `name` with a limit to its search in seconds of processor time.
+
+    Raises PlannerError where it does not search.
+    """
     if name != branch_and_bound.NAME:
         raise PlannerError(
             f"allocator {name!r} has no time limit; {branch_and_bound.NAME!r} has, which searches for the least peak"

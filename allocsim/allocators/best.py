@@ -1,11 +1,13 @@
-"""Best of several: the fast heuristics, then a bounded exact search between their best and the lower bound.
+"""Best of several: the fast heuristics, then a bounded exact search between their best and the
+lower bound.
 
-The heuristics are those of `allocsim.allocators.portfolio`, the search that of `allocsim.allocators.branch_and_bound` with `NODES` nodes, and
-only where an arena has few enough footprints for it; it does for small instances what local search over orders does, and stops early
+The heuristics are those of `allocsim.allocators.portfolio`, the search that of
+`allocsim.allocators.branch_and_bound` with `NODES` nodes, and only where an arena has few enough
+footprints for it; it does for small instances what local search over orders does, and stops early
 with a proof.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled, for the heuristics; the search is counted in nodes, so answers repeat. Source:
-the planners it consists of.
+Sound; at most the bytes of `reference`. O(n^2), compiled, for the heuristics; the search is counted
+in nodes, so answers repeat. Source: the planners it consists of.
 """
 
 from typing import Final

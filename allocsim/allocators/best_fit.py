@@ -1,8 +1,11 @@
-"""Best fit: buffers in the order in which they are born, each in the smallest gap between those alive that holds it.
+"""Best fit: buffers in the order in which they are born, each in the smallest gap between those
+alive that holds it.
 
-The room above all that live counts as the largest gap. Ties go by the problem's order, of equal gaps the lowest is taken.
+The room above all that live counts as the largest gap. Ties go by the problem's order, of equal
+gaps the lowest is taken.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Knuth, The Art of Computer Programming 1, 2.5.
+Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Knuth, The Art of Computer
+Programming 1, 2.5.
 """
 
 from allocsim.allocators.fitting import place_in_order

@@ -1,22 +1,27 @@
-"""ggml's dynamic address allocator (`ggml_dyn_tallocr`): free blocks in chunks, offsets only, no memory.
+"""ggml's dynamic address allocator (`ggml_dyn_tallocr`): free blocks in chunks, offsets only, no
+memory.
 
-A memory is a list of chunks; a chunk is `[0, capacity)` with a sorted list of free blocks, none empty, none touching another, and
-a high-water mark `used`, the buffer size the backend needs. Sizes are rounded up to the memory's alignment, so every block starts
-at a multiple of it.
+A memory is a list of chunks; a chunk is `[0, capacity)` with a sorted list of free blocks, none
+empty, none touching another, and a high-water mark `used`, the buffer size the backend needs. Sizes
+are rounded up to the memory's alignment, so every block starts at a multiple of it.
 
 `alloc(nbytes)`
-  1. best fit over the free blocks of all open chunks except the last block of each: the smallest that is large enough, the later
-     one of two equal ones. The smallest size found is forgotten at each chunk, so that any fit in a later chunk replaces the one
-     found in an earlier chunk (a quirk of the original, kept).
-  2. where there is none, the last block of a chunk. With reuse = used - start - size (negative: the chunk grows by that much),
-     a larger reuse wins while the best is negative, else the smallest reuse that is not negative.
-  3. where there is none, the next chunk is opened; a chunk too small for the request is opened and stays empty.
+  1. best fit over the free blocks of all open chunks except the last block of each: the smallest
+     that is large enough, the later one of two equal ones. The smallest size found is forgotten at
+     each chunk, so that any fit in a later chunk replaces the one found in an earlier chunk (a
+     quirk of the original, kept).
+  2. where there is none, the last block of a chunk. With reuse = used - start - size (negative: the
+     chunk grows by that much), a larger reuse wins while the best is negative, else the smallest
+     reuse that is not negative.
+  3. where there is none, the next chunk is opened; a chunk too small for the request is opened and
+     stays empty.
   Bytes are taken from the front of the block.
 `free(chunk, start, nbytes)` gives bytes back and merges them with the free blocks they touch.
 
-Differences from the original, none of which shows where it works: chunks are arenas and have capacities that hold (the original
-opens a chunk of any size and lets the backend refuse); a buffer may ask for a larger alignment than the memory's and then leaves a
-gap at the front of the block, free; more than 256 free blocks in a chunk are allowed, where the original aborts (`most_blocks`
+Differences from the original, none of which shows where it works: chunks are arenas and have
+capacities that hold (the original opens a chunk of any size and lets the backend refuse); a buffer
+may ask for a larger alignment than the memory's and then leaves a gap at the front of the block,
+free; more than 256 free blocks in a chunk are allowed, where the original aborts (`most_blocks`
 says how many there were); freeing nothing does nothing.
 
 O(free blocks) for each call. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2.
@@ -87,9 +92,12 @@ class Memory:
         return -(-nbytes // self.alignment) * self.alignment
 
     def alloc(self, nbytes: int, alignment: int = 1) -> tuple[int, int]:
-        """Return (chunk, offset) of `nbytes` free bytes and take them; `NO_ROOM` if no chunk has them.
+        """Return (chunk, offset) of `nbytes` free bytes and take them.
 
-        The offset is a multiple of the memory's alignment and of `alignment`. Nothing is taken for zero bytes.
+        `NO_ROOM` if no chunk has them.
+
+        The offset is a multiple of the memory's alignment and of `alignment`. Nothing is taken for
+        zero bytes.
         """
         size = self.padded(nbytes)
         step = self.alignment if self.alignment % alignment == 0 else lcm(self.alignment, alignment)
@@ -112,12 +120,16 @@ class Memory:
             self.chunks[chunk].give(offset, offset + self.padded(nbytes))
 
     def reserve(self, chunk: int, offset: int, nbytes: int) -> None:
-        """Keep every aligned block that `[offset, offset + nbytes)` touches from ever being handed out; opens the chunk."""
+        """Keep every aligned block that `[offset, offset + nbytes)` touches from ever being handed
+        out; opens the chunk.
+        """
         self.open = max(self.open, chunk + 1)
         self.chunks[chunk].reserve(offset // self.alignment * self.alignment, self.padded(offset + nbytes))
 
     def _room(self, chunk: int, block: int, size: int, nbytes: int, step: int) -> int:
-        """Return `block` if it can hold `size` bytes at a multiple of `step` within the capacity, -1 if not."""
+        """Return `block` if it can hold `size` bytes at a multiple of `step` within the capacity,
+        -1 if not.
+        """
         place = self.chunks[chunk]
         if block >= len(place.starts):
             return -1

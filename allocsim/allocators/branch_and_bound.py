@@ -3,25 +3,31 @@
     plan = place(problem)                                  # plan.meta["exact"]["proved"] says whether it is optimal
     plan = place(problem, enough=1 << 20, seconds=60)      # stop at the first plan that fits into a MiB
 
-Each arena is solved for itself. A portfolio of heuristics gives a first peak, `allocsim.allocators.lower_bounds` a floor. Between the two, the search
-(`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor, then, while that is open, at heights
-between it and the best peak so far, by bisection. It is asked under several strategies (orders of preference and focus) in turn, each with a
-bounded number of nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything, and others find the
-answer at once. For the same reason each round spends as much again on short restarts, whose orders are blurred at random (keys times
-exp(noise * normal), drawn from the number of the restart, so answers repeat). A search that ends without an answer by itself proves that
+Each arena is solved for itself. A portfolio of heuristics gives a first peak,
+`allocsim.allocators.lower_bounds` a floor. Between the two, the search
+(`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor,
+then, while that is open, at heights between it and the best peak so far, by bisection. It is asked
+under several strategies (orders of preference and focus) in turn, each with a bounded number of
+nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything,
+and others find the answer at once. For the same reason each round spends as much again on short
+restarts, whose orders are blurred at random (keys times exp(noise * normal), drawn from the number
+of the restart, so answers repeat). A search that ends without an answer by itself proves that
 nothing fits, and raises the floor by a granule, the common divisor of all that adds up.
 
-`plan.meta["exact"]`: `proved` (no sound placement of these footprints has a lower peak), `lower_bound` (bytes), `nodes`.
-CapacityError says whether the arena is proved too small or the search was stopped.
+`plan.meta["exact"]`: `proved` (no sound placement of these footprints has a lower peak),
+`lower_bound` (bytes), `nodes`. CapacityError says whether the arena is proved too small or the
+search was stopped.
 
-Guarantees: sound; at most `reference`; optimal where `proved`. Pairs of `may_share` are taken as `allocsim.allocators.footprints` chains
-them; where some pair is on offer, only a peak equal to the lower bound counts as proved. Gaps are used where the program has no ops.
+Guarantees: sound; at most `reference`; optimal where `proved`. Pairs of `may_share` are taken as
+`allocsim.allocators.footprints` chains them; where some pair is on offer, only a peak equal to the
+lower bound counts as proved. Gaps are used where the program has no ops.
 
-Deterministic unless `seconds` is given: the default budget is counted in nodes. Exponential in the worst case, O(items * sections) a node,
-O(items^2) memory; arenas of more than `MOST_ITEMS` footprints are left to the heuristics.
+Deterministic unless `seconds` is given: the default budget is counted in nodes. Exponential in the
+worst case, O(items * sections) a node, O(items^2) memory; arenas of more than `MOST_ITEMS`
+footprints are left to the heuristics.
 
-Source: Moffitt, "MiniMalloc", ASPLOS 2023, and what `search_kernel` cites; restarts after Gomes, Selman and Kautz, "Boosting combinatorial
-search through randomization", AAAI 1998.
+Source: Moffitt, "MiniMalloc", ASPLOS 2023, and what `search_kernel` cites; restarts after Gomes,
+Selman and Kautz, "Boosting combinatorial search through randomization", AAAI 1998.
 """
 
 import time
@@ -48,11 +54,16 @@ SEARCHABLE: Final = 1 << 60
 """Bytes in all above which sums could leave 64 bits; such arenas are left to the heuristics."""
 
 STRATEGIES: Final = (("AZ", 0), ("TWA", 1), ("WAT", 0), ("AZ", 1), ("ZA", 1), ("TWA", 0), ("WAT", 1))
-"""(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live in its life), size (Z) first."""
+"""(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live
+in its life), size (Z) first.
+"""
 
 RESTARTED: Final = (("WAT", 0), ("WTA", 1), ("WAT", 0), ("AZ", 0), ("WAT", 0), ("WAT", 1))
 NOISES: Final = (0.2, 0.15)
-"""What restarts go through in turn. A restart that finds anything does so nearly straight away: after a few nodes for each item."""
+"""What restarts go through in turn.
+
+A restart that finds anything does so nearly straight away: after a few nodes for each item.
+"""
 
 RESTART_NODES: Final = 4
 LEAST_NODES: Final = 500
@@ -80,7 +91,12 @@ class Budget:
 
 
 def place(
-    problem: Problem, *, enough: int | None = None, seconds: float | None = None, nodes: int | None = None, name: str = NAME
+    problem: Problem,
+    *,
+    enough: int | None = None,
+    seconds: float | None = None,
+    nodes: int | None = None,
+    name: str = NAME,
 ) -> Plan:
     """Place the problem with the least peak that can be found.
 
@@ -88,11 +104,13 @@ def place(
         problem: what to place.
         enough: bytes an arena may need; the search stops at the first placement that needs no more.
         seconds: processor time after which the best so far is returned.
-        nodes: search nodes after which the best so far is returned; `DEFAULT_NODES` if `seconds` is not given either.
+        nodes: search nodes after which the best so far is returned; `DEFAULT_NODES` if `seconds` is
+            not given either.
         name: who asks, for errors and for the plan's `source`.
 
     Raises:
-        CapacityError: an arena is too small, or nothing that fits was found in time; the message says which.
+        CapacityError: an arena is too small, or nothing that fits was found in time; the message
+            says which.
     """
     placed = footprints(problem)
     if nodes is None and seconds is None:
@@ -111,7 +129,10 @@ def place(
 
 
 def proof(plan: Plan) -> Mapping[str, Any]:
-    """Return what a search said of its plan: `proved`, `lower_bound` and `nodes`; nothing for a plan that none made."""
+    """Return what a search said of its plan: `proved`, `lower_bound` and `nodes`.
+
+    Nothing for a plan that none made.
+    """
     said = plan.meta.get(NAME)
     return said if isinstance(said, Mapping) else {}
 
@@ -128,14 +149,19 @@ class _Solver:
         """No peak of these footprints is lower, as far as the search proved."""
         self.capacity = placed.limit(arena)
         self.strict = not len(placed.problem.may_share)
-        """Whether a search that ends by itself proves a bound of the problem, and not only of the chains chosen."""
+        """Whether a search that ends by itself proves a bound of the problem, and not only of the
+        chains chosen.
+        """
         self.offsets = np.zeros(len(rows), dtype=np.int64)
         self.peak = 0
         self.tables: SearchTables | None = None
         self.restarts = 0
 
     def solve(self, enough: int | None) -> "_Solver":
-        """Search until the best is proved, is good enough or the budget is spent; return this solver."""
+        """Search until the best is proved, is good enough or the budget is spent.
+
+        Return this solver.
+        """
         if not len(self.rows):
             self.floor = 0
             return self
@@ -157,7 +183,9 @@ class _Solver:
         return self
 
     def _search(self, enough: int) -> None:
-        """Lower the peak to `enough` or to what is proved to be the least, or until the budget is spent."""
+        """Lower the peak to `enough` or to what is proved to be the least, or until the budget is
+        spent.
+        """
         share = FIRST_ROUND
         while self.budget.grant(1):
             goal = max(self.least, enough)
@@ -169,7 +197,9 @@ class _Solver:
                 share *= 2
 
     def _bisect(self, low: int, share: int) -> None:
-        """Lower the peak by bisection between `low`, which is open, and what was found, as long as that is quick."""
+        """Lower the peak by bisection between `low`, which is open, and what was found, as long as
+        that is quick.
+        """
         while self.budget.grant(1):
             ceiling = min(self.peak, self.capacity + 1)
             middle = (low + ceiling) // 2 // self.granule * self.granule
@@ -179,7 +209,9 @@ class _Solver:
                 low = middle
 
     def _ask(self, height: int, share: int) -> str:
-        """Return whether all fits below `height`: `found` (and kept), `none` (and noted as proved) or `open`."""
+        """Return whether all fits below `height`: `found` (and kept), `none` (and noted as proved)
+        or `open`.
+        """
         for order, focus in STRATEGIES:
             verdict = self._look(height, share, order, focus)
             if verdict != "open":

@@ -1,12 +1,16 @@
-"""The buddy system: blocks of a power of two, halved on demand and joined with their buddies when both are free.
+"""The buddy system: blocks of a power of two, halved on demand and joined with their buddies when
+both are free.
 
-A request takes the smallest block that holds it, at a multiple of its own size; the larger blocks it is cut from are halved, the upper half
-free. A block freed is joined with its buddy, the other half of the block they were cut from, while that is free. An unbounded arena begins
-as one block and doubles when it is full; a bounded one is the blocks that its capacity is the sum of, the largest first. An alignment that
-is no power of two is met inside a larger block. Of the free blocks of one size the lowest is taken. Fixed bytes are cut out block by block.
+A request takes the smallest block that holds it, at a multiple of its own size; the larger blocks
+it is cut from are halved, the upper half free. A block freed is joined with its buddy, the other
+half of the block they were cut from, while that is free. An unbounded arena begins as one block and
+doubles when it is full; a bounded one is the blocks that its capacity is the sum of, the largest
+first. An alignment that is no power of two is met inside a larger block. Of the free blocks of one
+size the lowest is taken. Fixed bytes are cut out block by block.
 
-Sound. Up to twice the bytes of each buffer are taken, so there is no promise against `reference`. O(log bytes) for each call, but for the lists.
-Source: Knowlton, "A fast storage allocator", CACM 8(10), 1965; Knuth, The Art of Computer Programming 1, 2.5 (algorithms R and S).
+Sound. Up to twice the bytes of each buffer are taken, so there is no promise against `reference`.
+O(log bytes) for each call, but for the lists. Source: Knowlton, "A fast storage allocator", CACM
+8(10), 1965; Knuth, The Art of Computer Programming 1, 2.5 (algorithms R and S).
 """
 
 from bisect import insort
@@ -27,7 +31,10 @@ class Buddy:
         self.bounded = capacity is not None
         self.free_blocks: dict[int, list[int]] = {}
         self.order_at: dict[int, int] = {}
-        """Order of each block that is taken, by offset; of those met inside, by the offset handed out."""
+        """Order of each block that is taken, by offset.
+
+        Of those met inside, by the offset handed out.
+        """
         self.block_of: dict[int, int] = {}
         self.end = 0
         limit = 0 if capacity is None else min(capacity, LIMIT)
@@ -92,7 +99,10 @@ class Buddy:
         return block
 
     def _grow(self, order: int) -> None:
-        """Double the space, at least to one block of `order`; what is added may join what is there."""
+        """Double the space, at least to one block of `order`.
+
+        What is added may join what is there.
+        """
         if not self.end:
             self.end = 1 << order
             self._put(order, 0)

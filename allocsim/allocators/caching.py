@@ -1,17 +1,20 @@
 """A caching allocator with segments, blocks and splitting, as PyTorch's for CUDA.
 
-Sizes are rounded up to 512 bytes. Requests of at most 1 MiB are small and come out of segments of 2 MiB; larger ones out of segments of 20
-MiB below 10 MiB, and of their own size rounded up to 2 MiB from there on. Segments are taken from the arena one after another and never given
-back. A request takes the smallest free block of its kind that holds it, the lowest of equal ones; the rest becomes a block of its own if it
-is at least 512 bytes (small) or more than 1 MiB (large), else it stays with the block. A block freed is merged with its free
-neighbours of the same segment.
+Sizes are rounded up to 512 bytes. Requests of at most 1 MiB are small and come out of segments of 2
+MiB; larger ones out of segments of 20 MiB below 10 MiB, and of their own size rounded up to 2 MiB
+from there on. Segments are taken from the arena one after another and never given back. A request
+takes the smallest free block of its kind that holds it, the lowest of equal ones; the rest becomes
+a block of its own if it is at least 512 bytes (small) or more than 1 MiB (large), else it stays
+with the block. A block freed is merged with its free neighbours of the same segment.
 
-In an arena of less than 20 MiB all these numbers are halved until a large segment fits, or the smallest block is one byte. A segment that
-would leave the capacity is cut to what is left, and where that is too little the request is refused; PyTorch would first give whole free
-segments back. Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
+In an arena of less than 20 MiB all these numbers are halved until a large segment fits, or the
+smallest block is one byte. A segment that would leave the capacity is cut to what is left, and
+where that is too little the request is refused; PyTorch would first give whole free segments back.
+Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
 
-Sound; whole segments make its peak the memory reserved, so there is no promise against `reference`. `plan.meta["caching"]["reserved"]` has the
-bytes of segments by arena. O(blocks) a call. Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
+Sound; whole segments make its peak the memory reserved, so there is no promise against `reference`.
+`plan.meta["caching"]["reserved"]` has the bytes of segments by arena. O(blocks) a call. Source:
+PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
 """
 
 from dataclasses import dataclass, replace
@@ -65,7 +68,9 @@ class Caching:
         size = -(-nbytes // unit) * unit
         small = size <= most
         step = alignment
-        fitting = [block for block in self.blocks if block.free and block.small == small and _room(block, step) >= nbytes]
+        fitting = [
+            block for block in self.blocks if block.free and block.small == small and _room(block, step) >= nbytes
+        ]
         fitting = [block for block in fitting if _room(block, step) >= size or block.stop == self.stop]
         block = min(fitting, key=lambda block: (block.stop - block.start, block.start), default=None)
         if block is None:
@@ -102,7 +107,11 @@ class Caching:
         """Open a segment behind the last one; None where the arena has no room for the request."""
         scale, unit = self.scale, ROUND_LARGE >> self.scale
         want = (
-            SMALL_SEGMENT >> scale if small else LARGE_SEGMENT >> scale if size < MIN_LARGE >> scale else -(-size // unit) * unit
+            SMALL_SEGMENT >> scale
+            if small
+            else LARGE_SEGMENT >> scale
+            if size < MIN_LARGE >> scale
+            else -(-size // unit) * unit
         )
         want += 0 if MIN_BLOCK % step == 0 and not scale else step - 1
         start, want = self._clear(self.end, want)

@@ -1,16 +1,20 @@
-"""Planners against problems: peak, ratio to the lower bound, processor time, fragmentation, and whether the plan is sound.
+"""Planners against problems: peak, ratio to the lower bound, processor time, fragmentation, and
+whether the plan is sound.
 
     rows = compare(document, ["greedy_by_size", "exact"])     # and the plans the document brings along, under their own names
 
-Every planner is told what the document's first problem for a program tells (pins, memory of its own, fixed offsets) and believes the rest
-by itself; a program without ops is placed by its problem. All are measured against one bound, that of the exact belief
-(`allocsim.allocators.lower_bounds`), or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs
-included. A plan of the document that names its own problem is measured against that one. A peak below what the judge counts as live at
-once is never sound, whatever else it finds: bytes that lie in no arena are in no peak.
+Every planner is told what the document's first problem for a program tells (pins, memory of its
+own, fixed offsets) and believes the rest by itself; a program without ops is placed by its problem.
+All are measured against one bound, that of the exact belief (`allocsim.allocators.lower_bounds`),
+or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs
+included. A plan of the document that names its own problem is measured against that one. A peak
+below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie
+in no arena are in no peak.
 
-* `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny problem that pays for imports and
-  compilation. A plan that came with the document has none.
-* `fragmentation`: of the bytes below the highest live one, the share that nothing live lies in, averaged over the steps (0 is perfect).
+* `seconds`: processor time of the planner alone, belief and placement, after one call on a tiny
+  problem that pays for imports and compilation. A plan that came with the document has none.
+* `fragmentation`: of the bytes below the highest live one, the share that nothing live lies in,
+  averaged over the steps (0 is perfect).
 
 What this module does not see: how the rows are printed or drawn.
 """
@@ -47,7 +51,10 @@ class PlannerRow:
     """Processor time; None for a plan that came with the document."""
     fragmentation: float | None = None
     sound: bool | None = None
-    """Whether the judge finds nothing and the peak is not below the bound; None where there is no plan."""
+    """Whether the judge finds nothing and the peak is not below the bound.
+
+    The answer is None where there is no plan.
+    """
     proved: bool = False
     """Whether the planner proved its peak to be the least."""
     finding: str = ""
@@ -67,7 +74,10 @@ class PlannerRow:
 
 
 def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -> list[PlannerRow]:
-    """Return a row for each program and planner, the document's own plans of it first. Raises UnknownNameError for a name unknown."""
+    """Return a row for each program and planner, the document's own plans of it first.
+
+    Raises UnknownNameError for a name unknown.
+    """
     planners = [find(name) for name in allocators]
     for planner in planners:
         _warm(planner)
@@ -84,7 +94,9 @@ def compare(document: Document, allocators: Iterable[str] = tuple(ALLOCATORS)) -
 
 
 def _as_shown(rows: list[PlannerRow], measure: "_Measure") -> list[PlannerRow]:
-    """Return rows of one program, with what a sound plan refutes taken back: a bound that it goes below, a proof that less will not do."""
+    """Return rows of one program, with what a sound plan refutes taken back: a bound that it goes
+    below, a proof that less will not do.
+    """
     least = min((row.peak_bytes for row in rows if row.good and row.peak_bytes is not None), default=measure.bound)
     bound = measure.bound if least >= measure.bound else measure.least
     return [
@@ -98,7 +110,8 @@ def _as_shown(rows: list[PlannerRow], measure: "_Measure") -> list[PlannerRow]:
 
 
 def fragmentation(problem: Problem, plan: Plan) -> float:
-    """Return the share of bytes below the highest live one that nothing live lies in, averaged over steps and weighed by their bytes.
+    """Return the share of bytes below the highest live one that nothing live lies in, averaged over
+    steps and weighed by their bytes.
 
     O(n log n). Buffers that share bytes in place count once for the step they share.
     """
@@ -107,14 +120,19 @@ def fragmentation(problem: Problem, plan: Plan) -> float:
         rows = np.flatnonzero((plan.arena == arena) & (plan.nbytes > 0) & (problem.stop > problem.start))
         end = int(problem.stop[rows].max(initial=0))
         stop = np.where(problem.pinned[rows], end, problem.stop[rows])
-        used, reached = _swept(problem.start[rows], stop, plan.offset[rows] + (plan.nbytes[rows] - 1), plan.nbytes[rows])
+        used, reached = _swept(
+            problem.start[rows], stop, plan.offset[rows] + (plan.nbytes[rows] - 1), plan.nbytes[rows]
+        )
         idle += max(reached - used, 0.0)
         whole += reached
     return idle / whole if whole else 0.0
 
 
 def _swept(start: Int64s, stop: Int64s, last: Int64s, nbytes: Int64s) -> tuple[float, float]:
-    """Return (bytes x steps that live, bytes x steps up to the highest live byte); `last` are the last bytes: ends may be 2^63."""
+    """Return (bytes x steps that live, bytes x steps up to the highest live byte).
+
+    `last` are the last bytes: ends may be 2^63.
+    """
     order = np.argsort(start, kind="stable")
     marks = np.unique(np.concatenate([start, stop])).tolist()
     alive: list[tuple[int, int]] = []
@@ -165,7 +183,9 @@ def _measure(problem: Problem) -> _Measure:
 
 
 def _brought(measure: _Measure, plan: Plan, told: Problem | None) -> PlannerRow:
-    """Measure a plan that came with the document, by the problem it was made from where it names one."""
+    """Measure a plan that came with the document, by the problem it was made from where it names
+    one.
+    """
     if plan.problem is not None and plan.problem is not told:
         measure = _measure(_belief(plan.program, plan.problem))
     return _row(measure, plan.source or "file", plan, None)
@@ -195,7 +215,10 @@ def _live_at_once(problem: Problem) -> int:
 
 
 def _apart(problem: Problem) -> Int64s:
-    """Return offsets at which no two buffers share a byte; all 0 where they would be beyond 2^62."""
+    """Return offsets at which no two buffers share a byte.
+
+    All 0 where they would be beyond 2^62.
+    """
     ends = np.cumsum(np.maximum(problem.nbytes, problem.program.buffers.nbytes).astype(np.float64))
     if len(ends) and ends[-1] >= LIMIT:
         return np.zeros(len(ends), dtype=np.int64)
@@ -205,7 +228,9 @@ def _apart(problem: Problem) -> Int64s:
 
 
 def _lacking(measure: _Measure, plan: Plan) -> str:
-    """Say of a plan with fewer bytes than live at once, in which the judge finds nothing, where the others are."""
+    """Say of a plan with fewer bytes than live at once, in which the judge finds nothing, where the
+    others are.
+    """
     problem, lack = measure.problem, measure.least - plan.peak_bytes
     if lack <= 0:
         return ""

@@ -1,6 +1,7 @@
 """Compiling functions with numba, kept on disk where a folder for that can be found.
 
-Importing this module imports numba (0.3 s); nothing is compiled before the first call, unless a signature is given.
+Importing this module imports numba (0.3 s); nothing is compiled before the first call, unless a
+signature is given.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(*signature: str, allocates: bool = True) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function, for one signature if given (recursive functions need it).
+    """Return a decorator that compiles a function, for one signature if given (recursive functions
+    need it).
 
-    One that allocates no array can do without counting references, since its caller holds them all meanwhile.
+    One that allocates no array can do without counting references, since its caller holds them all
+    meanwhile.
     """
     options: dict[str, Any] = {"error_model": "numpy", "_nrt": allocates}
 

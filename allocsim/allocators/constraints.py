@@ -1,10 +1,12 @@
 """Constraints of a planner besides the program: pins, memory of its own, fixed offsets.
 
-A pin says that the host reads a value after the run. It is a policy and not part of any planner, so every policy works with
-every planner, and it follows the *storage*: a pinned view pins the buffer it lies in. Policies are functions from a program to
-a mask over its buffers; `PINS` names them for the command line.
+A pin says that the host reads a value after the run. It is a policy and not part of any planner, so
+every policy works with every planner, and it follows the *storage*: a pinned view pins the buffer
+it lies in. Policies are functions from a program to a mask over its buffers; `PINS` names them for
+the command line.
 
-What this module does not see: lifetimes and offsets. Whether a planner heeds what it is told is for `allocsim.checks` to say.
+What this module does not see: lifetimes and offsets. Whether a planner heeds what it is told is for
+`allocsim.checks` to say.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,10 +39,12 @@ class Constraints:
         own: "Mask | None" = None,
         fixed: Mapping[int, int] | None = None,
     ) -> "Constraints":
-        """Fill in the defaults of a document: what a `host.read` reads is pinned, persistent buffers are `own`.
+        """Fill in the defaults of a document: what a `host.read` reads is pinned, persistent
+        buffers are `own`.
 
-        `pins` is a mask over the buffers, a list of buffers, a policy or the name of one; `own` a mask or a list of buffers.
-        Raises ModelError for buffers that do not exist, UnknownNameError for an unknown policy.
+        `pins` is a mask over the buffers, a list of buffers, a policy or the name of one; `own` a
+        mask or a list of buffers. Raises ModelError for buffers that do not exist, UnknownNameError
+        for an unknown policy.
         """
         chosen = resolve_pins(pins) if isinstance(pins, str) else pins if pins is not None else pin_reads
         count = len(program.buffers)
@@ -90,13 +94,19 @@ def pin_reads(program: Program) -> Bools:
 
 
 def pin_nodes(program: Program) -> Bools:
-    """Pin every buffer an op other than `host.write` writes, and what the host reads: "flag every node as output"."""
+    """Pin every buffer an op other than `host.write` writes, and what the host reads: "flag every
+    node as output".
+    """
     ops = program.ops
-    return _touched(program, ops.results, ops.result_starts, ~ops.is_kind(HOST_WRITE) & ~ops.is_kind(VIEW)) | pin_reads(program)
+    return _touched(program, ops.results, ops.result_starts, ~ops.is_kind(HOST_WRITE) & ~ops.is_kind(VIEW)) | pin_reads(
+        program
+    )
 
 
 def pin_all(program: Program) -> Bools:
-    """Pin every buffer that any op writes, uploads included, and what the host reads: "flag nodes and leafs as output"."""
+    """Pin every buffer that any op writes, uploads included, and what the host reads: "flag nodes
+    and leafs as output".
+    """
     ops = program.ops
     return _touched(program, ops.results, ops.result_starts, ~ops.is_kind(VIEW)) | pin_reads(program)
 
@@ -118,7 +128,10 @@ def resolve_pins(name: str) -> PinPolicy:
 
 
 def buffer_mask(program: Program, mask: Any, name: str) -> Bools:
-    """Return `mask` (a mask or buffer indices) as a mask over the buffers; raise ModelError, placed at `name`, if it is neither."""
+    """Return `mask` (a mask or buffer indices) as a mask over the buffers.
+
+    Raise ModelError, placed at `name`, if it is neither.
+    """
     count = len(program.buffers)
     column = np.asarray(mask if isinstance(mask, np.ndarray) else list(mask))
     if column.dtype == np.bool_:

@@ -1,15 +1,18 @@
 """The exact belief: the lifetimes and in-place pairs that follow from the program itself.
 
-Lifetimes are half-open steps `[first access, last access + 1)`; an op of kind `view` is no access. Pinned buffers live to the end
-of the program, persistent buffers (parameters and state) through all of it, buffers that nothing touches never (`[0, 0)`).
+Lifetimes are half-open steps `[first access, last access + 1)`; an op of kind `view` is no access.
+Pinned buffers live to the end of the program, persistent buffers (parameters and state) through all
+of it, buffers that nothing touches never (`[0, 0)`).
 
-A pair (donor, recipient) is offered where format.md permits it whatever the offsets: the donor's last op is the recipient's first;
-that op only reads the donor and only writes the recipient, by one result; it declares the pair, and every operand it reads in the
-donor is declared for that result; each has the result's layout and starts where the result starts within its buffer. The donor
-is not pinned and is large enough, neither is persistent or `own`, both belong in one arena.
+A pair (donor, recipient) is offered where format.md permits it whatever the offsets: the donor's
+last op is the recipient's first; that op only reads the donor and only writes the recipient, by one
+result; it declares the pair, and every operand it reads in the donor is declared for that result;
+each has the result's layout and starts where the result starts within its buffer. The donor is not
+pinned and is large enough, neither is persistent or `own`, both belong in one arena.
 
-O(ops + accesses) in columns; only candidates for a pair are looked at one by one. What this module does not see: bytes (a buffer
-is live as a whole) and `in_place: null` (an op that declares nothing offers nothing).
+O(ops + accesses) in columns; only candidates for a pair are looked at one by one. What this module
+does not see: bytes (a buffer is live as a whole) and `in_place: null` (an op that declares nothing
+offers nothing).
 """
 
 from collections.abc import Callable
@@ -25,9 +28,11 @@ from allocsim.programs.access_steps import NEVER, first_and_last
 def believe(
     program: Program, constraints: Constraints, *, seen: Callable[[Program], tuple[Int64s, Int64s]] = first_and_last
 ) -> Problem:
-    """Return the problem in which every lifetime is exact and every permissible declared pair is offered.
+    """Return the problem in which every lifetime is exact and every permissible declared pair is
+    offered.
 
-    `seen` says what is taken for the first and the last access of each buffer; with another than the default, lifetimes are as right as it is.
+    `seen` says what is taken for the first and the last access of each buffer; with another than
+    the default, lifetimes are as right as it is.
     """
     steps = len(program.ops)
     first, last = seen(program)
@@ -71,7 +76,9 @@ def _pairs(program: Program, constraints: Constraints, first: Int64s, last: Int6
 
 
 def _permitted(program: Program, step: int, position: int, donor: int, recipient: int) -> bool:
-    """Whether result `position` of the op may lie over all it reads in `donor`, its only result in `recipient`."""
+    """Whether result `position` of the op may lie over all it reads in `donor`, its only result in
+    `recipient`.
+    """
     op, values = program.ops[step], program.values
     written = [int(values.buffer[result]) for result in op.results]
     if written.count(recipient) != 1 or donor in written:

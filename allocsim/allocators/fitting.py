@@ -1,10 +1,12 @@
 """Placing footprints one after another, for the planners that differ only in their order.
 
-An order is a function of the footprints and of the rows of one arena to those rows in the order in which they are to be placed. Each row
-then takes a gap between the rows already placed that meet it: the lowest (`first fit`) or the smallest, the lowest of equal ones
-(`best fit`); where none is large enough it goes on top of them all. Fixed rows lie where they are told to, before all others.
+An order is a function of the footprints and of the rows of one arena to those rows in the order in
+which they are to be placed. Each row then takes a gap between the rows already placed that meet it:
+the lowest (`first fit`) or the smallest, the lowest of equal ones (`best fit`); where none is large
+enough it goes on top of them all. Fixed rows lie where they are told to, before all others.
 
-Each row thus rests on the floor, on a fixed row or on another row, so without fixed rows a peak is never above that of `reference`.
+Each row thus rests on the floor, on a fixed row or on another row, so without fixed rows a peak is
+never above that of `reference`.
 
 O(n^2) in compiled code for n footprints. What this module does not see: why an order is a good one.
 """
@@ -23,7 +25,10 @@ Order = Callable[[Footprints, Int64s], Int64s]
 
 
 def place_in_order(name: str, problem: Problem, order: Order, *, best: bool) -> Plan:
-    """Return the plan of one order. Raises CapacityError where a footprint finds no room in its arena."""
+    """Return the plan of one order.
+
+    Raises CapacityError where a footprint finds no room in its arena.
+    """
     placed = footprints(problem)
     offsets = np.zeros(len(placed), dtype=np.int64)
     for arena, rows in placed.by_arena():
@@ -32,7 +37,9 @@ def place_in_order(name: str, problem: Problem, order: Order, *, best: bool) -> 
 
 
 def fit_rows(name: str, placed: Footprints, arena: int, rows: Int64s, order: Int64s, *, best: bool) -> Int64s:
-    """Return the offsets of the footprints `rows` of one arena, placed in the order of `order`, a permutation of them."""
+    """Return the offsets of the footprints `rows` of one arena, placed in the order of `order`, a
+    permutation of them.
+    """
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     from allocsim.allocators.placement_kernels import fit  # noqa: PLC0415 - numba
@@ -45,12 +52,17 @@ def fit_rows(name: str, placed: Footprints, arena: int, rows: Int64s, order: Int
 
 
 def columns(placed: Footprints, rows: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """Return start, stop, nbytes, alignment and fixed offset of some footprints, as the kernels take them."""
+    """Return start, stop, nbytes, alignment and fixed offset of some footprints, as the kernels
+    take them.
+    """
     return placed.start[rows], placed.stop[rows], placed.nbytes[rows], placed.alignment[rows], placed.fixed[rows]
 
 
 def no_room(name: str, placed: Footprints, row: int) -> CapacityError:
-    """Return the error that says which buffer finds no room; raise the one about its offset where that is fixed."""
+    """Return the error that says which buffer finds no room.
+
+    Raise the one about its offset where that is fixed.
+    """
     buffer = placed.buffers[row][0]
     program = placed.problem.program
     if buffer in placed.problem.fixed:

@@ -1,20 +1,25 @@
 """Footprints: the rectangles of bytes by steps that a placement gives one offset each.
 
-A footprint is one buffer, or a chain of buffers that take each other's place in place and so share an address. The planners of the
-shelf place footprints and know nothing of pairs, pins and arenas' names; this module turns a problem into footprints and offsets of
-footprints back into a plan.
+A footprint is one buffer, or a chain of buffers that take each other's place in place and so share
+an address. The planners of the shelf place footprints and know nothing of pairs, pins and arenas'
+names; this module turns a problem into footprints and offsets of footprints back into a plan.
 
 Convention
 ----------
-* Bytes `[offset, offset + nbytes)`, steps `[start, stop)`, both half-open. Two footprints *meet* if they are in one arena, both have
-  bytes and steps, and their steps intersect; those that meet may not share a byte.
+* Bytes `[offset, offset + nbytes)`, steps `[start, stop)`, both half-open. Two footprints *meet* if
+  they are in one arena, both have bytes and steps, and their steps intersect; those that meet may
+  not share a byte.
 * A pinned footprint never stops (`stop` is `LIMIT`).
-* Not placed, so in no footprint: buffers that are `own`, and buffers that no op touches and whose believed lifetime is empty.
-* Chains: for each recipient in `problem.order`, the first donor of `may_share` that is offered for it, still free, in the same arena, and
-  whose last step is the recipient's first. Neither is persistent, own, fixed or with gaps; the donor is not pinned, starts before the
-  recipient (else two links of a chain could live at one step that are no pair), and is as large as the recipient once both are rounded
-  up to the arena's alignment (else the chain, a rectangle, would waste what the donor has more). Pairs not taken meet like any two.
-* `gaps` are kept beside the rectangle (`Footprints.gaps`) where the program has no ops, since only there the judge grants them.
+* Not placed, so in no footprint: buffers that are `own`, and buffers that no op touches and whose
+  believed lifetime is empty.
+* Chains: for each recipient in `problem.order`, the first donor of `may_share` that is offered for
+  it, still free, in the same arena, and whose last step is the recipient's first. Neither is
+  persistent, own, fixed or with gaps; the donor is not pinned, starts before the recipient (else
+  two links of a chain could live at one step that are no pair), and is as large as the recipient
+  once both are rounded up to the arena's alignment (else the chain, a rectangle, would waste what
+  the donor has more). Pairs not taken meet like any two.
+* `gaps` are kept beside the rectangle (`Footprints.gaps`) where the program has no ops, since only
+  there the judge grants them.
 
 O(n + pairs). What this module does not see: how offsets are found.
 """
@@ -36,7 +41,9 @@ FREE = -(1 << 63)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Footprints:
-    """The rectangles of a problem, one row each, in the order in which the problem places their first buffers."""
+    """The rectangles of a problem, one row each, in the order in which the problem places their
+    first buffers.
+    """
 
     problem: Problem
     of_buffer: Int32s
@@ -103,7 +110,11 @@ def footprints(problem: Problem) -> Footprints:
         if len(group) > 1:
             alignment[index] = min(lcm(*(int(buffers.alignment[b]) for b in group)), LIMIT)
             nbytes[index] = max(int(problem.nbytes[b]) for b in group)
-    gaps = {} if len(problem.program.ops) else {chain[b]: tuple(gap) for b, gap in problem.gaps.items() if b in chain and gap}
+    gaps = (
+        {}
+        if len(problem.program.ops)
+        else {chain[b]: tuple(gap) for b, gap in problem.gaps.items() if b in chain and gap}
+    )
     return Footprints(
         problem=problem,
         of_buffer=of_buffer,
@@ -119,7 +130,9 @@ def footprints(problem: Problem) -> Footprints:
 
 
 def plan(name: str, placed: Footprints, offsets: Int64s, *, events: Any = None, meta: Meta | None = None) -> Plan:
-    """Return the plan in which each footprint lies at its offset; those without bytes or steps at 0, or where they are fixed.
+    """Return the plan in which each footprint lies at its offset.
+
+    Those without bytes or steps at 0, or where they are fixed.
 
     Raises CapacityError, in the planner's name, where one does not fit into its arena.
     """
@@ -153,7 +166,9 @@ def _donors(problem: Problem, skipped: list[bool]) -> dict[int, int]:
     donor, recipient = problem.may_share[:, 0], problem.may_share[:, 1]
     apart = buffers.persistent | np.array(skipped, dtype=np.bool_) | (problem.nbytes == 0)
     apart[[*problem.fixed, *problem.gaps]] = True
-    fine = ~apart[donor] & ~apart[recipient] & ~problem.pinned[donor] & (buffers.arena[donor] == buffers.arena[recipient])
+    fine = (
+        ~apart[donor] & ~apart[recipient] & ~problem.pinned[donor] & (buffers.arena[donor] == buffers.arena[recipient])
+    )
     fine &= (problem.stop[donor] == problem.start[recipient] + 1) & (problem.start[donor] < problem.start[recipient])
     fine &= (problem.nbytes[donor] >= problem.nbytes[recipient]) & (padded[donor] == padded[recipient])
     offered: dict[int, list[int]] = {}
@@ -171,7 +186,9 @@ def _donors(problem: Problem, skipped: list[bool]) -> dict[int, int]:
 
 def _padded(problem: Problem) -> Int64s:
     """Return believed sizes rounded up to the alignments of their arenas."""
-    step = np.array([arena.alignment for arena in problem.program.arenas], dtype=np.int64)[problem.program.buffers.arena]
+    step = np.array([arena.alignment for arena in problem.program.arenas], dtype=np.int64)[
+        problem.program.buffers.arena
+    ]
     padded: Int64s = -(-problem.nbytes // step) * step
     return padded
 

@@ -2,23 +2,28 @@
 
 For each buffer of `problem.order` that is not `own`:
 
-1. Free what has died: every placed buffer whose `stop` is not after the `start` of this buffer nor of any still to come. In an order
-   that never goes back in time, as ggml's own, that is `stop <= start`; the clause about what is to come keeps any other order sound.
-2. Take the place of the first donor that `may_share` offers for it and that is at this moment placed, not pinned, not taken, and
-   dies with the op that makes this buffer (`stop[donor] == start + 1`). The donor is gone; bytes it has beyond this buffer's are
-   freed when the op is over.
+1. Free what has died: every placed buffer whose `stop` is not after the `start` of this buffer nor
+   of any still to come. In an order that never goes back in time, as ggml's own, that is
+   `stop <= start`; the clause about what is to come keeps any other order sound.
+2. Take the place of the first donor that `may_share` offers for it and that is at this moment
+   placed, not pinned, not taken, and dies with the op that makes this buffer
+   (`stop[donor] == start + 1`). The donor is gone; bytes it has beyond this buffer's are freed when
+   the op is over.
 3. Otherwise allocate (`allocsim.allocators.blocks`).
 
-Pinned buffers are never freed and never donors, whatever their `stop`. A `fixed` buffer lies where it is told to; its bytes are kept
-from all others from beginning to end, and it is neither donor nor recipient. A buffer that no op touches and whose believed
-lifetime is empty is not placed. `gaps` are not used.
+Pinned buffers are never freed and never donors, whatever their `stop`. A `fixed` buffer lies where
+it is told to; its bytes are kept from all others from beginning to end, and it is neither donor nor
+recipient. A buffer that no op touches and whose believed lifetime is empty is not placed. `gaps`
+are not used.
 
-One arena is one memory of one chunk, since a buffer belongs in its arena. `place(problem, memories=...)` makes several arenas the chunks
-of one memory, as a backend with a largest buffer size has them; buffers then lie in any arena of their memory.
+One arena is one memory of one chunk, since a buffer belongs in its arena.
+`place(problem, memories=...)` makes several arenas the chunks of one memory, as a backend with a
+largest buffer size has them; buffers then lie in any arena of their memory.
 
-`plan.events` are the allocations and frees in order (the donor's free before the recipient's allocation). `plan.meta["ggml"]` holds
-`used`: for each arena the buffer size ggml would ask for, rounded up to the alignment, and `most_blocks`: the most free blocks at a
-time (the original aborts beyond 256).
+`plan.events` are the allocations and frees in order (the donor's free before the recipient's
+allocation). `plan.meta["ggml"]` holds `used`: for each arena the buffer size ggml would ask for,
+rounded up to the alignment, and `most_blocks`: the most free blocks at a time (the original aborts
+beyond 256).
 
 O(n log n + n * free blocks). Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2.
 """
@@ -40,7 +45,8 @@ NAME = "ggml"
 def place(problem: Problem, *, memories: Sequence[Sequence[int]] = ()) -> Plan:
     """Place the problem as ggml does. Raises CapacityError where a buffer finds no room.
 
-    `memories` are groups of arenas that are chunks of one memory, with the alignment of its first; an arena in none stands alone.
+    `memories` are groups of arenas that are chunks of one memory, with the alignment of its first;
+    an arena in none stands alone.
     """
     walk = Walk(problem, _groups(len(problem.program.arenas), memories))
     for buffer, now in zip(walk.order, walk.horizon(), strict=True):
@@ -68,7 +74,9 @@ class Walk:
             Memory(program.arenas[arenas[0]].alignment, [program.arenas[arena].capacity for arena in arenas])
             for arenas in memories
         ]
-        chunk_of = {arena: (index, chunk) for index, arenas in enumerate(memories) for chunk, arena in enumerate(arenas)}
+        chunk_of = {
+            arena: (index, chunk) for index, arenas in enumerate(memories) for chunk, arena in enumerate(arenas)
+        }
         self.arenas = memories
         self.home = [chunk_of[arena] for arena in buffers.arena.tolist()]
         """(memory, chunk) of the arena each buffer belongs in."""
@@ -107,10 +115,18 @@ class Walk:
             self.memories[self.home[buffer][0]].free(place[0], offset, nbytes)
 
     def take(self, buffer: int) -> bool:
-        """Put `buffer` in the place of the first donor that allows it; return whether there was one."""
+        """Put `buffer` in the place of the first donor that allows it.
+
+        Return whether there was one.
+        """
         for donor in self.donors.get(buffer, ()):
             place = self.at[donor]
-            if place is None or not self.live[donor] or self.pinned[donor] or self.stop[donor] != self.start[buffer] + 1:
+            if (
+                place is None
+                or not self.live[donor]
+                or self.pinned[donor]
+                or self.stop[donor] != self.start[buffer] + 1
+            ):
                 continue
             if not 0 < self.nbytes[buffer] <= self.nbytes[donor] or place[1] % self.alignment[buffer]:
                 continue

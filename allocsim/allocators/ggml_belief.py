@@ -2,37 +2,47 @@
 
 How a program is read (format.md, ggml.md 3)
 --------------------------------------------
-* A buffer's first value is its *root*, the tensor that owns memory. Every other value of the buffer is a *view* of the root:
-  the result of an op of kind `view`, the result of an op that writes into an existing buffer (`add_inplace`, `cpy`, `opt_step`), or a
-  value that no op makes (an op-NONE view).
-* Nodes are all ops but `host.write` and `host.read`. A host's read is no reader. What it writes are *leafs*, unless the value's
-  `meta.flags` has PARAM: that is an op-NONE node, which stands before the first op whose result is listed after it. A root that
-  nothing makes is a leaf.
-* A node's sources are its operands by position, or `meta.src` where that is given (values in slot order); an op that carries `meta.src`
-  was captured from ggml, where a node is one tensor: its first result. Further results are side effects of the kernel, not views.
-* `own` buffers were allocated elsewhere: never placed, never freed, never taken. Pinned buffers have OUTPUT.
+* A buffer's first value is its *root*, the tensor that owns memory. Every other value of the buffer
+  is a *view* of the root: the result of an op of kind `view`, the result of an op that writes into
+  an existing buffer (`add_inplace`, `cpy`, `opt_step`), or a value that no op makes (an op-NONE
+  view).
+* Nodes are all ops but `host.write` and `host.read`. A host's read is no reader. What it writes are
+  *leafs*, unless the value's `meta.flags` has PARAM: that is an op-NONE node, which stands before
+  the first op whose result is listed after it. A root that nothing makes is a leaf.
+* A node's sources are its operands by position, or `meta.src` where that is given (values in slot
+  order); an op that carries `meta.src` was captured from ggml, where a node is one tensor: its
+  first result. Further results are side effects of the kernel, not views.
+* `own` buffers were allocated elsewhere: never placed, never freed, never taken. Pinned buffers
+  have OUTPUT.
 
 The counting
 ------------
 C.  n_children counts readers slot by slot (`mul(x, x)` counts two), n_views the views that an op makes. A value that no op makes adds
-    nothing to n_views though its last reader takes one off: ggml's undercount, kept. INPUT values are placed here, after the leafs, in bytes of
-    their own (the original would try to run a computed INPUT node in place, by half-made counts; nobody flags one).
+    nothing to n_views though its last reader takes one off: ggml's undercount, kept. INPUT values
+    are placed here, after the leafs, in bytes of their own (the original would try to run a
+    computed INPUT node in place, by half-made counts; nobody flags one).
 D.  Node by node: sources that have no place yet, then the node, then each source gives back its count. A source whose counts are
-    both zero is freed, after the node was placed; a view gives back one n_views of its root, which is freed when both its counts are
-    zero. A value that is never read is never freed, nor is the root of a view that is never read.
-In place: a node whose kind is listed may take the place of a source that is the root of its own buffer, placed, not pinned, of the
-    same dtype and layout, with n_children 1 and n_views 0; sources are offered in slot order. A view is never taken. Of a kind that ggml
-    does not have (`KINDS`), its list says nothing: there the pairs that the op declares stand for it, under the same conditions.
+    both zero is freed, after the node was placed; a view gives back one n_views of its root, which
+    is freed when both its counts are zero. A value that is never read is never freed, nor is the
+    root of a view that is never read.
+In place: a node whose kind is listed may take the place of a source that is the root of its own
+buffer, placed, not pinned, of the
+    same dtype and layout, with n_children 1 and n_views 0; sources are offered in slot order. A
+    view is never taken. Of a kind that ggml does not have (`KINDS`), its list says nothing: there
+    the pairs that the op declares stand for it, under the same conditions.
 
 The problem
 -----------
-`start` is the step at which ggml places a buffer: a leaf at its upload where that comes before all nodes, else 0 as everything that is
-placed before the first node. `stop` is one after the step of the op that frees it, the end of the program if none does. `order` is the
-order of placing; `may_share` the eligible (donor, recipient) pairs, by slot. Beyond ggml, which has no such notions: persistent
-buffers that are not `own` live throughout and are never taken; an upload into part of a buffer counts as a view of it; a buffer that
-nothing touches is not placed, its lifetime is `[0, 0)`.
+`start` is the step at which ggml places a buffer: a leaf at its upload where that comes before all
+nodes, else 0 as everything that is placed before the first node. `stop` is one after the step of
+the op that frees it, the end of the program if none does. `order` is the order of placing;
+`may_share` the eligible (donor, recipient) pairs, by slot. Beyond ggml, which has no such notions:
+persistent buffers that are not `own` live throughout and are never taken; an upload into part of a
+buffer counts as a view of it; a buffer that nothing touches is not placed, its lifetime is
+`[0, 0)`.
 
-O(operands + results) in plain lists. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2; its kinds and its list: `ggml_kinds`.
+O(operands + results) in plain lists. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2; its
+kinds and its list: `ggml_kinds`.
 """
 
 from collections.abc import Collection
@@ -52,7 +62,9 @@ PARAM: Final = 4
 
 
 def believe(program: Program, constraints: Constraints, *, in_place: Collection[str] = IN_PLACE) -> Problem:
-    """Return what ggml believes of `program`; `in_place` is the list of its kinds (lower case) it may run in place.
+    """Return what ggml believes of `program`.
+
+    `in_place` is the list of its kinds (lower case) it may run in place.
 
     Raises ModelError where an op's `meta.src` names a value that does not exist.
     """
@@ -101,21 +113,28 @@ class _Counting:
         self.stop = [-1] * count
         """One after the step that frees it, -1 while none has."""
         self.end = self.steps
-        """The `stop` of what is never freed: the end of the program, one more for a node that is placed at its end."""
+        """The `stop` of what is never freed: the end of the program, one more for a node that is
+        placed at its end.
+        """
         self.order: list[int] = []
         self.pairs: list[tuple[int, int]] = []
         self.late: list[int] = []
         """Roots that are op-NONE nodes, the last first."""
 
     def place(self, buffer: int, step: int) -> None:
-        """Put `buffer` next in the order, born at `step`, unless it is there already or lies elsewhere."""
+        """Put `buffer` next in the order, born at `step`, unless it is there already or lies
+        elsewhere.
+        """
         if not self.placed[buffer]:
             self.placed[buffer] = self.live[buffer] = True
             self.start[buffer] = 0 if self.held[buffer] else step
             self.order.append(buffer)
 
     def place_leafs(self) -> None:
-        """Step B: place what is uploaded or made by nobody, in the order of the values; set PARAM values aside as nodes."""
+        """Step B: place what is uploaded or made by nobody, in the order of the values.
+
+        Set PARAM values aside as nodes.
+        """
         ops, made_by = self.program.ops, self.program.producer.tolist()
         before = self.nodes[0] if self.nodes else self.steps
         uploads = ops.is_kind(HOST_WRITE).tolist()
@@ -147,7 +166,9 @@ class _Counting:
                 self.children[source] += 1
 
     def place_inputs(self) -> None:
-        """Step C: place what has INPUT before the first node, in the order of the nodes and their sources."""
+        """Step C: place what has INPUT before the first node, in the order of the nodes and their
+        sources.
+        """
         if not any(flags & INPUT for flags in self.flags.values()):
             return
         late = list(self.late)
@@ -185,7 +206,9 @@ class _Counting:
                 self.free(buffer, step)
 
     def place_rest(self) -> None:
-        """Step D for op-NONE nodes that no other node follows: nobody frees them, and what the last node freed is free."""
+        """Step D for op-NONE nodes that no other node follows: nobody frees them, and what the last
+        node freed is free.
+        """
         after = self.nodes[-1] + 1 if self.nodes else 0
         while self.late:
             buffer = self.buffer[self.late.pop()]
@@ -194,14 +217,23 @@ class _Counting:
                 self.end = max(self.end, after + 1)
 
     def offer(self, step: int, result: int) -> None:
-        """Offer every source that ggml would let `result` take; it takes the first, which is then no longer there."""
+        """Offer every source that ggml would let `result` take.
+
+        It takes the first, which is then no longer there.
+        """
         buffer = self.buffer[result]
         if sum(self.buffer[other] == buffer for other in self.results[step]) > 1:
             return
         taken = False
         for source in self.permitted(step, result):
             donor = self.buffer[source]
-            if self.root[donor] != source or not self.live[donor] or self.pinned[donor] or self.held[donor] or donor == buffer:
+            if (
+                self.root[donor] != source
+                or not self.live[donor]
+                or self.pinned[donor]
+                or self.held[donor]
+                or donor == buffer
+            ):
                 continue
             if self.children[source] != 1 or self.views[donor] or self.layout[source] != self.layout[result]:
                 continue
@@ -213,7 +245,9 @@ class _Counting:
                 taken = True
 
     def permitted(self, step: int, result: int) -> list[int]:
-        """Return, in slot order, the sources that the kernel bears `result` over: all of a listed kind, those declared of one not ggml's."""
+        """Return, in slot order, the sources that the kernel bears `result` over: all of a listed
+        kind, those declared of one not ggml's.
+        """
         if self.listed[step]:
             return self.sources[step]
         if step not in self.declaring:
@@ -230,7 +264,10 @@ class _Counting:
             self.stop[buffer] = step + 1
 
     def problem(self) -> Problem:
-        """Return what was counted; buffers that lie elsewhere and buffers without a place come last in the order."""
+        """Return what was counted.
+
+        Buffers that lie elsewhere and buffers without a place come last in the order.
+        """
         for buffer, placed in enumerate(self.placed):
             if not placed:
                 self.stop[buffer] = 0
@@ -250,7 +287,9 @@ class _Counting:
 
 
 class _Layouts(dict[int, tuple[Any, ...]]):
-    """Value -> what two values of one layout have in common: dtype, shape, the strides that matter, offset in the buffer."""
+    """Value -> what two values of one layout have in common: dtype, shape, the strides that matter,
+    offset in the buffer.
+    """
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -279,7 +318,9 @@ def _edges(program: Program) -> tuple[list[list[int]], list[list[int]], set[int]
             continue
         for position, value in enumerate(slots):
             if not 0 <= value < count:
-                raise ModelError(f"ops[{step}].meta.src[{position}]", f"value {value} does not exist; there are {count}")
+                raise ModelError(
+                    f"ops[{step}].meta.src[{position}]", f"value {value} does not exist; there are {count}"
+                )
         sources[step] = list(slots)
         captured.add(step)
     return sources, [results[a:b] for a, b in pairwise(result_starts)], captured

@@ -1,7 +1,10 @@
-"""The kinds of op that ggml has, and those of them that its planner runs in place. Names are in lower case.
+"""The kinds of op that ggml has, and those of them that its planner runs in place.
 
-Source: ggml's `enum ggml_op`, `ggml_unary_op` and `ggml_glu_op`, and `ggml_op_can_inplace` of `src/ggml-alloc.c`, from 0.13.1 to 0.26.0; a test
-asks two libraries. `unary` and `glu` are ops whose function is a parameter; here they stand by the names of their functions too.
+Names are in lower case.
+
+Source: ggml's `enum ggml_op`, `ggml_unary_op` and `ggml_glu_op`, and `ggml_op_can_inplace` of
+`src/ggml-alloc.c`, from 0.13.1 to 0.26.0; a test asks two libraries. `unary` and `glu` are ops
+whose function is a parameter; here they stand by the names of their functions too.
 """
 
 from typing import Final

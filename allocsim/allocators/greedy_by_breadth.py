@@ -1,11 +1,14 @@
-"""Greedy by breadth: the steps at which most bytes live go first, and at each the largest buffer first.
+"""Greedy by breadth: the steps at which most bytes live go first, and at each the largest buffer
+first.
 
-The breadth of a step is the sum of the bytes that live there. Steps are taken by breadth, the broadest first, the earlier of equal ones;
-at each, the buffers that live there and have no place yet are placed by size, each as in greedy by size. A buffer's turn is thus the
-broadest step of its life.
+The breadth of a step is the sum of the bytes that live there. Steps are taken by breadth, the
+broadest first, the earlier of equal ones; at each, the buffers that live there and have no place
+yet are placed by size, each as in greedy by size. A buffer's turn is thus the broadest step of its
+life.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-Inference", arXiv:2001.03288 (greedy by breadth, offset calculation).
+Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Pisarchyk and Lee, "Efficient
+Memory Management for Deep Neural Net Inference", arXiv:2001.03288 (greedy by breadth, offset
+calculation).
 """
 
 from typing import Any
@@ -21,16 +24,20 @@ NAME = "greedy_by_breadth"
 
 
 def by_breadth(placed: Footprints, rows: Int64s) -> Int64s:
-    """Return the rows by the breadth of the broadest step of their lives, then by that step, then by size."""
+    """Return the rows by the breadth of the broadest step of their lives, then by that step, then
+    by size.
+    """
     start, stop, nbytes = placed.start[rows], placed.stop[rows], placed.nbytes[rows]
     breadth, step = broadest(start, stop, nbytes)
     return rows[np.lexsort((rows, -nbytes, step, -breadth))]
 
 
 def broadest(start: Int64s, stop: Int64s, nbytes: Int64s) -> tuple[Any, Int64s]:
-    """Return, for each of n rectangles, the most bytes that live at a step of its life, and the first such step. O(n log n).
+    """Return, for each of n rectangles, the most bytes that live at a step of its life, and the
+    first such step. O(n log n).
 
-    Lives have steps. Only where a rectangle starts can breadth rise, so only those steps are looked at.
+    Lives have steps. Only where a rectangle starts can breadth rise, so only those steps are looked
+    at.
     """
     if not len(start):
         return nbytes, start
@@ -48,11 +55,16 @@ def broadest(start: Int64s, stop: Int64s, nbytes: Int64s) -> tuple[Any, Int64s]:
     first, last = np.searchsorted(steps, start), np.searchsorted(steps, stop)
     level = np.frexp(last - first)[1] - 1
     left = np.array([best[k][i] for k, i in zip(level.tolist(), first.tolist(), strict=True)], dtype=np.int64)
-    right = np.array([best[k][i - (1 << k)] for k, i in zip(level.tolist(), last.tolist(), strict=True)], dtype=np.int64)
+    right = np.array(
+        [best[k][i - (1 << k)] for k, i in zip(level.tolist(), last.tolist(), strict=True)], dtype=np.int64
+    )
     found = np.where(live[left] >= live[right], left, right)
     return live[found], steps[found]
 
 
 def place(problem: Problem) -> Plan:
-    """Place the buffers of the broadest steps first. Raises CapacityError where a buffer finds no room in its arena."""
+    """Place the buffers of the broadest steps first.
+
+    Raises CapacityError where a buffer finds no room in its arena.
+    """
     return place_in_order(NAME, problem, by_breadth, best=True)

@@ -1,17 +1,21 @@
 """Lower bounds: bytes below which no plan can be, whatever its planner does.
 
-For each arena, the highest of three bounds; the bound of a problem is their sum, since each arena has a peak of its own.
+For each arena, the highest of three bounds; the bound of a problem is their sum, since each arena
+has a peak of its own.
 
-* **Live bytes.** At a step, the buffers that live there are apart. A pair (donor, recipient) that `may_share` offers and that meets
-  there (the donor's last step is the recipient's first) counts once, as the larger; each buffer is in one pair, and the pairing that
-  saves most is assumed, or where there are several donors and recipients no less than it.
-* **Alignment.** Where the alignments of all that live at a step have a common divisor g, all offsets are multiples of g, so every
-  buffer but the topmost takes its size rounded up to g: the sum of rounded sizes, less the padding of the one that has most. Tried for each
-  g that occurs; a step counts for g if all that lives there is aligned to it.
+* **Live bytes.** At a step, the buffers that live there are apart. A pair (donor, recipient) that
+  `may_share` offers and that meets there (the donor's last step is the recipient's first) counts
+  once, as the larger; each buffer is in one pair, and the pairing that saves most is assumed, or
+  where there are several donors and recipients no less than it.
+* **Alignment.** Where the alignments of all that live at a step have a common divisor g, all
+  offsets are multiples of g, so every buffer but the topmost takes its size rounded up to g: the
+  sum of rounded sizes, less the padding of the one that has most. Tried for each g that occurs; a
+  step counts for g if all that lives there is aligned to it.
 * **Fixed offsets.** The highest end of a fixed buffer.
 
-Pinned buffers live to the end. Buffers that are `own`, without bytes or without believed steps do not count. `gaps` are granted (a step in a gap
-does not count) where the program has no ops. Sums are exact beyond 64 bits.
+Pinned buffers live to the end. Buffers that are `own`, without bytes or without believed steps do
+not count. `gaps` are granted (a step in a gap does not count) where the program has no ops. Sums
+are exact beyond 64 bits.
 
 O((n + gaps) log n) and O(pairs) where each step has one pair. What this module does not see: plans.
 """
@@ -42,15 +46,21 @@ def arena_bounds(problem: Problem) -> list[int]:
     counted = (problem.nbytes > 0) & ~problem.own & (problem.stop > problem.start)
     for arena in range(len(problem.program.arenas)):
         rows = np.flatnonzero(counted & (problem.program.buffers.arena == arena))
-        highest = max((problem.fixed[b] + int(problem.nbytes[b]) for b in rows.tolist() if b in problem.fixed), default=0)
+        highest = max(
+            (problem.fixed[b] + int(problem.nbytes[b]) for b in rows.tolist() if b in problem.fixed), default=0
+        )
         bounds.append(max(highest, _live(problem, rows)))
     return bounds
 
 
 def granule(placed: Footprints, rows: Int64s) -> int:
-    """Return a divisor of the peak of every plan in which nothing can be lowered: that of all sizes, alignments and fixed offsets."""
+    """Return a divisor of the peak of every plan in which nothing can be lowered: that of all
+    sizes, alignments and fixed offsets.
+    """
     fixed = placed.fixed[rows]
-    return max(gcd(*_distinct(placed.nbytes[rows]), *_distinct(placed.alignment[rows]), *_distinct(fixed[fixed != FREE])), 1)
+    return max(
+        gcd(*_distinct(placed.nbytes[rows]), *_distinct(placed.alignment[rows]), *_distinct(fixed[fixed != FREE])), 1
+    )
 
 
 def _distinct(column: Int64s) -> list[int]:
@@ -77,7 +87,9 @@ def _live(problem: Problem, rows: Int64s) -> int:
 
 
 def _pieces(problem: Problem, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return (position in `rows`, start, stop) of the stretches of steps in which the buffers need their bytes."""
+    """Return (position in `rows`, start, stop) of the stretches of steps in which the buffers need
+    their bytes.
+    """
     piece = np.arange(len(rows))
     start, stop = problem.start[rows], np.where(problem.pinned[rows], LIMIT, problem.stop[rows])
     gapped = {} if len(problem.program.ops) else {b: gaps for b, gaps in problem.gaps.items() if gaps}
@@ -104,7 +116,9 @@ def without(start: int, stop: int, gaps: Iterable[tuple[int, int]]) -> list[tupl
 
 
 def _meetings(problem: Problem, rows: Int64s) -> dict[int, list[Pair]]:
-    """Return for each step the pairs that meet there, as positions in `rows`, the larger of the two first."""
+    """Return for each step the pairs that meet there, as positions in `rows`, the larger of the two
+    first.
+    """
     position = np.full(len(problem.nbytes), -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
     donor, recipient = problem.may_share[:, 0], problem.may_share[:, 1]
@@ -117,7 +131,9 @@ def _meetings(problem: Problem, rows: Int64s) -> dict[int, list[Pair]]:
 
 
 def _saved(weights: dict[Pair, int]) -> int:
-    """Return no less than the largest weight of a pairing, exactly that where all pairs have a buffer in common."""
+    """Return no less than the largest weight of a pairing, exactly that where all pairs have a
+    buffer in common.
+    """
     most: dict[int, int] = defaultdict(int)
     for pair, weight in weights.items():
         for buffer in pair:

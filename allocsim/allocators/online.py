@@ -1,4 +1,5 @@
-"""Online allocators: driven through `alloc` and `free` in the order in which buffers are born and die.
+"""Online allocators: driven through `alloc` and `free` in the order in which buffers are born and
+die.
 
 An online allocator is one object for each arena with
 
@@ -6,13 +7,14 @@ An online allocator is one object for each arena with
     free(offset, nbytes)                          # as allocated
     reserve(offset, nbytes)                       # optional: keep bytes from being handed out, before anything is allocated
 
-made by a function `(capacity | None, alignment) -> allocator`. `drive` turns one into a placement: footprints in order of first step, of
-equal ones in the problem's order; before each, everything that has died is freed, in order of death. Pinned footprints are never freed. A
-fixed footprint keeps its bytes from beginning to end (`reserve`); an allocator without `reserve` is refused problems that have one. Footprints
-without bytes or steps are not asked for.
+made by a function `(capacity | None, alignment) -> allocator`. `drive` turns one into a placement:
+footprints in order of first step, of equal ones in the problem's order; before each, everything
+that has died is freed, in order of death. Pinned footprints are never freed. A fixed footprint
+keeps its bytes from beginning to end (`reserve`); an allocator without `reserve` is refused
+problems that have one. Footprints without bytes or steps are not asked for.
 
-`plan.events` are the allocations and frees of buffers in that order; a chain of donors and recipients is one allocation, whose buffers
-take over from each other.
+`plan.events` are the allocations and frees of buffers in that order; a chain of donors and
+recipients is one allocation, whose buffers take over from each other.
 
     allocator("mine", MyAllocator)      # a planner with the exact belief, ready for the table, an entry point or `compare`
 
@@ -48,7 +50,9 @@ class Online(Protocol):
 
 
 Make = Callable[[int | None, int], Online]
-"""(capacity of the arena in bytes, None for unbounded; alignment of the arena) -> an empty allocator."""
+"""(capacity of the arena in bytes, None for unbounded; alignment of the arena) -> an empty
+allocator.
+"""
 
 
 def allocator(name: str, make: Make, *, source: str = "", guarantees: tuple[str, ...] = ()) -> Allocator:
@@ -63,7 +67,10 @@ def allocator(name: str, make: Make, *, source: str = "", guarantees: tuple[str,
 
 
 def drive(name: str, problem: Problem, make: Make) -> Plan:
-    """Place a problem with one allocator for each arena. Raises CapacityError where it finds no room, PlannerError for nonsense."""
+    """Place a problem with one allocator for each arena.
+
+    Raises CapacityError where it finds no room, PlannerError for nonsense.
+    """
     placed = footprints(problem)
     arenas = [make(arena.capacity, arena.alignment) for arena in problem.program.arenas]
     offsets = np.zeros(len(placed), dtype=np.int64)
@@ -90,7 +97,9 @@ def drive(name: str, problem: Problem, make: Make) -> Plan:
 
 
 def _events(placed: Footprints) -> list[tuple[int, int, int]]:
-    """Return (step, `Event`, buffer) of all solid footprints: at each moment what has died is freed, then what is born allocated."""
+    """Return (step, `Event`, buffer) of all solid footprints: at each moment what has died is
+    freed, then what is born allocated.
+    """
     starts, stops, pinned = placed.problem.start, placed.problem.stop, placed.problem.pinned
     keyed: list[tuple[tuple[int, int, int, int], tuple[int, int, int]]] = []
     for row in np.flatnonzero(placed.solid).tolist():
@@ -111,6 +120,8 @@ def _reserve(name: str, placed: Footprints, arenas: list[Online], offsets: Int64
         check_fits(placed.problem, name, buffer, at)
         reserve = getattr(arenas[int(placed.arena[row])], "reserve", None)
         if reserve is None:
-            raise PlannerError(f"allocator {name!r} cannot keep bytes for buffer {buffer}, whose offset is fixed at {at}")
+            raise PlannerError(
+                f"allocator {name!r} cannot keep bytes for buffer {buffer}, whose offset is fixed at {at}"
+            )
         reserve(at, int(placed.nbytes[row]))
         offsets[row] = at

@@ -1,7 +1,8 @@
 """Compiled inner loops of the shelf: fitting footprints one after another, and lifting a skyline.
 
-Columns are int64; rows are the solid footprints of one arena (`allocsim.allocators.footprints`). Offsets never go beyond `limit`, so
-sums stay below 2^63. Importing this module imports numba: the planners do so when they are called, not when they are listed.
+Columns are int64; rows are the solid footprints of one arena (`allocsim.allocators.footprints`).
+Offsets never go beyond `limit`, so sums stay below 2^63. Importing this module imports numba: the
+planners do so when they are called, not when they are listed.
 
 What this module does not see: problems, plans and in which order to place.
 """
@@ -29,10 +30,11 @@ def fit(  # noqa: PLR0917 - compiled
     limit: int,
     best: bool,  # noqa: FBT001
 ) -> tuple[Int64s, int]:
-    """Place rows in `order`, each in the lowest gap (or, if `best`, the smallest) between those placed that live beside it.
+    """Place rows in `order`, each in the lowest gap (or, if `best`, the smallest) between those
+    placed that live beside it.
 
-    Returns (offsets, row): row is the first that does not fit below `limit`, -1 if all do. Fixed rows are placed first, in any case.
-    O(n^2); the rows placed are kept in order of offset.
+    Returns (offsets, row): row is the first that does not fit below `limit`, -1 if all do. Fixed
+    rows are placed first, in any case. O(n^2); the rows placed are kept in order of offset.
     """
     count = len(order)
     offset = np.zeros(count, dtype=np.int64)
@@ -81,7 +83,9 @@ def fit(  # noqa: PLR0917 - compiled
 
 @compiled()
 def _raise_leaf(tree: Int64s, leaves: int, place: Any, amount: Any) -> None:
-    """Set one leaf of a tree of minima (`leaves` of them, from entry `leaves` on) and what depends on it. O(log leaves)."""
+    """Set one leaf of a tree of minima (`leaves` of them, from entry `leaves` on) and what depends
+    on it. O(log leaves).
+    """
     node = leaves + place
     tree[node] = amount
     node >>= 1
@@ -92,9 +96,12 @@ def _raise_leaf(tree: Int64s, leaves: int, place: Any, amount: Any) -> None:
 
 @compiled()
 def _wanted(ends: Int64s, places: Int64s, leaves: int, low: Any, high: Any, right: Any) -> int:  # noqa: PLR0917 - compiled
-    """Return the leaf in [low, high) of the least place among those whose end is at most `right`; -1 for none.
+    """Return the leaf in [low, high) of the least place among those whose end is at most `right`.
 
-    Both trees hold minima. O(log leaves) where most of what lies in the range ends in time, O(high - low) at worst.
+    -1 for none.
+
+    Both trees hold minima. O(log leaves) where most of what lies in the range ends in time, O(high
+    - low) at worst.
     """
     best, least = np.int64(-1), NEVER
     stack = np.empty(80, dtype=np.int64)
@@ -128,10 +135,13 @@ def skyline(  # noqa: PLR0917 - compiled
     fixed: Int64s,
     limit: int,
 ) -> tuple[Int64s, int]:
-    """Place rows on the lowest stretch of a skyline, the first of `order` that fits into its steps; lift the stretch where none does.
+    """Place rows on the lowest stretch of a skyline, the first of `order` that fits into its steps.
 
-    `start` and `stop` are ranks, dense from 0; `by_start` is the rows by `start`. Returns (offsets, row) as `fit`. A stretch and a row are found in trees of minima: O(log n) for
-    the stretch, as `_wanted` for the row.
+    Lift the stretch where none does.
+
+    `start` and `stop` are ranks, dense from 0; `by_start` is the rows by `start`. Returns (offsets,
+    row) as `fit`. A stretch and a row are found in trees of minima: O(log n) for the stretch, as
+    `_wanted` for the row.
     """
     count, width = len(order), np.int64(0)
     offset = np.zeros(count, dtype=np.int64)

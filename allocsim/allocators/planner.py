@@ -1,11 +1,13 @@
 """What a planner is: a belief and a placement under one name, and what each may return.
 
-A *belief* is a function `(Program, Constraints) -> Problem`, a *placement* a function `(Problem) -> Plan`. All a placement needs,
-alignments, arenas and capacities, is reachable as `problem.program`. `Allocator` joins one of each.
+A *belief* is a function `(Program, Constraints) -> Problem`, a *placement* a function
+`(Problem) -> Plan`. All a placement needs, alignments, arenas and capacities, is reachable as
+`problem.program`. `Allocator` joins one of each.
 
-Whatever a planner returns is looked at before it is passed on, because it may be a stranger's: type, program, length, whole
-numbers, capacity. What is wrong in one of these ways is no plan and raises `PlannerError` in one line with the allocator's name.
-What is merely *unsound* is a plan; `allocsim.checks` judges it.
+Whatever a planner returns is looked at before it is passed on, because it may be a stranger's:
+type, program, length, whole numbers, capacity. What is wrong in one of these ways is no plan and
+raises `PlannerError` in one line with the allocator's name. What is merely *unsound* is a plan;
+`allocsim.checks` judges it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,15 +63,18 @@ class Allocator:
     """Where the algorithm comes from: paper, file, version."""
 
     def believe(self, program: Program, constraints: Constraints | None = None) -> Problem:
-        """Return what this planner thinks of `program`; the default constraints are `Constraints.of(program)`."""
+        """Return what this planner thinks of `program`.
+
+        The default constraints are `Constraints.of(program)`.
+        """
         told = constraints if constraints is not None else Constraints.of(program)
         return a_problem(self.name, program, call(self.name, self.belief, program, told))
 
     def place(self, problem: Problem) -> Plan:
         """Place a problem, believed by this planner or by another.
 
-        Raises CapacityError where it does not fit into the arenas (ExceededError where the placement did not notice) and PlannerError
-        where the placement fails otherwise.
+        Raises CapacityError where it does not fit into the arenas (ExceededError where the
+        placement did not notice) and PlannerError where the placement fails otherwise.
         """
         return a_plan(self.name, problem.program, call(self.name, self.placement, problem), problem=problem)
 
@@ -83,8 +88,9 @@ def plan_program(
 ) -> Plan:
     """Return the planner's plan for a program of a document that may carry a problem for it.
 
-    The planner is told `constraints`, by default those of `believed`, and believes the rest anew; but a program without ops says
-    nothing that could be believed, and then `believed` is placed as it stands (a solver's instance, a snapshot). Errors as `Allocator.place`.
+    The planner is told `constraints`, by default those of `believed`, and believes the rest anew;
+    but a program without ops says nothing that could be believed, and then `believed` is placed as
+    it stands (a solver's instance, a snapshot). Errors as `Allocator.place`.
     """
     if constraints is None:
         constraints = Constraints.of(program) if believed is None else Constraints.from_problem(believed)
@@ -95,7 +101,10 @@ def plan_program(
 
 
 def a_problem(name: str, program: Program, answer: Any) -> Problem:
-    """Return `answer` if it is a problem of `program`; raise PlannerError in the name of the allocator if not."""
+    """Return `answer` if it is a problem of `program`.
+
+    Raise PlannerError in the name of the allocator if not.
+    """
     if not isinstance(answer, Problem):
         raise PlannerError(f"allocator {name!r} returned {_what(answer)}; a belief returns a Problem")
     if answer.program is not program:
@@ -108,11 +117,15 @@ def a_problem(name: str, program: Program, answer: Any) -> Problem:
     return answer
 
 
-def a_plan(name: str, program: Program, answer: Any, *, problem: Problem | None = None, own: Bools | None = None) -> Plan:
-    """Return `answer` as a plan of `program`: a Plan as it is, offsets (by position or by buffer) as slots.
+def a_plan(
+    name: str, program: Program, answer: Any, *, problem: Problem | None = None, own: Bools | None = None
+) -> Plan:
+    """Return `answer` as a plan of `program`: a Plan as it is, offsets (by position or by buffer)
+    as slots.
 
-    `own` are the buffers for which no offset is asked; by default those of `problem`. A plan that names no problem and no source is
-    given `problem` and `name`. Raises PlannerError for anything else and ExceededError for a slot beyond its arena's capacity.
+    `own` are the buffers for which no offset is asked; by default those of `problem`. A plan that
+    names no problem and no source is given `problem` and `name`. Raises PlannerError for anything
+    else and ExceededError for a slot beyond its arena's capacity.
     """
     if isinstance(answer, Plan):
         if answer.program is not program:
@@ -134,12 +147,20 @@ def _of_offsets(name: str, program: Program, own: Sequence[bool], answer: Any) -
     if isinstance(answer, np.ndarray):
         answer = answer.tolist()
     if isinstance(answer, Mapping):
-        stray = [key for key in answer if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key < count]
+        stray = [
+            key
+            for key in answer
+            if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key < count
+        ]
         if stray:
-            raise PlannerError(f"allocator {name!r} placed buffer {stray[0]!r}, which does not exist; there are {count}")
+            raise PlannerError(
+                f"allocator {name!r} placed buffer {stray[0]!r}, which does not exist; there are {count}"
+            )
         answer = [answer.get(buffer) for buffer in range(count)]
     if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
-        raise PlannerError(f"allocator {name!r} returned {_what(answer)}; a plan, or an offset for each buffer, is needed")
+        raise PlannerError(
+            f"allocator {name!r} returned {_what(answer)}; a plan, or an offset for each buffer, is needed"
+        )
     if len(answer) != count:
         raise PlannerError(f"allocator {name!r} returned {len(answer)} offsets; the program has {count} buffers")
     slots: list[int | str | None] = []
@@ -147,7 +168,9 @@ def _of_offsets(name: str, program: Program, own: Sequence[bool], answer: Any) -
         if offset is None or (isinstance(offset, str) and offset == "own"):
             slots.append("own" if own[buffer] else offset)
         elif isinstance(offset, bool) or not isinstance(offset, int | np.integer):
-            raise PlannerError(f"allocator {name!r} put buffer {buffer} at {_what(offset)}; an offset is a whole number of bytes")
+            raise PlannerError(
+                f"allocator {name!r} put buffer {buffer} at {_what(offset)}; an offset is a whole number of bytes"
+            )
         else:
             slots.append(int(offset))
     try:
@@ -169,7 +192,10 @@ def _within_capacity(name: str, plan: Plan) -> None:
 
 
 def call(name: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call a planner's function; whatever it raises becomes a PlannerError in the name of the allocator."""
+    """Call a planner's function.
+
+    Whatever it raises becomes a PlannerError in the name of the allocator.
+    """
     try:
         return function(*arguments, **keywords)
     except AllocsimError as error:
@@ -195,6 +221,8 @@ def _whole(name: str, what: str, column: Any) -> None:
 
 
 def _what(answer: Any) -> str:
-    """Name a wrong answer in a few words: its value where that is short, its type where it is not."""
+    """Name a wrong answer in a few words: its value where that is short, its type where it is
+    not.
+    """
     shown = repr(answer)
     return shown if isinstance(answer, int | float | str | None) and len(shown) <= 40 else f"a {type(answer).__name__}"

@@ -1,10 +1,12 @@
 """First plans: several fast heuristics, and the plan with the lowest peak.
 
-Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by breadth; by contention, then by area; by
-birth. Each arena for itself; the first that equals the bound given ends it, and with more than `MANY` footprints the first that is within a
-hundredth of it.
+Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by
+breadth; by contention, then by area; by birth. Each arena for itself; the first that equals the
+bound given ends it, and with more than `MANY` footprints the first that is within a hundredth of
+it.
 
-O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this module does not see: who asks (`best`, `branch_and_bound`).
+O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this
+module does not see: who asks (`best`, `branch_and_bound`).
 """
 
 from collections.abc import Callable
@@ -22,7 +24,9 @@ from allocsim.errors import CapacityError
 from allocsim.model.layout import Int64s
 
 MANY: Final = 5_000
-"""Footprints beyond which a heuristic takes long enough to be content with what is nearly as good as can be."""
+"""Footprints beyond which a heuristic takes long enough to be content with what is nearly as good
+as can be.
+"""
 
 
 def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
@@ -47,7 +51,10 @@ NAME = "portfolio"
 
 
 def first_plans(placed: Footprints, arena: int, rows: Int64s, bound: int) -> Int64s | None:
-    """Return the offsets of the footprints `rows` of one arena with the lowest peak found; None where no heuristic fits them in."""
+    """Return the offsets of the footprints `rows` of one arena with the lowest peak found.
+
+    The answer is None where no heuristic fits them in.
+    """
     best: Int64s | None = None
     least = 0
     for heuristic in HEURISTICS:

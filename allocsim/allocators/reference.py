@@ -1,8 +1,9 @@
 """The placement without reuse: every buffer in bytes of its own, one after another.
 
-Each buffer that is not `own` takes the next multiple of its alignment at or after the end of the one before it, in index order,
-each arena for itself. Offsets that are already decided (`fixed`) are kept, and stepped over by the others. Whatever a belief says
-of lifetimes and pairs is ignored, so the plan is sound under every belief; its peak is what all other planners are measured by.
+Each buffer that is not `own` takes the next multiple of its alignment at or after the end of the
+one before it, in index order, each arena for itself. Offsets that are already decided (`fixed`) are
+kept, and stepped over by the others. Whatever a belief says of lifetimes and pairs is ignored, so
+the plan is sound under every belief; its peak is what all other planners are measured by.
 
 O(n + f log f) for n buffers of which f are fixed.
 """
@@ -56,7 +57,9 @@ def place(problem: Problem) -> Plan:
 
 
 def check_fits(problem: Problem, planner: str, buffer: int, offset: int) -> None:
-    """Raise CapacityError, in the name of `planner`, unless `buffer` fits into its arena at `offset`."""
+    """Raise CapacityError, in the name of `planner`, unless `buffer` fits into its arena at
+    `offset`.
+    """
     nbytes = int(problem.nbytes[buffer])
     arena = problem.program.arenas[int(problem.program.buffers.arena[buffer])]
     limit = LIMIT if arena.capacity is None else arena.capacity
@@ -68,7 +71,9 @@ def check_fits(problem: Problem, planner: str, buffer: int, offset: int) -> None
 
 
 def idle(problem: Problem) -> Bools:
-    """Mask of the buffers whose believed lifetime is empty and in which no op has an operand or a result, views included."""
+    """Mask of the buffers whose believed lifetime is empty and in which no op has an operand or a
+    result, views included.
+    """
     ops, of_value = problem.program.ops, problem.program.values.buffer
     mask: Bools = problem.start == problem.stop
     mask[of_value[ops.operands]] = False
@@ -77,7 +82,9 @@ def idle(problem: Problem) -> Bools:
 
 
 def _ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield non-empty ranges by start, each cut off at the furthest end so far, so that ends never fall."""
+    """Yield non-empty ranges by start, each cut off at the furthest end so far, so that ends never
+    fall.
+    """
     end = 0
     for low, high in sorted(ranges):
         if high > low:

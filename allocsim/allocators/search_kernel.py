@@ -4,35 +4,46 @@ The search decides; `allocsim.allocators.branch_and_bound` asks it about one hei
 
 State
 -----
-Each item (footprint) not placed yet has a lower bound `off` of its offset, the offset it would take if nothing else were placed;
-`base`, the least offset that rests on what is placed; and `void`, an offset at which it was refused (-1 for none). What is placed has an `off`
-of -1. Every solution can be lowered until each item rests on the floor, on a fixed item or on another item; only such solutions are looked for.
+Each item (footprint) not placed yet has a lower bound `off` of its offset, the offset it would take
+if nothing else were placed; `base`, the least offset that rests on what is placed; and `void`, an
+offset at which it was refused (-1 for none). What is placed has an `off` of -1. Every solution can
+be lowered until each item rests on the floor, on a fixed item or on another item; only such
+solutions are looked for.
 
 Branching
 ---------
-An item none of those it meets is bounded below (*lowest*) is chosen. Nothing can come under it any more, so either
+An item none of those it meets is bounded below (*lowest*) is chosen. Nothing can come under it any
+more, so either
 * it lies at `off`, and all it meets lie above it; or
 * it rests on one that is not placed, hence `off` is at least the least top of those it meets.
-Where `off > base` the first is no solution that cannot be lowered, and the second follows without branching.
+Where `off > base` the first is no solution that cannot be lowered, and the second follows without
+branching.
 
 Pruning
 -------
-* *Sections*. A section is a stretch of steps in which no life begins or ends. Items of one section are stacked, so for every height v:
-  v + (bytes of those bounded by v or more) must not exceed the limit: the bound of one machine with release dates, exact in O(items).
-* *Dominance*. An item refused at `void` must be kept from there by something that lies in those bytes. As soon as nothing can any more,
-  the item could be lowered to there, and the branch is given up.
-* *Independence*. Where no life of those left spans the boundary between two sections, the parts are searched one by one; one that fails fails them all.
-* *No hat*. If placing an item that meets nobody left does not lead to a solution, nothing else about it can.
+* *Sections*. A section is a stretch of steps in which no life begins or ends. Items of one section
+  are stacked, so for every height v: v + (bytes of those bounded by v or more) must not exceed the
+  limit: the bound of one machine with release dates, exact in O(items).
+* *Dominance*. An item refused at `void` must be kept from there by something that lies in those
+  bytes. As soon as nothing can any more, the item could be lowered to there, and the branch is
+  given up.
+* *Independence*. Where no life of those left spans the boundary between two sections, the parts are
+  searched one by one; one that fails fails them all.
+* *No hat*. If placing an item that meets nobody left does not lead to a solution, nothing else
+  about it can.
 
-Focus. Which lowest item is chosen decides about speed alone: near the section that is closest to the limit (`focus` 0), or the lowest
-of all (1); among equals by `rank`.
+Focus. Which lowest item is chosen decides about speed alone: near the section that is closest to
+the limit (`focus` 0), or the lowest of all (1); among equals by `rank`.
 
-Placing one item moves few others, so nothing is copied or summed anew that did not change: what a level of the search changes goes on a trail and is
-taken back from there, only sections round items that moved are summed again, and items are sorted from the order they were in, which is nearly right.
+Placing one item moves few others, so nothing is copied or summed anew that did not change: what a
+level of the search changes goes on a trail and is taken back from there, only sections round items
+that moved are summed again, and items are sorted from the order they were in, which is nearly
+right.
 
-The ideas of canonical solutions, section inference, dominance and decomposition are those of Moffitt, "MiniMalloc: A Lightweight Memory
-Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023; branching on the lower bound (place or delay) is that of set-times search in
-scheduling (Le Pape et al., 1994), and the release-date bound that of Carlier, 1982.
+The ideas of canonical solutions, section inference, dominance and decomposition are those of
+Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning",
+ASPLOS 2023; branching on the lower bound (place or delay) is that of set-times search in scheduling
+(Le Pape et al., 1994), and the release-date bound that of Carlier, 1982.
 
 Importing this module imports numba.
 """
@@ -44,17 +55,24 @@ from allocsim.model.layout import Int64s
 
 FAILED, FOUND, STOPPED = 0, 1, 2
 NODES, MOST, FOCUS, LIMIT, ITEMS, SECTIONS, LEFT = range(7)
-"""Entries of `control`: nodes so far, nodes allowed, focus, height allowed; how long the two trails are; how many items are not placed."""
+"""Entries of `control`: nodes so far, nodes allowed, focus, height allowed.
+
+How long the two trails are; how many items are not placed.
+"""
 
 OFF, BASE, VOID, LEVEL = range(4)
 """Rows of `items`, by item; LEVEL is the level of the search that has it on the trail."""
 
 FIRST, LAST, SIZE, ALIGNMENT, RANK, PIECES, NEAR, WALLS = range(8)
-"""Rows of `shape`, by item: the sections [first, last) of its life, and where its rows of `pieces`, `near` and `walls` begin."""
+"""Rows of `shape`, by item: the sections [first, last) of its life, and where its rows of `pieces`,
+`near` and `walls` begin.
+"""
 
 TALL, LOAD, KEPT, ACROSS, BORN = range(5)
-"""Rows of `sections`: the height its items need at least; their bytes; as LEVEL; how many items not placed span the boundary before it; where the items
-begin whose life begins there or later."""
+"""Rows of `sections`: the height its items need at least.
+
+Their bytes; as LEVEL; how many items not placed span the boundary before it; where the items begin
+whose life begins there or later."""
 
 INFINITE = 1 << 62
 PLACED = -1
@@ -66,7 +84,9 @@ SIGNATURE = f"i8(i8,i8,i8,{2 * TABLE}{COLUMN}{3 * TABLE}{COLUMN}{2 * TABLE}i8[::
 
 @compiled(allocates=False)
 def settled(item: int, low: int, shape: Int64s, walls: Int64s) -> int:
-    """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the item meets."""
+    """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the
+    item meets.
+    """
     step: int = shape[ALIGNMENT, item]
     at = (low + step - 1) // step * step
     for wall in range(shape[WALLS, item], shape[WALLS, item + 1]):  # sorted by their bottoms
@@ -138,7 +158,10 @@ def put(  # noqa: PLR0917 - compiled
     chosen: int, level: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s, down: Int64s,
     trail: Int64s, heights: Int64s, control: Int64s,
 ) -> bool:  # fmt: skip
-    """Place an item at its bound and raise what it meets above it; return whether all stays below the limit."""
+    """Place an item at its bound and raise what it meets above it.
+
+    Return whether all stays below the limit.
+    """
     bottom = items[OFF, chosen]
     top = bottom + shape[SIZE, chosen]
     keep(chosen, level, items, trail, control)
@@ -169,7 +192,14 @@ def put(  # noqa: PLR0917 - compiled
 
 @compiled(allocates=False)
 def undo(  # noqa: PLR0917 - compiled
-    mark: int, heights_mark: int, items: Int64s, shape: Int64s, sections: Int64s, trail: Int64s, heights: Int64s, control: Int64s
+    mark: int,
+    heights_mark: int,
+    items: Int64s,
+    shape: Int64s,
+    sections: Int64s,
+    trail: Int64s,
+    heights: Int64s,
+    control: Int64s,
 ) -> None:
     """Take back what was done since the trails were so long."""
     while control[ITEMS] > mark:
@@ -189,7 +219,9 @@ def undo(  # noqa: PLR0917 - compiled
 
 @compiled(allocates=False)
 def lower(item: int, other: int, items: Int64s, shape: Int64s) -> bool:
-    """Return whether the first of two items comes before the second: a lower bound, or a lower rank."""
+    """Return whether the first of two items comes before the second: a lower bound, or a lower
+    rank.
+    """
     a, b = items[OFF, item], items[OFF, other]
     return bool(a < b or (a == b and shape[RANK, item] < shape[RANK, other]))
 
@@ -210,7 +242,11 @@ def choose(  # noqa: PLR0917 - compiled
         item = down[place]
         if chosen >= 0 and items[OFF, item] > items[OFF, chosen]:
             break
-        if shape[FIRST, item] < high and shape[LAST, item] > low and (chosen < 0 or shape[RANK, item] < shape[RANK, chosen]):
+        if (
+            shape[FIRST, item] < high
+            and shape[LAST, item] > low
+            and (chosen < 0 or shape[RANK, item] < shape[RANK, chosen])
+        ):
             chosen = item
     moved = True
     while moved:
@@ -244,10 +280,14 @@ def search(  # noqa: PLR0917 - compiled
     level: int, begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s,
     down: Int64s, trail: Int64s, heights: Int64s, control: Int64s, answer: Int64s,
 ) -> int:  # fmt: skip
-    """Place what is left in the sections [begin, end); return FOUND, with offsets in `answer`, FAILED or STOPPED.
+    """Place what is left in the sections [begin, end).
 
-    `near`, `pieces` and `walls`: what an item meets, the sections it needs (several stretches for lives with gaps), the fixed bytes that it meets.
-    `down`: the items by falling bound. `trail` (item and its rows) and `heights` (section, TALL, KEPT) are the trails. Who is told FAILED undoes.
+    Return FOUND, with offsets in `answer`, FAILED or STOPPED.
+
+    `near`, `pieces` and `walls`: what an item meets, the sections it needs (several stretches for
+    lives with gaps), the fixed bytes that it meets. `down`: the items by falling bound. `trail`
+    (item and its rows) and `heights` (section, TALL, KEPT) are the trails. Who is told FAILED
+    undoes.
     """
     # independence
     part = begin
@@ -257,7 +297,9 @@ def search(  # noqa: PLR0917 - compiled
             after += 1
         if part == begin and after == end:
             break
-        found = search(level, part, after, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer)
+        found = search(
+            level, part, after, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer
+        )
         if found != FOUND:
             return found
         part = after
@@ -283,7 +325,20 @@ def search(  # noqa: PLR0917 - compiled
             found = FAILED
             if put(chosen, level + 1, items, shape, near, pieces, walls, sections, down, trail, heights, control):
                 found = search(
-                    level + 1, begin, end, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer
+                    level + 1,
+                    begin,
+                    end,
+                    items,
+                    shape,
+                    near,
+                    pieces,
+                    walls,
+                    sections,
+                    down,
+                    trail,
+                    heights,
+                    control,
+                    answer,
                 )
             if found == FOUND:
                 answer[chosen] = bottom
@@ -299,7 +354,9 @@ def search(  # noqa: PLR0917 - compiled
         items[OFF, chosen] = settled(chosen, least, shape, walls)
         if items[OFF, chosen] > control[LIMIT] - size:
             return FAILED
-        if not summed(shape[FIRST, chosen], shape[LAST, chosen], level, items, shape, pieces, sections, down, heights, control):
+        if not summed(
+            shape[FIRST, chosen], shape[LAST, chosen], level, items, shape, pieces, sections, down, heights, control
+        ):
             return FAILED
 
 
@@ -323,6 +380,9 @@ def solve(  # noqa: PLR0917 - compiled
 
 
 def trails(count: int, width: int) -> tuple[Int64s, Int64s]:
-    """Return the trails a search over `count` items in `width` sections needs; pages are touched only as far as it goes."""
+    """Return the trails a search over `count` items in `width` sections needs.
+
+    Pages are touched only as far as it goes.
+    """
     levels = count + 2
     return np.empty((levels * count + 1, 5), dtype=np.int64), np.empty((levels * width + 1, 3), dtype=np.int64)

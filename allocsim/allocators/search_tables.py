@@ -1,9 +1,12 @@
 """The tables that the search of `exact` works on, from the footprints of one arena.
 
-Free footprints are *items*, in order of the first section of their lives; fixed ones are *walls*. A section is a stretch of steps in which no life begins
-or ends. Orders of preference are made here too, from keys of the items: area (A), steps (W), size (Z), contention (T: most bytes that live in its life).
+Free footprints are *items*, in order of the first section of their lives; fixed ones are *walls*. A
+section is a stretch of steps in which no life begins or ends. Orders of preference are made here
+too, from keys of the items: area (A), steps (W), size (Z), contention (T: most bytes that live in
+its life).
 
-O(items^2 + items * sections) memory and time. What this module does not see: heights and budgets (`branch_and_bound`).
+O(items^2 + items * sections) memory and time. What this module does not see: heights and budgets
+(`branch_and_bound`).
 """
 
 from typing import Any
@@ -16,7 +19,9 @@ from allocsim.model.layout import Int64s
 
 
 class SearchTables:
-    """The columns the kernel works on: the free rows of one arena as items, the fixed ones as walls."""
+    """The columns the kernel works on: the free rows of one arena as items, the fixed ones as
+    walls.
+    """
 
     def __init__(self, placed: Footprints, rows: Int64s) -> None:
         self.rows = rows
@@ -58,13 +63,17 @@ class SearchTables:
         self.trails: tuple[Int64s, Int64s] | None = None
 
     def _wall(self, placed: Footprints, rows: Int64s, lived: Any, items: list[int]) -> tuple[Int64s, list[int]]:
-        """Return the fixed bytes each item must keep clear of, by their bottoms, and where those of each item begin."""
+        """Return the fixed bytes each item must keep clear of, by their bottoms, and where those of
+        each item begin.
+        """
         fixed = sorted(np.flatnonzero(self.fixed).tolist(), key=lambda index: int(self.fixed_offsets[index]))
         walls: list[tuple[int, int]] = []
         starts = [0]
         for item in items:
             meeting = (index for index in fixed if (lived[item] & lived[index]).any())
-            walls += ((int(self.fixed_offsets[i]), int(self.fixed_offsets[i] + placed.nbytes[rows[i]])) for i in meeting)
+            walls += (
+                (int(self.fixed_offsets[i]), int(self.fixed_offsets[i] + placed.nbytes[rows[i]])) for i in meeting
+            )
             starts.append(len(walls))
         return np.array(walls, dtype=np.int64).reshape(-1, 2), starts
 
@@ -75,7 +84,9 @@ class SearchTables:
         return self.orders[order]
 
     def blurred(self, order: str, noise: float, seed: int) -> Int64s:
-        """Return the place of each item in an order of preference whose keys are off by a factor of about `1 + noise`."""
+        """Return the place of each item in an order of preference whose keys are off by a factor of
+        about `1 + noise`.
+        """
         random = np.random.default_rng(seed)
         return _places(
             [-self.keys[letter] * np.exp(noise * random.standard_normal(len(self.size))) for letter in reversed(order)]
@@ -99,13 +110,18 @@ class SearchTables:
 
 
 def _lives(placed: Footprints, row: int) -> list[tuple[int, int]]:
-    """Return the stretches of steps in which a footprint needs its bytes; all of its life if it were none."""
+    """Return the stretches of steps in which a footprint needs its bytes.
+
+    All of its life if it were none.
+    """
     start, stop = int(placed.start[row]), int(placed.stop[row])
     return without(start, stop, placed.gaps.get(row, ())) or [(start, stop)]
 
 
 def _places(keys: list[Any]) -> Int64s:
-    """Return the place of each item once all are sorted by the keys, the last the first to count."""
+    """Return the place of each item once all are sorted by the keys, the last the first to
+    count.
+    """
     sorted_items = np.lexsort(keys)
     places = np.empty(len(sorted_items), dtype=np.int64)
     places[sorted_items] = np.arange(len(sorted_items))

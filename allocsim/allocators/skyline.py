@@ -1,13 +1,16 @@
-"""Skyline best fit: the lowest stretch of the skyline takes the buffer, within its steps, that lives longest or covers most.
+"""Skyline best fit: the lowest stretch of the skyline takes the buffer, within its steps, that
+lives longest or covers most.
 
-Steps are the width and bytes the height. The lowest stretch (the earliest of several) takes, of the buffers not placed whose lives lie
-within its steps, the one with the longest life (`skyline_by_lifetime`) or the largest product of bytes and steps (`skyline_by_area`), ties
-by size and then by the problem's order, at the left where it is. Where no buffer fits the stretch is lifted to its lower neighbour. A buffer
-that would lie on a fixed one is raised above it.
+Steps are the width and bytes the height. The lowest stretch (the earliest of several) takes, of the
+buffers not placed whose lives lie within its steps, the one with the longest life
+(`skyline_by_lifetime`) or the largest product of bytes and steps (`skyline_by_area`), ties by size
+and then by the problem's order, at the left where it is. Where no buffer fits the stretch is lifted
+to its lower neighbour. A buffer that would lie on a fixed one is raised above it.
 
-Sound; at most the bytes of `reference`. O((n + lifts) log n) as a rule, compiled: stretches and buffers
-are found in trees of minima (`allocsim.allocators.placement_kernels`). Source: Sekiyama, Imai, Negishi and Kawachiya, "Profile-guided
-memory optimization for deep neural networks", arXiv:1804.10001, after Burke, Kendall and Whitwell's best fit for strip packing.
+Sound; at most the bytes of `reference`. O((n + lifts) log n) as a rule, compiled: stretches and
+buffers are found in trees of minima (`allocsim.allocators.placement_kernels`). Source: Sekiyama,
+Imai, Negishi and Kawachiya, "Profile-guided memory optimization for deep neural networks",
+arXiv:1804.10001, after Burke, Kendall and Whitwell's best fit for strip packing.
 """
 
 from collections.abc import Callable
@@ -49,7 +52,9 @@ def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Pr
     ranks = np.searchsorted(marks, start), np.searchsorted(marks, stop)
     order = preference(start, stop, nbytes)
     by_start = np.argsort(ranks[0], kind="stable")
-    offsets, row = skyline(order, by_start, *ranks, nbytes, placed.alignment[rows], placed.fixed[rows], placed.limit(arena))
+    offsets, row = skyline(
+        order, by_start, *ranks, nbytes, placed.alignment[rows], placed.fixed[rows], placed.limit(arena)
+    )
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -1,14 +1,17 @@
-"""Slot sharing: whole slots handed from buffer to buffer, each as large as the largest it ever holds.
+"""Slot sharing: whole slots handed from buffer to buffer, each as large as the largest it ever
+holds.
 
-Buffers go by first step, of equal ones by the problem's order. Each takes a slot that is free: the smallest that is large enough and at most
-`MATCH` times its size, else the largest smaller one of at least a `MATCH`th of its size, which grows; else a new slot. A slot is free again
-when its buffer has died. When all have one, the slots of an arena are laid out one behind another, each at a multiple of the alignments of
-its buffers, around the fixed buffers, which share with nobody.
+Buffers go by first step, of equal ones by the problem's order. Each takes a slot that is free: the
+smallest that is large enough and at most `MATCH` times its size, else the largest smaller one of at
+least a `MATCH`th of its size, which grows; else a new slot. A slot is free again when its buffer
+has died. When all have one, the slots of an arena are laid out one behind another, each at a
+multiple of the alignments of its buffers, around the fixed buffers, which share with nobody.
 
 No two slots ever share bytes, which is all that planners whose answer is a storage id can say.
 
-Sound; at most the bytes of `reference` where all alignments are equal. O(n * slots). Source: TVM's graph planner
-(src/relay/backend/graph_plan_memory.cc, `StorageAllocator`, match range 16); ExecuTorch's `mem_obj_id` is the same idea.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n * slots). Source: TVM's
+graph planner (src/relay/backend/graph_plan_memory.cc, `StorageAllocator`, match range 16);
+ExecuTorch's `mem_obj_id` is the same idea.
 """
 
 from dataclasses import dataclass

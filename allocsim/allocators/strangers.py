@@ -2,15 +2,17 @@
 
 A stranger's function is recognised by its signature:
 
-* a first parameter that is annotated `Problem` or called `problem`: a placement; it is given the exact belief
-  (`allocsim.allocators.exact`), or the problem at hand, and returns a Plan or offsets;
-* otherwise it takes a program, and `constraints` too if it has a second parameter that must be given or one of that name. What it
-  returns tells the rest: a Problem makes it a belief, which the placement of `ggml` completes; a Plan or offsets make it a planner
-  of its own whose belief is not known.
+* a first parameter that is annotated `Problem` or called `problem`: a placement; it is given the
+  exact belief (`allocsim.allocators.exact`), or the problem at hand, and returns a Plan or offsets;
+* otherwise it takes a program, and `constraints` too if it has a second parameter that must be
+  given or one of that name. What it returns tells the rest: a Problem makes it a belief, which the
+  placement of `ggml` completes; a Plan or offsets make it a planner of its own whose belief is not
+  known.
 
-Offsets are whole bytes, by position (a list, a tuple, an integer array) or by buffer (a mapping), each in the buffer's own arena;
-"own" and None mean what they mean in a document, and None for a buffer that is to be kept apart means "own". What a stranger
-does wrong comes back as one `PlannerError` with its name (`allocsim.allocators.planner`).
+Offsets are whole bytes, by position (a list, a tuple, an integer array) or by buffer (a mapping),
+each in the buffer's own arena; "own" and None mean what they mean in a document, and None for a
+buffer that is to be kept apart means "own". What a stranger does wrong comes back as one
+`PlannerError` with its name (`allocsim.allocators.planner`).
 """
 
 import importlib
@@ -34,7 +36,10 @@ GROUP: Final = "allocsim.allocators"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranger:
-    """A function from a program to a problem or to a plan; which of the two shows when it is called."""
+    """A function from a program to a problem or to a plan.
+
+    Which of the two shows when it is called.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -42,9 +47,12 @@ class Stranger:
     """How it takes `constraints`: by `position`, by `keyword`, or not (empty)."""
 
     def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
-        """Return its plan, or the plan that `ggml` makes of its belief; `problem` is set only where it is known.
+        """Return its plan, or the plan that `ggml` makes of its belief.
 
-        Raises PlannerError for what is no answer and CapacityError for a plan beyond an arena's capacity.
+        `problem` is set only where it is known.
+
+        Raises PlannerError for what is no answer and CapacityError for a plan beyond an arena's
+        capacity.
         """
         told = constraints if constraints is not None else Constraints.of(program)
         arguments = (told,) if self.told == "position" else ()
@@ -57,14 +65,20 @@ class Stranger:
         return a_plan(self.name, program, answer, own=told.own)
 
     def place(self, problem: Problem) -> Plan:
-        """Plan the problem's program under the problem's constraints; the rest of the problem is not asked for."""
+        """Plan the problem's program under the problem's constraints.
+
+        The rest of the problem is not asked for.
+        """
         return self.plan(problem.program, Constraints.from_problem(problem))
 
 
 def find_stranger(name: str, *, here: bool = True) -> Planner:
-    """Return the planner called `package.module:function`; the current directory is searched as well, first, unless `here` is False.
+    """Return the planner called `package.module:function`.
 
-    Raises UnknownNameError where module or function do not exist, PlannerError where importing fails or it is no function.
+    The current directory is searched as well, first, unless `here` is False.
+
+    Raises UnknownNameError where module or function do not exist, PlannerError where importing
+    fails or it is no function.
     """
     module_name, _, path = name.partition(":")
     function = _import(name, module_name, here=here)
@@ -80,7 +94,9 @@ def find_stranger(name: str, *, here: bool = True) -> Planner:
 
 
 def entry_points() -> dict[str, list[str]]:
-    """Return the installed entry points: name -> the `package.module:function` of each package that offers it."""
+    """Return the installed entry points: name -> the `package.module:function` of each package that
+    offers it.
+    """
     found: dict[str, list[str]] = {}
     for point in metadata.entry_points(group=GROUP):
         offers = found.setdefault(point.name, [])
@@ -90,10 +106,15 @@ def entry_points() -> dict[str, list[str]]:
 
 
 def find_entry_point(name: str) -> Planner:
-    """Return the planner installed under `name`, which exists. Raises PlannerError where two packages offer it or it is no planner."""
+    """Return the planner installed under `name`, which exists.
+
+    Raises PlannerError where two packages offer it or it is no planner.
+    """
     offers = entry_points()[name]
     if len(offers) > 1:
-        raise PlannerError(f"allocator {name!r} is offered twice, as {' and '.join(sorted(offers))}; use one of these names")
+        raise PlannerError(
+            f"allocator {name!r} is offered twice, as {' and '.join(sorted(offers))}; use one of these names"
+        )
     planner = find_stranger(offers[0], here=False)  # what is installed is meant, not what lies in the current folder
     if isinstance(planner, Allocator):
         return planner if planner.name == name else replace(planner, name=name, source=planner.source or offers[0])
@@ -102,7 +123,10 @@ def find_entry_point(name: str) -> Planner:
 
 
 def of_function(name: str, function: Callable[..., Any]) -> Planner:
-    """Return the planner a function is, by its signature (module header). Raises PlannerError if it takes no argument."""
+    """Return the planner a function is, by its signature (module header).
+
+    Raises PlannerError if it takes no argument.
+    """
     try:
         parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     except (TypeError, ValueError):

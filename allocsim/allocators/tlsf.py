@@ -1,15 +1,19 @@
 """TLSF, two-level segregated fit: a free block of a good size in a bounded number of steps.
 
-Free blocks are kept in classes by size: a power of two, cut into `DIVISIONS` equal parts. A request is rounded up to the next class
-boundary, so any block of its class or of a higher one is large enough without a search (good fit, not best); the first class that has one
-gives the block freed last. The block is cut to size and its rest goes back. A block freed is merged with the free ones beside it at once.
-Sizes are rounded up to the arena's alignment. An unbounded arena grows at its end, where no class has a block.
+Free blocks are kept in classes by size: a power of two, cut into `DIVISIONS` equal parts. A request
+is rounded up to the next class boundary, so any block of its class or of a higher one is large
+enough without a search (good fit, not best); the first class that has one gives the block freed
+last. The block is cut to size and its rest goes back. A block freed is merged with the free ones
+beside it at once. Sizes are rounded up to the arena's alignment. An unbounded arena grows at its
+end, where no class has a block.
 
-The rounding may pass by a block that would do; where no class has one, the free blocks are searched after all before there is no room, as the
-capacity is a hard limit here. A larger alignment than the arena's is met inside a block large enough for any start, and the front given back.
+The rounding may pass by a block that would do; where no class has one, the free blocks are searched
+after all before there is no room, as the capacity is a hard limit here. A larger alignment than the
+arena's is met inside a block large enough for any start, and the front given back.
 
-Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and O(free blocks) for the book. Source: Masmano,
-Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
+Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and
+O(free blocks) for the book. Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory
+allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
 (tinygrad/runtime/support/memory.py and engine/runtime/plan_memory.py).
 """
 
@@ -72,7 +76,9 @@ class Tlsf:
         return None if found is None else next(reversed(self.classes[found]))
 
     def _any(self, size: int, alignment: int, nbytes: int) -> int | None:
-        """Return the start of the lowest block that holds the request after all, the space grown if need be."""
+        """Return the start of the lowest block that holds the request after all, the space grown if
+        need be.
+        """
         for low, high in self.book:
             if -(-low // alignment) * alignment + size <= high:
                 return low

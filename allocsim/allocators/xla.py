@@ -1,11 +1,13 @@
 """XLA's decreasing-size best fit: two orders, the better plan of the two.
 
-*Spatial*: by size, then length of life, then the problem's order. *Temporal*: by length of life, then size, then order. Each buffer takes
-the smallest free chunk that holds it (the lowest of equal ones), else the room above all chunks. The plan with the lower peak is
-kept, in each arena for itself; the spatial one where they are equal. XLA's colocations are chains here (`allocsim.allocators.footprints`).
+*Spatial*: by size, then length of life, then the problem's order. *Temporal*: by length of life,
+then size, then order. Each buffer takes the smallest free chunk that holds it (the lowest of equal
+ones), else the room above all chunks. The plan with the lower peak is kept, in each arena for
+itself; the spatial one where they are equal. XLA's colocations are chains here
+(`allocsim.allocators.footprints`).
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: xla/service/heap_simulator.cc, `GlobalDecreasingSizeBestFitHeap` under
-`ChooseBestHeapAlgorithm`.
+Sound; at most the bytes of `reference`. O(n^2), compiled. Source: xla/service/heap_simulator.cc,
+`GlobalDecreasingSizeBestFitHeap` under `ChooseBestHeapAlgorithm`.
 """
 
 import numpy as np

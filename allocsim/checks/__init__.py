@@ -1,8 +1,10 @@
-"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps alone (detectors S, L and H).
+"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps
+alone (detectors S, L and H).
 
     report = check(document)
 
-Every check is one row of `CHECKS`. Its file begins with the letter of its detector and has its specification in the header:
+Every check is one row of `CHECKS`. Its file begins with the letter of its detector and has its
+specification in the header:
 
     S  s_slots      each slot against its buffer and its arena
        s_events     what a planner did, against itself and its slots
@@ -12,18 +14,22 @@ Every check is one row of `CHECKS`. Its file begins with the letter of its detec
     L  l_beliefs    what a planner believed, against what the program does
     H  h_races      accesses that nothing orders (`h_clocks` has the order, `h_pairs` the pairs)
 
-Beside them: `trial` numbers the runs and keeps the records, `accesses`, `holes` and `intervals` are the facts and joins that checks share,
-`bound` measures sizes, `violations` is the vocabulary of a report, `facts` is what the rest of the program may ask besides `check`.
+Beside them: `trial` numbers the runs and keeps the records, `accesses`, `holes` and `intervals` are
+the facts and joins that checks share, `bound` measures sizes, `violations` is the vocabulary of a
+report, `facts` is what the rest of the program may ask besides `check`.
 
-Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`), with witnesses. Checks share nothing with
-whatever made the plan: this package imports numpy, `allocsim.model` and `allocsim.errors`, no more. What speeds it up stands in
-the folder `screens` beside this one, and is asked in one place where to look (`selector`).
+Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`),
+with witnesses. Checks share nothing with whatever made the plan: this package imports numpy,
+`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands in the folder `screens`
+beside this one, and is asked in one place where to look (`selector`).
 
-Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what stands at one place is in order of
-operand, value, buffer or event. Violations and warnings are listed up to `limit` each. Both are all found, listed or not: `count` is
-exact up to 10^6; beyond, it is a lower bound and `truncated` is set.
+Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what
+stands at one place is in order of operand, value, buffer or event. Violations and warnings are
+listed up to `limit` each. Both are all found, listed or not: `count` is exact up to 10^6; beyond,
+it is a lower bound and `truncated` is set.
 
-What the judge does not see: kernels and numbers. All checks follow the order of the list but `order`, which says whether any other is as good.
+What the judge does not see: kernels and numbers. All checks follow the order of the list but
+`order`, which says whether any other is as good.
 """
 
 from collections.abc import Callable
@@ -73,20 +79,24 @@ def check(
     """Judge every run and every belief of a document.
 
     Args:
-        document: programs, problems, plans, and the runs to judge: its session, or each plan once on fresh memory.
+        document: programs, problems, plans, and the runs to judge: its session, or each plan once
+            on fresh memory.
         limit: how many violations, and how many warnings, are listed; the count is not affected.
         of_each_kind: the limit is one of each kind, so that none hides another.
-        plain: nothing but this package decides; nothing is compiled, and large documents take longer. The report is the same.
-        kinds: parsed JSON of a table that says what kernels promise where the document says `null` (`contract`).
+        plain: nothing but this package decides; nothing is compiled, and large documents take
+            longer. The report is the same.
+        kinds: parsed JSON of a table that says what kernels promise where the document says `null`
+            (`contract`).
         strict: an alias of which nobody knows whether the kernel allows it is a violation.
 
     Returns:
-        All that was found. `clean` if there are no violations; then every read of every run finds the bytes it would find with
-        each buffer in memory of its own. Where buffers have ranges of sizes, at both ends of them (`ends`).
+        All that was found. `clean` if there are no violations; then every read of every run finds
+        the bytes it would find with each buffer in memory of its own. Where buffers have ranges of
+        sizes, at both ends of them (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, the table is none, a value falls into more byte runs than are supported, or a bound on time or
-            memory leaves open whether there is a violation.
+        ModelError: `limit` is negative, the table is none, a value falls into more byte runs than
+            are supported, or a bound on time or memory leaves open whether there is a violation.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """
@@ -94,7 +104,9 @@ def check(
         raise ModelError("limit", f"{limit} is negative")
     if has_ranges(document):
         low, high = (
-            check(at_end(document, end), limit=limit, of_each_kind=of_each_kind, plain=plain, kinds=kinds, strict=strict)
+            check(
+                at_end(document, end), limit=limit, of_each_kind=of_each_kind, plain=plain, kinds=kinds, strict=strict
+            )
             for end in (LOW, HIGH)
         )
         return both(low, high, limit=limit, of_each_kind=of_each_kind)

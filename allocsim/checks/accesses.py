@@ -1,10 +1,12 @@
 """Who reads and writes what, and from when to when: the facts of a program that every check shares.
 
-* An op *reads* its operands and *writes* its results, in that order, all bytes of them. Ops of kind `view` and the
-  `host.write` ops that a run skips touch nothing: they are no accesses. An empty shape is accessed but has no bytes.
-* The bytes of a value are those of its layout that lie inside its buffer; what reaches outside is left out (and reported by
-  `slots`).
-* A program without ops has no accesses. What a problem believes of it stands in: lifetimes less the gaps, sizes, and pairs.
+* An op *reads* its operands and *writes* its results, in that order, all bytes of them. Ops of kind
+  `view` and the `host.write` ops that a run skips touch nothing: they are no accesses. An empty
+  shape is accessed but has no bytes.
+* The bytes of a value are those of its layout that lie inside its buffer; what reaches outside is
+  left out (and reported by `slots`).
+* A program without ops has no accesses. What a problem believes of it stands in: lifetimes less the
+  gaps, sizes, and pairs.
 
 Complexity: O(columns) for each (program, set of skipped steps), all vectorised.
 
@@ -27,7 +29,9 @@ from allocsim.model.layout import MAX_RUNS, Int64s
 
 
 class Extents:
-    """Where the values of one program lie, within their buffers and cut to them, in *units*: bytes, or bits where `unit` is 8."""
+    """Where the values of one program lie, within their buffers and cut to them, in *units*: bytes,
+    or bits where `unit` is 8.
+    """
 
     def __init__(self, program: Program, unit: int = 1) -> None:
         values = program.values
@@ -41,7 +45,10 @@ class Extents:
         self.low: Int64s = np.clip(hulls[:, 0], 0, room)
         """int64 (values,): the lowest unit inside the buffer."""
         self.high: Int64s = np.maximum(np.clip(hulls[:, 1], 0, room), self.low)
-        """int64 (values,): one past the highest unit inside the buffer; equal to `low` where none is."""
+        """int64 (values,): one past the highest unit inside the buffer.
+
+        Equal to `low` where none is.
+        """
         self.dense: Bools = values.dense
         """bool (values,): whether `[low, high)` is all units of the value and no others."""
         if unit > 1 and values.ragged.any():
@@ -60,7 +67,9 @@ class Extents:
 
     @cached_property
     def holes(self) -> Holes:
-        """The runs, cut to the buffer, of all values with holes that some op other than `view` reads or writes."""
+        """The runs, cut to the buffer, of all values with holes that some op other than `view`
+        reads or writes.
+        """
         ops, values = self.program.ops, self.program.values
         active = ~ops.is_kind(VIEW)
         used = np.zeros(len(self.dense), dtype=np.bool_)
@@ -77,7 +86,9 @@ class Extents:
 
     @cached_property
     def contiguous(self) -> Bools:
-        """Bool (values,): whether the elements of a value, in row-major order, follow one another."""
+        """Bool (values,): whether the elements of a value, in row-major order, follow one
+        another.
+        """
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         rank = int(ranks.max(initial=0))
@@ -96,7 +107,9 @@ class Extents:
         return mask
 
     def runs(self, value: int) -> list[Range]:
-        """Return the units of an accessed value inside its buffer as sorted, disjoint, non-empty ranges."""
+        """Return the units of an accessed value inside its buffer as sorted, disjoint, non-empty
+        ranges.
+        """
         low, high = int(self.low[value]), int(self.high[value])
         if low >= high:
             return []
@@ -118,7 +131,9 @@ class Extents:
         return [(low, high) for low, high in cut if low < high]
 
     def same_layout(self, a: Int64s, b: Int64s) -> Bools:
-        """Return, for rows of two columns of values, whether shape, width and the strides that matter agree."""
+        """Return, for rows of two columns of values, whether shape, width and the strides that
+        matter agree.
+        """
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         same: Bools = (ranks[a] == ranks[b]) & (values.width[a] == values.width[b])
@@ -137,7 +152,10 @@ class Extents:
 
 
 class Accesses:
-    """The reads and writes of one program when the host leaves out the ops of `skip`. Rows are in order of step, then position."""
+    """The reads and writes of one program when the host leaves out the ops of `skip`.
+
+    Rows are in order of step, then position.
+    """
 
     def __init__(
         self, extents: Extents, contract: Contract, skip: frozenset[int] = frozenset(), *, every_result: bool = False
@@ -147,7 +165,9 @@ class Accesses:
         self.extents = extents
         self.contract = contract
         self.at_rest: dict[Plan, frozenset[int]] = {}
-        """By plan, the results that a `same` does not write (`h_sessions`), as far as they were asked for."""
+        """By plan, the results that a `same` does not write (`h_sessions`), as far as they were
+        asked for.
+        """
         steps = np.arange(len(ops), dtype=np.int64)
         self.active: Bools = ~ops.is_kind(VIEW)
         """bool (ops,): which ops touch bytes in this run."""
@@ -174,7 +194,9 @@ class Accesses:
 
     @cached_property
     def results(self) -> "Accesses":
-        """The same with the results that a `same` leaves where they are, which are no writes and must keep to the rules all the same."""
+        """The same with the results that a `same` leaves where they are, which are no writes and
+        must keep to the rules all the same.
+        """
         if not self.program.same_ops.any():
             return self
         return Accesses(self.extents, self.contract, self.skip, every_result=True)
@@ -214,7 +236,9 @@ class Accesses:
 
 
 def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the rows of `ops.results`, of ops `result_op`, that some `same` makes, with the operand and the result of each."""
+    """Return the rows of `ops.results`, of ops `result_op`, that some `same` makes, with the
+    operand and the result of each.
+    """
     ops = program.ops
     row = np.flatnonzero(program.same_ops[result_op])
     op = result_op[row]
@@ -223,7 +247,9 @@ def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
-    """Return whether each unit of `other`, in row-major order, lies `shift` before that of `one`."""
+    """Return whether each unit of `other`, in row-major order, lies `shift` before that of
+    `one`.
+    """
     if extents.contiguous[one] and extents.contiguous[other]:
         return int(extents.start[one]) == int(extents.start[other]) + shift
     source, target, _ = pieces_moved(extents, one, other)
@@ -231,7 +257,9 @@ def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
 
 
 def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return where the units of two values stand, in row-major order: starts in the one, starts in the other, and lengths. Not cut to buffers."""
+    """Return where the units of two values stand, in row-major order: starts in the one, starts in
+    the other, and lengths. Not cut to buffers.
+    """
     (a, length_a), (b, length_b) = _rows(extents, one), _rows(extents, other)
     length = gcd(length_a, length_b)
     a, b = (
@@ -247,7 +275,9 @@ def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s
 
 
 def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
-    """Return where the contiguous stretches of a value start, in row-major order, and how long each is."""
+    """Return where the contiguous stretches of a value start, in row-major order, and how long each
+    is.
+    """
     row = extents.program.values[value]
     scale = extents.unit
     shape, strides = list(row.shape), [stride * scale for stride in row.strides]
@@ -259,7 +289,9 @@ def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
         length *= shape.pop()
         strides.pop()
     if prod(shape) > MAX_RUNS:
-        raise ModelError(f"values[{value}]", f"the layout falls into {prod(shape)} runs; at most {MAX_RUNS} are supported")
+        raise ModelError(
+            f"values[{value}]", f"the layout falls into {prod(shape)} runs; at most {MAX_RUNS} are supported"
+        )
     starts = np.array([int(extents.start[value])], dtype=np.int64)
     for count, stride in zip(shape, strides, strict=True):
         starts = (starts[:, None] + stride * np.arange(count, dtype=np.int64)).ravel()
@@ -268,7 +300,10 @@ def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedLives:
-    """When each buffer must keep its bytes, one row for each non-empty stretch of steps; a buffer may have several."""
+    """When each buffer must keep its bytes, one row for each non-empty stretch of steps.
+
+    A buffer may have several.
+    """
 
     buffer: Int64s
     start: Int64s

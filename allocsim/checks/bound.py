@@ -1,13 +1,16 @@
-"""How large what was judged is: ops, buffers, the peak of the plans, and a bound no sound plan can go below.
+"""How large what was judged is: ops, buffers, the peak of the plans, and a bound no sound plan can
+go below.
 
-* `ops`, `buffers`: of all programs that some run executes; of all programs of the document if nothing runs.
+* `ops`, `buffers`: of all programs that some run executes; of all programs of the document if
+  nothing runs.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
-* `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that live there and have a slot in an arena.
-  A class of buffers that might share an address there, by permissible pairs (`s_in_place`) or by holding the same with both at one address (`s_tags`), counts once, as its largest: whatever a plan
-  makes of the class, it needs that many bytes for it.
+* `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that
+  live there and have a slot in an arena. A class of buffers that might share an address there, by
+  permissible pairs (`s_in_place`) or by holding the same with both at one address (`s_tags`),
+  counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
 
-When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has no ops. Sums are Python ints and do
-not wrap.
+When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has
+no ops. Sums are Python ints and do not wrap.
 
 Complexity: O(buffers log buffers + pairs) for runs alike.
 
@@ -72,7 +75,9 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
 
 
 def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers with slots that might share an address in between."""
+    """Return (n, 4): first step, stop, and two buffers with slots that might share an address in
+    between.
+    """
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
         sharing = case.permissible(trial.accesses)
@@ -88,7 +93,10 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
 
 
 def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
-    """Return by how much classes are smaller than their buffers at each of some steps; the bounds of all pairs are among them."""
+    """Return by how much classes are smaller than their buffers at each of some steps.
+
+    The bounds of all pairs are among them.
+    """
     first, last = np.searchsorted(steps, pairs[:, 0]), np.searchsorted(steps, pairs[:, 1])
     weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
     covers = np.cumsum(np.bincount(first, minlength=len(steps) + 1) - np.bincount(last, minlength=len(steps) + 1))[:-1]
@@ -111,7 +119,9 @@ def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
 
 
 def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
-    """Return by how much the classes that pairs of buffers make, each as its largest, are smaller than the buffers together."""
+    """Return by how much the classes that pairs of buffers make, each as its largest, are smaller
+    than the buffers together.
+    """
     head: dict[int, int] = {}
 
     def root(buffer: int) -> int:

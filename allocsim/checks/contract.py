@@ -1,11 +1,15 @@
-"""What kernels promise of results over operands: pairs of positions, each with its strength, and what a table of kinds adds.
+"""What kernels promise of results over operands: pairs of positions, each with its strength, and
+what a table of kinds adds.
 
-* A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole` (`s_in_place` says what each vouches for).
-* Where a document says `null`, nobody knows. A table of kinds speaks there and nowhere else: of a pair that it calls safe it gives the
-  strength, of one it calls unsafe nothing is promised, and a pair that it calls unknown, or does not list, stays unknown. Without a table
-  no name of a kind is trusted.
+* A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole`
+  (`s_in_place` says what each vouches for).
+* Where a document says `null`, nobody knows. A table of kinds speaks there and nowhere else: of a
+  pair that it calls safe it gives the strength, of one it calls unsafe nothing is promised, and a
+  pair that it calls unknown, or does not list, stays unknown. Without a table no name of a kind is
+  trusted.
 
-A table is parsed JSON: `{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
+A table is parsed JSON:
+`{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
 
 Complexity: O(pairs + ops of the kinds in the table).
 
@@ -37,13 +41,18 @@ class Contract:
     """Rows of `ops.operands` and `ops.results`."""
     strength: Int64s
     refused: Int64s
-    """int64 (n,), sorted: `operand row * results + result row` of the pairs that a table calls unsafe."""
+    """int64 (n,), sorted: `operand row * results + result row` of the pairs that a table calls
+    unsafe.
+    """
     known: Bools
     """bool (ops,): False where the document says `null`."""
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return what a document declares and a table says. Raises ModelError for a malformed table."""
+        """Return what a document declares and a table says.
+
+        Raises ModelError for a malformed table.
+        """
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [
@@ -84,7 +93,9 @@ class Contract:
 
 
 def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int]]]:
-    """Return operand position, result position, word and strength of each entry of a table, by kind; raise ModelError where one is none."""
+    """Return operand position, result position, word and strength of each entry of a table, by
+    kind; raise ModelError where one is none.
+    """
     kinds = {} if table is None else table.get("kinds", None) if isinstance(table, Mapping) else None
     if not isinstance(kinds, Mapping):
         raise ModelError("kinds", "a table of kinds is an object with a key 'kinds'")

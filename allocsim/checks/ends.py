@@ -1,10 +1,13 @@
-"""Buffers whose size is known when it runs: a document judged at both ends of the range of sizes, and one report of the two.
+"""Buffers whose size is known when it runs: a document judged at both ends of the range of sizes,
+and one report of the two.
 
-At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as large. Believed sizes that are
-all the buffers' own follow them. Each record says at which `ends` it was found; what is found at both is one record, that of the low end. Sizes in
-`stats` are the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
+At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as
+large. Believed sizes that are all the buffers' own follow them. Each record says at which `ends` it
+was found; what is found at both is one record, that of the low end. Sizes in `stats` are the larger
+ones. Where a list is cut, the count is the larger of the two, and a lower bound.
 
-What this module does not see: sizes in between. Whatever is reported grows or shrinks with sizes alone, so the ends are asked.
+What this module does not see: sizes in between. Whatever is reported grows or shrinks with sizes
+alone, so the ends are asked.
 """
 
 from collections.abc import Sequence
@@ -102,7 +105,9 @@ ONE_FOR_EACH_OP = frozenset(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"
 
 
 def _key(record: Violation) -> tuple[Any, ...]:
-    """Return what a record is about: its witnesses, and where it is met first, may differ from end to end."""
+    """Return what a record is about: its witnesses, and where it is met first, may differ from end
+    to end.
+    """
     who = record.kind, record.program, record.plan, record.run, record.problem
     if record.kind in READS:
         return *who, record.op, record.value

@@ -1,4 +1,5 @@
-"""What the rest of the program may ask of the judge beside `check`: small facts that two answers to one question would only blur.
+"""What the rest of the program may ask of the judge beside `check`: small facts that two answers to
+one question would only blur.
 
     share_a_byte(program, one, other)          whether two values of one buffer have a byte in common, inside it
     exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
@@ -16,7 +17,9 @@ __all__ = ["exchanged_order", "share_a_byte"]
 
 
 def share_a_byte(program: Program, one: int, other: int) -> bool:
-    """Return whether two values that some op touches lie in one buffer and have a byte in common there. O(byte runs of the program)."""
+    """Return whether two values that some op touches lie in one buffer and have a byte in common
+    there. O(byte runs of the program).
+    """
     if program.values.buffer[one] != program.values.buffer[other]:
         return False
     extents = Extents(program)
@@ -24,5 +27,7 @@ def share_a_byte(program: Program, one: int, other: int) -> bool:
 
 
 def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ...]:
-    """Return how ops run from step `earlier` on so that `later` runs before it: legal if nothing orders the two (`h_races.exchanged`)."""
+    """Return how ops run from step `earlier` on so that `later` runs before it: legal if nothing
+    orders the two (`h_races.exchanged`).
+    """
     return exchanged(Order.of(program.ops), earlier, later)

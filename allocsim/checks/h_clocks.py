@@ -1,19 +1,25 @@
-"""Which accesses are unordered with an earlier one: vector clocks over streams, against the bytes each stream touched last.
+"""Which accesses are unordered with an earlier one: vector clocks over streams, against the bytes
+each stream touched last.
 
-Happens before. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits for `i` (`after`), transitively. All
-that counts of it for a later op is how far it *knows* each stream: `known[j]`, the last op of that stream that happens before `j`
-or is `j`, -1 if none does. Whatever is later on that stream, and earlier in the list than `j`, is unordered with `j`.
+Happens before. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits
+for `i` (`after`), transitively. All that counts of it for a later op is how far it *knows* each
+stream: `known[j]`, the last op of that stream that happens before `j` or is `j`, -1 if none does.
+Whatever is later on that stream, and earlier in the list than `j`, is unordered with `j`.
 
-How. One pass over the list for each stream, the *source*. Ops of the source leave their step on the bytes they touch, once for writes and once
-for accesses of any sort; steps only grow, so the largest step on a range of bytes is the last. Every access of another stream asks for the
-largest step on its own bytes, of writes if it reads, of anything if it writes: if that is beyond what its op knows of the source, the two
-race, and it is *late*. So each unordered pair is met once, in the pass of the earlier op's stream, and no access that is ordered is late.
+How. One pass over the list for each stream, the *source*. Ops of the source leave their step on the
+bytes they touch, once for writes and once for accesses of any sort; steps only grow, so the largest
+step on a range of bytes is the last. Every access of another stream asks for the largest step on
+its own bytes, of writes if it reads, of anything if it writes: if that is beyond what its op knows
+of the source, the two race, and it is *late*. So each unordered pair is met once, in the pass of
+the earlier op's stream, and no access that is ordered is late.
 
-Bytes are ranks: every end of every range in order of (space, address). The steps lie in a segment tree over the ranks. A node has `left`, what
-was left on all of it, and `below`, the largest step left on any of it; both arrays hold writes in row 0 and accesses of any sort in row 1.
+Bytes are ranks: every end of every range in order of (space, address). The steps lie in a segment
+tree over the ranks. A node has `left`, what was left on all of it, and `below`, the largest step
+left on any of it; both arrays hold writes in row 0 and accesses of any sort in row 1.
 
-Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time, O(ops + byte runs) memory: a clock has one column at a time. `sweep` is
-plain Python over arrays; large inputs have it compiled, the same lines, so that records are identical either way.
+Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time, O(ops + byte runs) memory:
+a clock has one column at a time. `sweep` is plain Python over arrays; large inputs have it
+compiled, the same lines, so that records are identical either way.
 
 What this module does not see: which earlier access it is (`races`), buffers, plans.
 """
@@ -72,7 +78,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """Who touches which bytes: accesses in order of op, each of a value, and the ranks of each value's bytes."""
+    """Who touches which bytes: accesses in order of op, each of a value, and the ranks of each
+    value's bytes.
+    """
 
     starts: Int64s
     """int64 (ops + 1,): CSR of the accesses by op."""
@@ -106,7 +114,9 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     """
     work = order.streams * len(order.stream)
     if work > MAX_WORK:
-        rule = f"{order.streams} in use over {len(order.stream)} ops: at most {MAX_WORK} for streams x ops are supported"
+        rule = (
+            f"{order.streams} in use over {len(order.stream)} ops: at most {MAX_WORK} for streams x ops are supported"
+        )
         raise ModelError("streams", rule)
     size = 2 << max(touched.ranks - 1, 1).bit_length()
     capacity = min(len(touched.value), LATE_LIMIT)
@@ -123,7 +133,9 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     stop, cut = len(order.stream), False
     for source in range(order.streams):
         late, knows = column(capacity), column(capacity)
-        count = run(source, stop, *facts, size, column(2 * size), column(2 * size), column(len(order.stream)), late, knows)
+        count = run(
+            source, stop, *facts, size, column(2 * size), column(2 * size), column(len(order.stream)), late, knows
+        )
         kept = min(count, capacity)
         found = np.concatenate([found, [late[:kept], np.full(kept, source), knows[:kept]]], axis=1)
         found = found[:, np.lexsort((found[1], found[0]))]
@@ -139,10 +151,11 @@ def sweep(  # noqa: PLR0917 - columns
     starts: Column, value: Column, write: Column, run_starts: Column, low: Column, high: Column,
     size: int, left: Column, below: Column, known: Column, late: Column, knows: Column,
 ) -> int:  # fmt: skip
-    """Find the accesses before op `stop` that are late against `source`: fill `late` and what they know, return how many there are.
+    """Find the accesses before op `stop` that are late against `source`: fill `late` and what they
+    know, return how many there are.
 
-    `left` and `below` have `size` nodes for writes, then `size` for accesses of any sort, all -1; `known` is scratch. Stops at the first
-    access that `late` has no room for, and counts it.
+    `left` and `below` have `size` nodes for writes, then `size` for accesses of any sort, all -1;
+    `known` is scratch. Stops at the first access that `late` has no room for, and counts it.
     """
     count, latest = 0, -1
     for op in range(stop):
@@ -158,7 +171,8 @@ def sweep(  # noqa: PLR0917 - columns
         for access in range(starts[op], starts[op + 1]):
             found = False
             for run in range(run_starts[value[access]], run_starts[value[access] + 1]):
-                # a write leaves its step on both trees; a write asks the tree of all accesses, a read that of the writes
+                # a write leaves its step on both trees; a write asks the tree of all accesses, a
+                # read that of the writes
                 first, last = low[run] + size // 2, high[run] + size // 2 - 1
                 base = size if write[access] != mine else 0
                 while mine and base <= size:

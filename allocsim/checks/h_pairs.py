@@ -1,14 +1,18 @@
-"""Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late (`clocks`), joined with what it is late against.
+"""Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late
+(`clocks`), joined with what it is late against.
 
-Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least one writes it, and neither op happens
-before the other. Buffers outside all arenas have memory of their own. The two accesses of one op are in order: it reads, then writes.
+Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least
+one writes it, and neither op happens before the other. Buffers outside all arenas have memory of
+their own. The two accesses of one op are in order: it reads, then writes.
 
-A late access asks for accesses of its source stream in a window: the ops there that its own op does not know and that stand before it in the list.
-Windows are joined with the accesses in them whose bytes meet (`intervals.join`), on each level of a segment tree over the source's ops,
-a window at no more than two nodes of a level.
+A late access asks for accesses of its source stream in a window: the ops there that its own op does
+not know and that stand before it in the list. Windows are joined with the accesses in them whose
+bytes meet (`intervals.join`), on each level of a segment tree over the source's ops, a window at no
+more than two nodes of a level.
 
-Complexity: `clocks` for a run without races. Otherwise, beyond that, O((late + byte runs) log^2 byte runs + pairs) for each batch of late accesses;
-at most `PAIR_LIMIT` pairs and what one batch adds are listed, in order.
+Complexity: `clocks` for a run without races. Otherwise, beyond that, O((late + byte runs) log^2
+byte runs + pairs) for each batch of late accesses; at most `PAIR_LIMIT` pairs and what one batch
+adds are listed, in order.
 
 What this module does not see: runs, and what a record says of a race (`order`).
 """
@@ -39,7 +43,9 @@ ROWS: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Races:
-    """Pairs of accesses without an order, one row for each pair of ops and of buffers, in order of its columns."""
+    """Pairs of accesses without an order, one row for each pair of ops and of buffers, in order of
+    its columns.
+    """
 
     op: Int64s
     """The later op in the list."""
@@ -54,7 +60,9 @@ class Races:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPart:
-    """What one run brings into a table: its accesses, and where they stand in the order and in memory."""
+    """What one run brings into a table: its accesses, and where they stand in the order and in
+    memory.
+    """
 
     accesses: Accesses
     """In bytes."""
@@ -64,11 +72,17 @@ class RacingPart:
     base: Int64s
     """int64 (buffers,): address space, and base address in bytes."""
     written: Bools
-    """bool (writes,): which writes change memory as planned; a `same` between values at one address does not."""
+    """bool (writes,): which writes change memory as planned.
+
+    A `same` between values at one address does not.
+    """
 
 
 def races(parts: Sequence[RacingPart], order: Order, selector: Selector = SCREENED) -> Races:
-    """Return the races among some runs; ops go by their place in `order`, buffers by their number in the parts one behind the other."""
+    """Return the races among some runs.
+
+    Ops go by their place in `order`, buffers by their number in the parts one behind the other.
+    """
     empty = np.empty(0, dtype=np.int64)
     none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
     if order.streams < 2:
@@ -142,7 +156,10 @@ class _Table:
 
     @cached_property
     def places(self) -> Int64s:
-        """int64 (ops,), sorted: `stream * ops + op` of every op; the rank of an op here is its place."""
+        """int64 (ops,), sorted: `stream * ops + op` of every op.
+
+        The rank of an op here is its place.
+        """
         places: Int64s = np.sort(self.order.stream * len(self.order.stream) + np.arange(len(self.order.stream)))
         return places
 
@@ -167,7 +184,9 @@ class _Table:
         return Races(op=op, other=other, buffer=buffer, other_buffer=other_buffer, cut=cut)
 
     def _meetings(self, late: Late, rows: Int64s) -> tuple[Int64s, int]:
-        """Return int64 (4, n) columns of `Races` for some late accesses, some more than once, and how many rows they are of."""
+        """Return int64 (4, n) columns of `Races` for some late accesses, some more than once, and
+        how many rows they are of.
+        """
         ops = len(self.order.stream)
         access, source = late.access[rows], late.source[rows]
         first = np.searchsorted(self.places, source * ops + late.known[rows] + 1)
@@ -214,7 +233,10 @@ class _Table:
 
 
 def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
-    """Return which address spaces several streams touch and somebody writes; elsewhere nothing can race."""
+    """Return which address spaces several streams touch and somebody writes.
+
+    Elsewhere nothing can race.
+    """
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
     visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
@@ -223,7 +245,9 @@ def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
 
 
 def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the byte runs of some values within their buffers, in order: the value each is of, low and high."""
+    """Return the byte runs of some values within their buffers, in order: the value each is of, low
+    and high.
+    """
     extents = accesses.extents
     dense, holes = extents.dense[values], extents.holes
     row = np.where(dense, 0, holes.row[values])
@@ -250,9 +274,11 @@ def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
 
 
 def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: Ranges) -> tuple[Int64s, Int64s, int]:
-    """Return (row of `windows`, row of `comers`) where the place lies in `[first, last)` and the ranges meet, and how many there are.
+    """Return (row of `windows`, row of `comers`) where the place lies in `[first, last)` and the
+    ranges meet, and how many there are.
 
-    No more than `ROWS` are listed. Each place has one node on each level of a tree, a window at most two, and they meet on one level.
+    No more than `ROWS` are listed. Each place has one node on each level of a tree, a window at
+    most two, and they meet on one level.
     """
     count = int(max(last.max(initial=0), place.max(initial=-1) + 1))
     low, high, node = first + count, np.maximum(first, last) + count, place + count

@@ -1,24 +1,31 @@
 """Accesses that nothing orders: `Race` (detector H).
 
-Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits for `i` (`after`), transitively. Ops of kind `view` and
-uploads left out touch nothing and keep their place in that order. All ops of a run happen before those of the runs that wait for it, by default
-all later ones; runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of a run with `read_after: k` happen after run k, and
-before the runs that wait for k.
+Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits for `i`
+(`after`), transitively. Ops of kind `view` and uploads left out touch nothing and keep their place
+in that order. All ops of a run happen before those of the runs that wait for it, by default all
+later ones; runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of a run with
+`read_after: k` happen after run k, and before the runs that wait for k.
 
-A race: two ops, neither of which happens before the other, touch a byte they share where the plan puts it, and at least one writes it.
-Every sort of hazard counts: write after read, read after write, write after write, named by the order of the list. Bytes are exact: crossing hulls of
-strided values are no race; values that share a byte, each with bits of its own, do race, for hardware writes bytes. Buffers outside all
-arenas have memory of their own. The accesses of one op are in order, in place or not. A `same` between values at one address writes nothing.
+A race: two ops, neither of which happens before the other, touch a byte they share where the plan
+puts it, and at least one writes it. Every sort of hazard counts: write after read, read after
+write, write after write, named by the order of the list. Bytes are exact: crossing hulls of strided
+values are no race; values that share a byte, each with bits of its own, do race, for hardware
+writes bytes. Buffers outside all arenas have memory of their own. The accesses of one op are in
+order, in place or not. A `same` between values at one address writes nothing.
 
-Records. One for each (pair of runs, pair of ops, pair of buffers); later is what stands later in the list of runs, then of ops. `run`, `op`,
-`step` and `buffer` are of the later op, `other_run`, `other_op` and `other_buffer` of the earlier one, `value` the first of the later op's values (operands, then results)
-that takes part, `bytes` all bytes they share, within `buffer`. `in_apart`: the two are in one buffer, so that they meet under every plan; of two runs, whether both have that buffer apart.
-`hazards`: every sort found. `schedule`, within a run: a legal order in which the later one runs first (`exchanged`), for the first records, as long as
-`SCHEDULE_LIMIT` ops in all suffice; None for the rest.
+Records. One for each (pair of runs, pair of ops, pair of buffers); later is what stands later in
+the list of runs, then of ops. `run`, `op`, `step` and `buffer` are of the later op, `other_run`,
+`other_op` and `other_buffer` of the earlier one, `value` the first of the later op's values
+(operands, then results) that takes part, `bytes` all bytes they share, within `buffer`. `in_apart`:
+the two are in one buffer, so that they meet under every plan; of two runs, whether both have that
+buffer apart. `hazards`: every sort found. `schedule`, within a run: a legal order in which the
+later one runs first (`exchanged`), for the first records, as long as `SCHEDULE_LIMIT` ops in all
+suffice; None for the rest.
 
-What no `Race` means: in every legal order of the ops of a run every read finds the tags it finds in the order of the list, and so the other
-checks' word holds for all of them. A race means that two legal orders exist that differ in what some read finds, or in what lies in
-memory after the same ops.
+What no `Race` means: in every legal order of the ops of a run every read finds the tags it finds in
+the order of the list, and so the other checks' word holds for all of them. A race means that two
+legal orders exist that differ in what some read finds, or in what lies in memory after the same
+ops.
 
 Complexity: `clocks` and `races`, once for runs alike; and the byte runs of what is listed.
 
@@ -34,7 +41,16 @@ from allocsim.checks.h_clocks import Order
 from allocsim.checks.h_pairs import Races, races
 from allocsim.checks.h_sessions import NO_RACES, RacingPair, Session, at_rest, in_bytes, part_of
 from allocsim.checks.owners import Range, merged, shared
-from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.trial import (
+    Findings,
+    Trial,
+    TrialDocument,
+    buffer_words,
+    bytes_words,
+    op_words,
+    slot_words,
+    value_words,
+)
 from allocsim.checks.violations import Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
@@ -50,7 +66,9 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Two accesses of one race: values of the later and of the earlier op, and whether each is written."""
+    """Two accesses of one race: values of the later and of the earlier op, and whether each is
+    written.
+    """
 
     value: int
     other_value: int
@@ -76,7 +94,14 @@ def check_order(case: TrialDocument, findings: Findings) -> None:
         found = races(session.parts, session.order, case.selector)
         pairs = [session.meeting(found, row) for row in range(len(found.op))]
         pairs.sort(
-            key=lambda pair: (pair.trial.index, pair.op, pair.other_trial.index, pair.other_op, pair.buffer, pair.other_buffer)
+            key=lambda pair: (
+                pair.trial.index,
+                pair.op,
+                pair.other_trial.index,
+                pair.other_op,
+                pair.buffer,
+                pair.other_buffer,
+            )
         )
         for pair in pairs:
             findings.report("Race", partial(_record, pair, orders, budget))
@@ -115,16 +140,21 @@ def _shift(trial: Trial, buffer: int, other: int) -> int:
 
 
 def exchanged(order: Order, first: int, second: int) -> tuple[int, ...]:
-    """Return how ops run from step `first` on so that `second`, later in the list, runs before it: legal if nothing orders the two.
+    """Return how ops run from step `first` on so that `second`, later in the list, runs before it:
+    legal if nothing orders the two.
 
-    Earlier ops keep the order of the list, and so do those not named, after all that are. Named are what `second` needs of the ops
-    between the two, `second`, then `first`. O(ops named and their waits).
+    Earlier ops keep the order of the list, and so do those not named, after all that are. Named are
+    what `second` needs of the ops between the two, `second`, then `first`. O(ops named and their
+    waits).
     """
     return (*sorted(_needed(order, first, second, len(order.stream))), second, first)
 
 
 def _needed(order: Order, first: int, second: int, limit: int) -> set[int]:
-    """Return the ops between `first` and `second` that happen before `second`; not all, if they are more than `limit`."""
+    """Return the ops between `first` and `second` that happen before `second`.
+
+    Not all, if they are more than `limit`.
+    """
     found: set[int] = set()
     open_ = [second]
     while open_ and len(found) <= limit:
@@ -177,7 +207,9 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
 
 
 def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
-    """Yield the pairs of accesses of two ops to two buffers that share a byte, as planned or apart, and are not both reads."""
+    """Yield the pairs of accesses of two ops to two buffers that share a byte, as planned or apart,
+    and are not both reads.
+    """
     shift = 0 if apart else pair.shift
     runs = in_bytes(pair.trial), in_bytes(pair.other_trial)
     others = [
@@ -188,11 +220,15 @@ def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
         for other_value, other_writes, spans in others:
             common = shared(runs[0].runs(value), spans) if writes or other_writes else ()
             if common:
-                yield _Meeting(value=value, other_value=other_value, writes=writes, other_writes=other_writes, bytes=common)
+                yield _Meeting(
+                    value=value, other_value=other_value, writes=writes, other_writes=other_writes, bytes=common
+                )
 
 
 def _sides(trial: Trial, step: int, buffer: int) -> list[tuple[int, bool]]:
-    """Return the values of one buffer that an op reads, then those that it writes as planned, each once."""
+    """Return the values of one buffer that an op reads, then those that it writes as planned, each
+    once.
+    """
     op, home = trial.program.ops[step], trial.accesses.extents.buffer
     first = int(trial.program.ops.result_starts[step])
     rest = at_rest(trial)

@@ -1,9 +1,11 @@
-"""The runs of a session as one order of ops: who waits for whom where runs overlap in time, and host reads that come late.
+"""The runs of a session as one order of ops: who waits for whom where runs overlap in time, and
+host reads that come late.
 
-Every op of a run is a *node*; nodes stand in order of run, then op, but for late reads: the `host.read` ops of a run with `read_after: k` stand
-behind run k. Each pair of a run and a stream is a stream here. The first op of a run on each stream waits for the last ops of the runs that the
-run waits for, and for the late reads behind them. A late read is on a stream of its own: it waits for what stands before it on its stream in its
-run, for what its run waits for, and for all of run k.
+Every op of a run is a *node*; nodes stand in order of run, then op, but for late reads: the
+`host.read` ops of a run with `read_after: k` stand behind run k. Each pair of a run and a stream is
+a stream here. The first op of a run on each stream waits for the last ops of the runs that the run
+waits for, and for the late reads behind them. A late read is on a stream of its own: it waits for
+what stands before it on its stream in its run, for what its run waits for, and for all of run k.
 
 What this module does not see: which bytes are touched (`h_pairs`).
 """
@@ -71,7 +73,9 @@ class Session:
         is_late = {node for nodes in late.values() for node in nodes}
         nodes: list[Node] = []
         for trial in trials:
-            nodes += [(trial.index, step) for step in range(len(trial.program.ops)) if (trial.index, step) not in is_late]
+            nodes += [
+                (trial.index, step) for step in range(len(trial.program.ops)) if (trial.index, step) not in is_late
+            ]
             nodes += late[trial.index]
         place = {node: number for number, node in enumerate(nodes)}
         streams: dict[tuple[int, ...], int] = {}
@@ -80,12 +84,18 @@ class Session:
         for run, step in nodes:
             trial, ops = trials[run], trials[run].program.ops
             mine = int(ops.stream[step])
-            earlier = [(run, other) for other in ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()]
+            earlier = [
+                (run, other) for other in ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
+            ]
             after = [place[node] for node in earlier if node not in is_late]
             awaited = [number for other in sorted(trial.before) for number in latest[other].values()]
-            awaited += [place[node] for other in sorted(trial.before) for node in late[other] if place[node] < place[run, step]]
+            awaited += [
+                place[node] for other in sorted(trial.before) for node in late[other] if place[node] < place[run, step]
+            ]
             if (run, step) in is_late:
-                before = [other for other in range(step) if int(ops.stream[other]) == mine and (run, other) not in is_late]
+                before = [
+                    other for other in range(step) if int(ops.stream[other]) == mine and (run, other) not in is_late
+                ]
                 after += [place[run, before[-1]]] if before else []
                 after += [*awaited, *latest[trial.read_after or 0].values()]
                 stream.append(streams.setdefault((run, mine, step), len(streams)))
@@ -133,11 +143,17 @@ class Session:
         )
 
 
-def part_of(trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None) -> RacingPart:
-    """Return what one run brings: on its own, its ops in their order and its buffers where its plan puts them."""
+def part_of(
+    trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None
+) -> RacingPart:
+    """Return what one run brings: on its own, its ops in their order and its buffers where its plan
+    puts them.
+    """
     accesses = trial.accesses
     if trial.unit > 1:
-        accesses = Accesses(in_bytes(trial), accesses.contract, trial.skip, every_result=True)  # what rests, `written` leaves out
+        accesses = Accesses(
+            in_bytes(trial), accesses.contract, trial.skip, every_result=True
+        )  # what rests, `written` leaves out
     own_space, own_base = addresses(trial.plan)
     rest = np.array(sorted(at_rest(trial)), dtype=np.int64)
     return RacingPart(
@@ -155,7 +171,9 @@ def in_bytes(trial: Trial) -> Extents:
 
 
 def at_rest(trial: Trial) -> frozenset[int]:
-    """Return the rows of `ops.results` that a `same` does not write, for they lie, as planned, where its operands do."""
+    """Return the rows of `ops.results` that a `same` does not write, for they lie, as planned,
+    where its operands do.
+    """
     known = trial.accesses.at_rest
     if trial.plan not in known:
         known[trial.plan] = frozenset(_at_rest(trial.accesses, trial.plan) if trial.program.same_ops.any() else ())

@@ -1,12 +1,15 @@
 """The byte runs of many strided values at once, as columns.
 
-As `allocsim.model.layout.byte_runs` for one value: the smallest list of disjoint, sorted, non-adjacent ranges. All runs of a value have one
-length before they are joined, so sorting by start is all it takes.
+As `allocsim.model.layout.byte_runs` for one value: the smallest list of disjoint, sorted,
+non-adjacent ranges. All runs of a value have one length before they are joined, so sorting by start
+is all it takes.
 
-Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides cross. At most `MAX_PIECES` pieces in all, a bound on
-memory (about 1 GiB while they are made), and `allocsim.model.layout.MAX_RUNS` for one value.
+Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides
+cross. At most `MAX_PIECES` pieces in all, a bound on memory (about 1 GiB while they are made), and
+`allocsim.model.layout.MAX_RUNS` for one value.
 
-What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to them).
+What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to
+them).
 """
 
 from collections.abc import Sequence
@@ -41,18 +44,23 @@ class Holes:
 
 
 def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return the runs of the values in `chosen`, cut to `[low, high)` of each (columns over all values).
+    """Return the runs of the values in `chosen`, cut to `[low, high)` of each (columns over all
+    values).
 
     Raises ModelError where one value, or all together, fall into more runs than are supported.
     """
     stride, count, length = _nested(values, chosen)
-    many = np.flatnonzero(np.prod(count, axis=1, dtype=np.float64) > MAX_RUNS)  # as floats: the product may be 2^62 and more
+    many = np.flatnonzero(
+        np.prod(count, axis=1, dtype=np.float64) > MAX_RUNS
+    )  # as floats: the product may be 2^62 and more
     if len(many):
         rule = f"the layout falls into {prod(count[many[0]].tolist())} byte runs; at most {MAX_RUNS} are supported"
         raise ModelError(f"values[{chosen[many[0]]}]", rule)
     numbers = np.prod(count, axis=1)
     if int(numbers.sum()) > MAX_PIECES:
-        rule = f"the values with holes fall into {int(numbers.sum())} byte runs in all; at most {MAX_PIECES} are supported"
+        rule = (
+            f"the values with holes fall into {int(numbers.sum())} byte runs in all; at most {MAX_PIECES} are supported"
+        )
         raise ModelError("values", rule)
     owner = np.repeat(np.arange(len(chosen)), numbers)
     begins = np.cumsum(numbers) - numbers
@@ -80,19 +88,27 @@ def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes
 
 
 def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return the same from the runs of each value, for values that are laid otherwise than in whole items."""
+    """Return the same from the runs of each value, for values that are laid otherwise than in whole
+    items.
+    """
     row = np.full(len(low), -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
     cut = [np.clip(mine, low[value], high[value]) for mine, value in zip(runs, chosen.tolist(), strict=True)]
     cut = [mine[mine[:, 0] < mine[:, 1]] for mine in cut]
     if sum(map(len, cut)) > MAX_PIECES:
-        raise ModelError("values", f"the values with holes fall into more than {MAX_PIECES} runs in all, which are not supported")
+        raise ModelError(
+            "values", f"the values with holes fall into more than {MAX_PIECES} runs in all, which are not supported"
+        )
     flat = np.concatenate([*cut, np.empty((0, 2), dtype=np.int64)])
-    return Holes(row=row, starts=np.cumsum([0, *map(len, cut)], dtype=np.int64), low=flat[:, 0].copy(), high=flat[:, 1].copy())
+    return Holes(
+        row=row, starts=np.cumsum([0, *map(len, cut)], dtype=np.int64), low=flat[:, 0].copy(), high=flat[:, 1].copy()
+    )
 
 
 def _nested(values: Values, chosen: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return strides and counts (chosen, dimensions) of the dimensions that leave holes, small strides first, and the length of a run."""
+    """Return strides and counts (chosen, dimensions) of the dimensions that leave holes, small
+    strides first, and the length of a run.
+    """
     ranks = np.diff(values.dim_starts)[chosen]
     rank = int(ranks.max(initial=0))
     inside = np.arange(rank) < ranks[:, None]

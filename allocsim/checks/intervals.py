@@ -1,15 +1,17 @@
-"""Which ranges intersect: joins of half-open ranges and of rectangles, output-sensitive and vectorised.
+"""Which ranges intersect: joins of half-open ranges and of rectangles, output-sensitive and
+vectorised.
 
     join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
     conflicts(r)         pairs of rectangles (time x address) that share a point
 
-Both return every pair exactly once, and whether there are more: both stop listing at `cap` pairs, so that a million
-rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles must not be empty: an empty
-range intersects nothing, and the caller leaves it out.
+Both return every pair exactly once, and whether there are more: both stop listing at `cap` pairs,
+so that a million rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles
+must not be empty: an empty range intersects nothing, and the caller leaves it out.
 
-Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on each level of a segment tree over
-time: a rectangle `i` covers the start of a later rectangle `j` in exactly one node of its canonical decomposition, and that is where
-the pair is met; so no pair is met twice and none is missed. For many rectangles a screen says which pairs to compare (`selector`).
+Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on
+each level of a segment tree over time: a rectangle `i` covers the start of a later rectangle `j`
+in exactly one node of its canonical decomposition, and that is where the pair is met; so no pair is
+met twice and none is missed. For many rectangles a screen says which pairs to compare (`selector`).
 
 What this module does not see: buffers, ops, plans.
 """
@@ -24,7 +26,10 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
-"""Where sums of two numbers of the model saturate; above every start of a range, so no comparison changes."""
+"""Where sums of two numbers of the model saturate.
+
+Above every start of a range, so no comparison changes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,10 @@ class Pairs:
     left: Int64s
     right: Int64s
     total: int
-    """How many there are, those left out as well; of rectangles, no more than one beyond the cap."""
+    """How many there are, those left out as well.
+
+    Of rectangles, no more than one beyond the cap.
+    """
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -58,7 +66,10 @@ def end_of(base: Int64s, length: Int64s) -> Int64s:
 
 
 def distinct(column: Int64s) -> Int64s:
-    """Return each number once, in order. Where most are distinct, `np.unique` takes ten times as long, for it hashes them."""
+    """Return each number once, in order.
+
+    Where most are distinct, `np.unique` takes ten times as long, for it hashes them.
+    """
     ordered = np.sort(column)
     fresh = np.ones(len(ordered), dtype=np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
@@ -75,7 +86,10 @@ def among(column: Int64s, others: Int64s) -> Bools:
 
 
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
-    """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point; at most `cap` are listed."""
+    """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point.
+
+    At most `cap` are listed.
+    """
     if not len(left.low) or not len(right.low):
         return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
     points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))
@@ -91,11 +105,15 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
     return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
 
 
-def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED) -> Pairs:
-    """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point; `left` is the one that starts first.
+def conflicts(
+    start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED
+) -> Pairs:
+    """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point.
 
-    Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that come first in order of (start of `right`,
-    `right`, start of `left`, `left`).
+    `left` is the one that starts first.
+
+    Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that
+    come first in order of (start of `right`, `right`, start of `left`, `left`).
     """
     columns = start, stop, low, high
     order = np.argsort(start, kind="stable")
@@ -116,20 +134,30 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
 
 
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
-    """Return the pairs among some rows, which are in order of start; what it lists of more than `cap` is of no order."""
+    """Return the pairs among some rows, which are in order of start.
+
+    What it lists of more than `cap` is of no order.
+    """
     start, stop, low, high = (column[rows] for column in columns)
     selected = selector.rectangles(start, stop, low, high, cap)
     if selected is None:
         found = _by_levels(start, stop, low, high, cap)
     else:
         left, right, more = selected
-        met = (start[left] < stop[right]) & (start[right] < stop[left]) & (low[left] < high[right]) & (low[right] < high[left])
+        met = (
+            (start[left] < stop[right])
+            & (start[right] < stop[left])
+            & (low[left] < high[right])
+            & (low[right] < high[left])
+        )
         found = Pairs(left=left[met], right=right[met], total=int(met.sum()) + more)
     return Pairs(left=rows[found.left], right=rows[found.right], total=found.total)
 
 
 def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int) -> Pairs:
-    """Return the pairs of rectangles in order of start that share a point: a join on each level of a segment tree over time."""
+    """Return the pairs of rectangles in order of start that share a point: a join on each level of
+    a segment tree over time.
+    """
     count = len(start)
     points = distinct(np.concatenate([low, high]))
     width = len(points) + 1
@@ -165,10 +193,11 @@ def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int)
 
 
 def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
-    """Join ranges whose ends are ranks below `width`: for each of b the ones of a that begin in it, then for each of a the ones of b.
+    """Join ranges whose ends are ranks below `width`: for each of b the ones of a that begin in it,
+    then for each of a the ones of b.
 
-    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection; of two that begin together, the
-    one of a counts as beginning in the one of b.
+    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection;
+    of two that begin together, the one of a counts as beginning in the one of b.
     """
     base_a, base_b = a.key * width, b.key * width
     low_a, high_a, low_b, high_b = base_a + a.low, base_a + a.high, base_b + b.low, base_b + b.high
@@ -188,7 +217,9 @@ def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
 
 
 def _expand(first: Int64s, last: Int64s, cap: int) -> tuple[Int64s, Int64s]:
-    """Return (row, position) for every position in `[first[row], last[row])`, at most `cap` of them."""
+    """Return (row, position) for every position in `[first[row], last[row])`, at most `cap` of
+    them.
+    """
     rows = np.flatnonzero(last > first)
     lengths = (last - first)[rows]
     ends = np.cumsum(lengths)

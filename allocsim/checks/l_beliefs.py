@@ -2,8 +2,9 @@
 
 Kinds: `LifetimeTooShort`, `MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
 
-Judged for every problem of the document, whether a plan was made from it or not, against the accesses of its program with no
-upload left out. One record for each (problem, buffer), or for each (problem, pair).
+Judged for every problem of the document, whether a plan was made from it or not, against the
+accesses of its program with no upload left out. One record for each (problem, buffer), or for each
+(problem, pair).
 
     LifetimeTooShort   `start` after the first access or `stop` not after the last one; or a believed gap covers a step of a segment
     MissingPin         the first of these, where some reader is missed and every reader missed is a `host.read`
@@ -12,11 +13,12 @@ upload left out. One record for each (problem, buffer), or for each (problem, pa
     BadSize            believed nbytes below the buffer's
     BadShare           a believed pair that is not permissible (`in_place`)
 
-Of the first two, `op` is the first reader missed, or the first writer missed where no reader is; where a gap is at fault and an access
-outside the lifetime is not, the first access in or after the gap. `buffer` of a `BadShare` is the donor,
-`other_buffer` the recipient.
+Of the first two, `op` is the first reader missed, or the first writer missed where no reader is;
+where a gap is at fault and an access outside the lifetime is not, the first access in or after the
+gap. `buffer` of a `BadShare` is the donor, `other_buffer` the recipient.
 
-A program without ops has nothing to hold lifetimes and pairs against: they stand for facts, and only sizes are judged.
+A program without ops has nothing to hold lifetimes and pairs against: they stand for facts, and
+only sizes are judged.
 
 Complexity: O(accesses log accesses), vectorised.
 
@@ -77,7 +79,10 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
 
 
 def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
-    """Return, for each buffer, the first of the ops given that lies outside its believed lifetime; `len(ops)` if none does."""
+    """Return, for each buffer, the first of the ops given that lies outside its believed lifetime.
+
+    `len(ops)` if none does.
+    """
     first = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
     np.minimum.at(first, buffer[missed], op[missed])
@@ -85,7 +90,9 @@ def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
 
 
 def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
-    """Return which buffers a gap is believed in while they live, and how many steps outside all segments gaps take out of each lifetime."""
+    """Return which buffers a gap is believed in while they live, and how many steps outside all
+    segments gaps take out of each lifetime.
+    """
     mask, dead = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.int64)
     for buffer, gaps in problem.gaps.items():
         believed = [(int(problem.start[buffer]), int(problem.stop[buffer]))]
@@ -108,7 +115,9 @@ def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
 
 
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
-    """Return for which buffers some read lies outside the believed lifetime, and all that do are the host's."""
+    """Return for which buffers some read lies outside the believed lifetime, and all that do are
+    the host's.
+    """
     by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
     never = len(problem.program.ops)
     host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
@@ -118,7 +127,10 @@ def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
 
 
 def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
-    """Return which rows of `may_share` are not permissible; a pair listed again is not judged again."""
+    """Return which rows of `may_share` are not permissible.
+
+    A pair listed again is not judged again.
+    """
     count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
     bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
@@ -136,7 +148,9 @@ def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Boo
 
 
 def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
-    """Return the steps at which two buffers of a program on its own hold the same, laid at one address."""
+    """Return the steps at which two buffers of a program on its own hold the same, laid at one
+    address.
+    """
     if not accesses.program.same_ops.any():
         return []
     spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))
@@ -230,7 +244,9 @@ def _why(hand_overs: HandOvers, donor: int, recipient: int) -> str:
     if not (len(live.of(donor)) and len(live.of(recipient))):
         return "one of them is never accessed"
     gives = np.flatnonzero((accesses.read_buffer == donor) & (live.ending(accesses.read_buffer, accesses.read_op) >= 0))
-    takes = np.flatnonzero((accesses.write_buffer == recipient) & (live.beginning(accesses.write_buffer, accesses.write_op) >= 0))
+    takes = np.flatnonzero(
+        (accesses.write_buffer == recipient) & (live.beginning(accesses.write_buffer, accesses.write_op) >= 0)
+    )
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
         return f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, {_segment_words(live, recipient)}, begin"

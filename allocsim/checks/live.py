@@ -1,19 +1,25 @@
 """When each buffer of a run is live: its segments, from the writes of values to their last reads.
 
-* A buffer is live from the write of a value to its last read, value by value: a read keeps alive the writes of the bytes it finds, and,
-  for a value without bytes, its operand by name. A value that nobody reads lives for its own op. Bytes that are read before anything
-  wrote them in the run are live from that first read. Other runs play no part.
-* A persistent buffer (parameter or state) counts as a whole. It is live from the run's start, unless its first access overwrites it fully,
-  or from a write, to the last read before the next full overwrite, or to the run's end if none follows. A full overwrite is one op whose
-  results together cover every byte that a value of the program in the buffer covers. An op reads before it writes.
-* A *segment* is a half-open stretch of steps `[start, stop)`. Stretches that share a step are one segment; of two that only meet, the
-  earlier ends where the later begins, so that a buffer may be handed over in between. What lives from the run's start starts at -1, what
-  lives to its end stops after op `ops`, which there is not: no op begins or ends it.
+* A buffer is live from the write of a value to its last read, value by value: a read keeps alive
+  the writes of the bytes it finds, and, for a value without bytes, its operand by name. A value
+  that nobody reads lives for its own op. Bytes that are read before anything wrote them in the run
+  are live from that first read. Other runs play no part.
+* A persistent buffer (parameter or state) counts as a whole. It is live from the run's start,
+  unless its first access overwrites it fully, or from a write, to the last read before the next
+  full overwrite, or to the run's end if none follows. A full overwrite is one op whose results
+  together cover every byte that a value of the program in the buffer covers. An op reads before it
+  writes.
+* A *segment* is a half-open stretch of steps `[start, stop)`. Stretches that share a step are one
+  segment; of two that only meet, the earlier ends where the later begins, so that a buffer may be
+  handed over in between. What lives from the run's start starts at -1, what lives to its end stops
+  after op `ops`, which there is not: no op begins or ends it.
 
-How. Where every write of a buffer covers all bytes that are accessed in it, each write ends what was before, and columns suffice. The few
-other buffers, those written in parts, are followed byte range by byte range.
+How. Where every write of a buffer covers all bytes that are accessed in it, each write ends what
+was before, and columns suffice. The few other buffers, those written in parts, are followed byte
+range by byte range.
 
-Complexity: O(accesses log accesses) in columns, and for buffers written in parts O(byte runs log byte runs).
+Complexity: O(accesses log accesses) in columns, and for buffers written in parts O(byte runs log
+byte runs).
 
 What this module does not see: plans, and which value holds what another holds (`s_tags`).
 """
@@ -41,7 +47,9 @@ class LiveSegments:
     steps: int
     """Ops of the program."""
     fresh: Bools
-    """bool (rows,): False where a persistent buffer begins to live otherwise than by a full overwrite."""
+    """bool (rows,): False where a persistent buffer begins to live otherwise than by a full
+    overwrite.
+    """
 
     @cached_property
     def rows(self) -> Int64s:
@@ -49,17 +57,23 @@ class LiveSegments:
         return np.searchsorted(self.buffer, np.arange(self.buffers + 1)).astype(np.int64)
 
     def ending(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the segment of which the step is the last, -1 where there is none."""
+        """Return for each (buffer, step) the row of the segment of which the step is the last, -1
+        where there is none.
+        """
         return self._at(buffer, step + 1, self.stop)
 
     def beginning(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the segment that a fresh write begins there, -1 where there is none."""
+        """Return for each (buffer, step) the row of the segment that a fresh write begins there, -1
+        where there is none.
+        """
         row = self._at(buffer, step, self.start)
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], row[row >= 0], -1)
         return row
 
     def _at(self, buffer: Int64s, step: Int64s, column: Int64s) -> Int64s:
-        """Return the row of `buffer` whose entry in a column, which grows within each buffer, is `step`; -1 where there is none."""
+        """Return the row of `buffer` whose entry in a column, which grows within each buffer, is
+        `step`; -1 where there is none.
+        """
         if not len(self.buffer):
             return np.full(len(buffer), -1, dtype=np.int64)
         low, high = self.rows[buffer], self.rows[buffer + 1]
@@ -87,7 +101,9 @@ def live_segments(accesses: Accesses) -> LiveSegments:
     columns = [_regular(table, regular)]
     rows = table.by_buffer(np.flatnonzero(parts & ~buffers.persistent))
     spans = [
-        (buffer, low, high, fresh) for buffer, mine in rows for low, high, fresh in joined(sorted(_followed(accesses, mine)))
+        (buffer, low, high, fresh)
+        for buffer, mine in rows
+        for low, high, fresh in joined(sorted(_followed(accesses, mine)))
     ]
     steps = len(accesses.program.ops)
     written = np.zeros(len(buffers), dtype=np.bool_)
@@ -114,7 +130,10 @@ def live_segments(accesses: Accesses) -> LiveSegments:
 
 
 def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
-    """Yield sorted stretches [first, stop) with those that share a step joined; one is fresh if a fresh one begins it."""
+    """Yield sorted stretches [first, stop) with those that share a step joined.
+
+    One is fresh if a fresh one begins it.
+    """
     held: tuple[int, int, bool] | None = None
     for low, high, fresh in spans:
         if held is None or low >= held[1]:
@@ -156,11 +175,18 @@ class _Rows:
         cuts = np.searchsorted(self.buffer[rows], [*chosen.tolist(), len(mask)])
         for buffer, low, high in zip(chosen.tolist(), cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             mine = rows[low:high]
-            yield buffer, list(zip(self.op[mine].tolist(), (mine >= self.reads).tolist(), self.value[mine].tolist(), strict=True))
+            yield (
+                buffer,
+                list(
+                    zip(self.op[mine].tolist(), (mine >= self.reads).tolist(), self.value[mine].tolist(), strict=True)
+                ),
+            )
 
 
 def _parts(table: _Rows) -> Bools:
-    """Return which buffers columns do not suffice for: with an empty access, a write of a part, or a part read before any write."""
+    """Return which buffers columns do not suffice for: with an empty access, a write of a part, or
+    a part read before any write.
+    """
     accesses = table.accesses
     mask = np.zeros(len(accesses.program.buffers), dtype=np.bool_)
     part = ~table.whole
@@ -173,7 +199,9 @@ def _parts(table: _Rows) -> Bools:
 
 
 def _regular(table: _Rows, regular: Bools) -> Int64s:
-    """Return (rows, 4), buffer, start, stop and fresh, of buffers in which each write ends what was before."""
+    """Return (rows, 4), buffer, start, stop and fresh, of buffers in which each write ends what was
+    before.
+    """
     accesses = table.accesses
     first, last = accesses.first, accesses.last
     count = np.bincount(accesses.write_buffer, minlength=len(first))
@@ -205,7 +233,9 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
 
 
 def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:
-    """Return the stretch of each write of one buffer, and of each read of bytes that nothing wrote."""
+    """Return the stretch of each write of one buffer, and of each read of bytes that nothing
+    wrote.
+    """
     extents, memory = accesses.extents, OwnerAxis()
     apart = _apart(extents, sorted({value for _, _, value in rows}))
     if apart is not None:
@@ -236,7 +266,9 @@ def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tup
 
 
 def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
-    """Return a number for each of the values of a buffer, equal for those of equal bytes, if no others share a byte; None if some do."""
+    """Return a number for each of the values of a buffer, equal for those of equal bytes, if no
+    others share a byte; None if some do.
+    """
     kinds: dict[tuple[int, int, bytes], int] = {}
     numbers, lows, highs = {}, [], []
     for value in values:
@@ -282,7 +314,8 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
         elif step not in full and step < steps:
             parts.append(step)
         elif step > begin:
-            # what was there lived to its last read, or to the run's end; a part written after that lives for its own op
+            # what was there lived to its last read, or to the run's end; a part written after that
+            # lives for its own op
             end = steps + 1 if step == steps else last + 1
             if fresh or end > 0:
                 spans.append((begin, max(end, begin + 1), fresh))
@@ -292,7 +325,9 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
 
 
 def overwrites(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]]) -> set[int]:
-    """Return the steps of the ops whose results together cover every byte that a value of the program in a buffer covers."""
+    """Return the steps of the ops whose results together cover every byte that a value of the
+    program in a buffer covers.
+    """
     extents = accesses.extents
     values = np.flatnonzero((extents.buffer == buffer) & (extents.low < extents.high)).tolist()
     aim = merged(sorted(part for value in values for part in extents.all_runs(value)))

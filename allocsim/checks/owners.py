@@ -1,11 +1,12 @@
 """One address space as segments of equal owner: what wrote which bytes last.
 
-The axis is cut at starts; a segment covers the bytes from its start to the next and was written last by its owner. The first segment
-starts below every address; an axis that nobody wrote is one segment of owner `NEVER`. Addresses are Python ints, so no sum wraps.
+The axis is cut at starts; a segment covers the bytes from its start to the next and was written
+last by its owner. The first segment starts below every address; an axis that nobody wrote is one
+segment of owner `NEVER`. Addresses are Python ints, so no sum wraps.
 
-Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded stretch of list. Writing drops the
-segments it covers and adds at most two: n writes of one range each leave at most 2n + 1 segments, and cost O(log n + CHUNK) each, of
-which the second is a move of memory.
+Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded stretch
+of list. Writing drops the segments it covers and adds at most two: n writes of one range each leave
+at most 2n + 1 segments, and cost O(log n + CHUNK) each, of which the second is a move of memory.
 
 What this module does not see: what an owner is.
 """
@@ -61,7 +62,10 @@ class OwnerAxis:
             self._splice(low, high, [low], [owner])
 
     def write_runs(self, runs: list[Range], owner: int) -> None:
-        """Give sorted, disjoint, non-empty ranges to `owner`; the stretch they span is rebuilt once if it holds few more segments than they are."""
+        """Give sorted, disjoint, non-empty ranges to `owner`.
+
+        The stretch they span is rebuilt once if it holds few more segments than they are.
+        """
         if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):
             for low, high in runs:
                 self.write(low, high, owner)
@@ -91,10 +95,14 @@ class OwnerAxis:
                 chunk, at = chunk + 1, 0
 
     def _count(self, low: int, high: int) -> int:
-        """Return how many segments meet `[low, high)`, or somewhat fewer where they stand in many chunks."""
+        """Return how many segments meet `[low, high)`, or somewhat fewer where they stand in many
+        chunks.
+        """
         first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
         if last - first > 1:
-            return (last - first - 1) * (CHUNK // 2)  # the first and the last apart, a chunk is at least half full when it is cut
+            return (last - first - 1) * (
+                CHUNK // 2
+            )  # the first and the last apart, a chunk is at least half full when it is cut
         starts = [*self._starts[first : last + 1]]
         return sum(bisect_left(column, high) - bisect_right(column, low) for column in starts) + 1
 
@@ -129,7 +137,9 @@ class OwnerAxis:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return sorted ranges with touching and overlapping neighbours merged and empty ones dropped."""
+    """Return sorted ranges with touching and overlapping neighbours merged and empty ones
+    dropped.
+    """
     out: list[Range] = []
     for low, high in ranges:
         if low >= high:
@@ -142,7 +152,10 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
-    """Return the bytes that lie in both of two sorted, disjoint lists of ranges. O(len(a) + len(b))."""
+    """Return the bytes that lie in both of two sorted, disjoint lists of ranges.
+
+    O(len(a) + len(b)).
+    """
     out: list[Range] = []
     i = j = 0
     while i < len(a) and j < len(b):

@@ -7,8 +7,9 @@ A *mark* says which write a unit holds, in one number, in either replay:
     number of a write        `first number of the run + value`, where what was written has not moved since
     beyond all of these      a moved mark: (number, shift, run) in the table of `Marks`
 
-A unit of a mark with shift s, at place p of its memory, holds unit `p - s` of the buffer that the write wrote. So two units hold one tag
-exactly if number and `p - s` agree: a value never moves within its buffer, and only a `same` moves what a value wrote.
+A unit of a mark with shift s, at place p of its memory, holds unit `p - s` of the buffer that the
+write wrote. So two units hold one tag exactly if number and `p - s` agree: a value never moves
+within its buffer, and only a `same` moves what a value wrote.
 
 Most buffers are written whole and keep one mark; the others are `OwnerAxis`.
 
@@ -25,7 +26,10 @@ from allocsim.checks.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
-"""In place of a mark: the units of the buffer were written by several writes; they are in an axis."""
+"""In place of a mark: the units of the buffer were written by several writes.
+
+They are in an axis.
+"""
 
 CONTENT: Final = -3
 """Content of buffer identity k has mark `CONTENT - k`."""
@@ -59,11 +63,16 @@ class Marks:
         return self._known[key]
 
     def known(self, number: int, shift: int) -> int | None:
-        """Return the mark of what was put somewhere else, if anything was; as planned, where nobody asks which run did."""
+        """Return the mark of what was put somewhere else, if anything was.
+
+        As planned, where nobody asks which run did.
+        """
         return self._known.get((number, shift, NEVER))
 
     def of(self, mark: int) -> tuple[int, int | None, int | None]:
-        """Return number, shift (None where it is that of the buffer) and run (None where it is that of the number) of a mark."""
+        """Return number, shift (None where it is that of the buffer) and run (None where it is that
+        of the number) of a mark.
+        """
         if mark < self.count:
             return mark, None, None
         return self._moved[mark - self.count]
@@ -77,7 +86,10 @@ class Marks:
         return mark if mark < self.count else self._moved[mark - self.count][0]
 
     def writer(self, mark: int) -> int:
-        """Return the run that wrote what holds a mark: that of the `same` which put it there; NEVER for content and nothing."""
+        """Return the run that wrote what holds a mark: that of the `same` which put it there.
+
+        NEVER for content and nothing.
+        """
         if mark >= self.count:
             return self._moved[mark - self.count][2]
         return self.run_of(mark) if mark >= 0 else NEVER
@@ -116,7 +128,9 @@ class ApartMemory:
         return (piece for low, high in runs for piece in axis.walk(low, high))
 
     def handed_on(self, identity: int, source: Iterable[tuple[int, int, int]], run: int) -> list[Piece]:
-        """Return what a `same` of a run puts into its result: `source` has the start in the operand, in the result, and the length."""
+        """Return what a `same` of a run puts into its result: `source` has the start in the
+        operand, in the result, and the length.
+        """
         found: list[Piece] = []
         for start, target, length in source:
             by = target - start
@@ -147,7 +161,9 @@ def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room: int) -> list[tuple[int, int, int]]:
-    """Return stretches (start in the one buffer, start in the other, length) cut to both buffers."""
+    """Return stretches (start in the one buffer, start in the other, length) cut to both
+    buffers.
+    """
     first = np.maximum(0, np.maximum(-starts, -ends))
     last = np.minimum(lengths, np.minimum(room - starts, other_room - ends))
     kept = first < last
@@ -155,5 +171,9 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
 
 
 def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
-    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they hold no tag."""
-    return [(low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])]
+    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they
+    hold no tag.
+    """
+    return [
+        (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
+    ]

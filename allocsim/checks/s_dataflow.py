@@ -1,38 +1,49 @@
 """The pair of replays: what every read finds where the plan puts it, against what it must find.
 
 Ground truth
-    Two replays of the same runs. *Apart*, every buffer has memory of its own. *Planned*, buffers lie where the plan of the run
-    puts them; those with no slot in an arena have memory of their own there too. Runs of a session are joined over one memory;
-    without a session each run has fresh memory. A buffer is the same from run to run of its program; a parameter or state is the
-    same in all programs that have one of its name.
+    Two replays of the same runs. *Apart*, every buffer has memory of its own. *Planned*, buffers
+    lie where the plan of the run puts them; those with no slot in an arena have memory of their own
+    there too. Runs of a session are joined over one memory; without a session each run has fresh
+    memory. A buffer is the same from run to run of its program; a parameter or state is the same in
+    all programs that have one of its name.
 Tags
-    Every unit (byte, or bit where packed values share bytes) carries the write that wrote it last: (run, value, unit of the value). A write is
-    one value made by one op in one run. The content of a parameter or state is a write before the first run, laid in order of (first run
-    that has it, buffer) where that run's plan puts the buffer. A `same` reads all its operands, then puts the tags it found into its results,
-    unit by unit in row-major order; where both sides lie at one address it writes nothing. `s_apart` has the marks that stand for tags.
-Each read, of each value that an op (no view, not skipped) has among its operands, once for each (run, op, value)
+    Every unit (byte, or bit where packed values share bytes) carries the write that wrote it last:
+    (run, value, unit of the value). A write is one value made by one op in one run. The content of
+    a parameter or state is a write before the first run, laid in order of (first run that has it,
+    buffer) where that run's plan puts the buffer. A `same` reads all its operands, then puts the
+    tags it found into its results, unit by unit in row-major order; where both sides lie at one
+    address it writes nothing. `s_apart` has the marks that stand for tags.
+Each read, of each value that an op (no view, not skipped) has among its operands, once for each
+(run, op, value)
     no tag apart                                                            -> `UninitialisedRead`
     made by an op other than `view`, and apart holds another tag than that
         op gave (an upload left out gave none: a tag of the value will do)  -> `OverwrittenRead`
     otherwise, planned differs from apart                                   -> `StaleRead`
     written in another run, apart, and neither parameter nor state          -> `HistoryRead` (warning, beside the others)
     Content counts as no other value where the host left out the upload that would replace it.
-    A `host.read` of a run with `read_after: k` wants what apart holds at its own place, and finds what planned holds after run k.
+    A `host.read` of a run with `read_after: k` wants what apart holds at its own place, and finds
+    what planned holds after run k.
 Records
-    `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the lowest such byte: `other_*` the write
-    found (none if nothing did; run and op none if it is content, its buffer as the reader's program numbers it, if it has it), `want_*` the write wanted. For `OverwrittenRead`
-    the write wanted is the value's own in this run, none if its upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
+    `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the
+    lowest such byte: `other_*` the write found (none if nothing did; run and op none if it is
+    content, its buffer as the reader's program numbers it, if it has it), `want_*` the write
+    wanted. For `OverwrittenRead` the write wanted is the value's own in this run, none if its
+    upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
 
-How: memory is `OwnerAxis`, one for each arena, holding marks; apart, most buffers are written whole and keep one. A read is right if two
-lookups agree; only where they do not are units compared. Of many reads a screen may say first which need that at all (`selector`), and where it
-says none, nothing is replayed here.
+How: memory is `OwnerAxis`, one for each arena, holding marks; apart, most buffers are written whole
+and keep one. A read is right if two lookups agree; only where they do not are units compared. Of
+many reads a screen may say first which need that at all (`selector`), and where it says none,
+nothing is replayed here.
 
-A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong, `PIECES` pieces of equal writer are looked at in all. From then on each read
-is looked at up to its first piece with a violation: it is reported by that, says so, and makes counts a lower bound; a warning ends no look. When
-`MOST` pieces have been looked at, each read gets `FEW`. One that has more, and no violation among them, has no verdict, and if no read has one,
-the document has none either: ModelError.
+A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong,
+`PIECES` pieces of equal writer are looked at in all. From then on each read is looked at up to its
+first piece with a violation: it is reported by that, says so, and makes counts a lower bound; a
+warning ends no look. When `MOST` pieces have been looked at, each read gets `FEW`. One that has
+more, and no violation among them, has no verdict, and if no read has one, the document has none
+either: ModelError.
 
-Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a defect.
+Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
+defect.
 
 What this module does not see: kernels (an op is opaque) and orders other than that of the list.
 """
@@ -50,14 +61,25 @@ from allocsim.checks.intervals import distinct
 from allocsim.checks.owners import NEVER, OwnerAxis, Piece
 from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
-from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.trial import (
+    Findings,
+    Trial,
+    TrialDocument,
+    buffer_words,
+    bytes_words,
+    op_words,
+    slot_words,
+    value_words,
+)
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, Bools, Program
 from allocsim.model.layout import Int64s
 
 PIECES: Final = 1 << 20
-"""Pieces looked at in all the reads that may be wrong, before each ends at its first violation: a bound on what is listed."""
+"""Pieces looked at in all the reads that may be wrong, before each ends at its first violation: a
+bound on what is listed.
+"""
 
 MOST: Final = 1 << 24
 """Pieces looked at in all, before each read is cut short: a bound on time."""
@@ -97,7 +119,9 @@ class _Found:
 
 
 Look = tuple[int, int, int, str | None, bool]
-"""Of a piece of a read, apart: low, high, mark, what is wrong with it, and whether another run wrote it."""
+"""Of a piece of a read, apart: low, high, mark, what is wrong with it, and whether another run
+wrote it.
+"""
 
 
 class _Memory:
@@ -147,8 +171,15 @@ class _Memory:
         return int(space[buffer]), int(base[buffer])
 
     def replay(self, looks: list[Int64s] | None) -> None:
-        """Run every op of every run through both memories; look at all reads, or at those in the rows given for each run."""
-        last = len(self.trials) if looks is None else max((run + 1 for run, rows in enumerate(looks) if len(rows)), default=0)
+        """Run every op of every run through both memories.
+
+        Look at all reads, or at those in the rows given for each run.
+        """
+        last = (
+            len(self.trials)
+            if looks is None
+            else max((run + 1 for run, rows in enumerate(looks) if len(rows)), default=0)
+        )
         for position in range(last):
             script = self.runs.scripts[self.runs.follows[position]]
             chosen = None
@@ -228,8 +259,12 @@ class _Memory:
                 self.spaces[space].write(low, high, mark)
         self.staged = position, op, []
 
-    def _handed_on(self, position: int, script: Script, op: int) -> Iterator[tuple[int, list[Piece] | None, int, list[Piece]]]:
-        """Yield, for each result of a `same`: identity and pieces apart (None where it writes nothing), space and pieces as planned."""
+    def _handed_on(
+        self, position: int, script: Script, op: int
+    ) -> Iterator[tuple[int, list[Piece] | None, int, list[Piece]]]:
+        """Yield, for each result of a `same`: identity and pieces apart (None where it writes
+        nothing), space and pieces as planned.
+        """
         trial, extents = self.trials[position], self.trials[position].accesses.extents
         space, base = script.places
         row = trial.program.ops[op]
@@ -260,7 +295,9 @@ class _Memory:
             self.given_whole[number] = pieces[0][2]
 
     def _moved_as_planned(self, space: int, cut: list[tuple[int, int, int]]) -> list[Piece]:
-        """Return what a `same` puts, as planned, from stretches of one space elsewhere: start, new start, length."""
+        """Return what a `same` puts, as planned, from stretches of one space elsewhere: start, new
+        start, length.
+        """
         found: list[Piece] = []
         for start, target, length in cut:
             by = target - start
@@ -275,7 +312,9 @@ class _Memory:
         return found
 
     def _as_planned(self, wanted: int, base: int) -> int | None:
-        """Return the mark that units hold, as planned, in a buffer at `base` if they hold the tag that `wanted` is apart; None if none can."""
+        """Return the mark that units hold, as planned, in a buffer at `base` if they hold the tag
+        that `wanted` is apart; None if none can.
+        """
         number, shift, _ = self.marks.of(wanted)
         place = base + (shift or 0)
         return number if self._base_of(number) == place else self.marks.known(number, place)
@@ -312,14 +351,18 @@ class _Memory:
             self._report(position, op, kind, make)
 
     def _report(self, position: int, op: int, kind: str, make: Callable[[], Violation]) -> None:
-        """Report a defect, in order of (run, step): late reads are found after what stands behind them, and wait till the end."""
+        """Report a defect, in order of (run, step): late reads are found after what stands behind
+        them, and wait till the end.
+        """
         if self.identities.ordered:
             self.findings.report(kind, make)
         else:
             self.reports.append((position, op, kind, make))
 
     def _looks_apart(self, position: int, step: Step) -> Iterator[Look]:
-        """Yield the pieces of a read, cut where the mark or what its op gave changes apart, and what is wrong with each there."""
+        """Yield the pieces of a read, cut where the mark or what its op gave changes apart, and
+        what is wrong with each there.
+        """
         _, _, value, identity, _, _, _, made, _, _ = step
         trial, number = self.trials[position], self.marks.first[position] + value
         given = self.given.get(number) if self.moving else None
@@ -338,7 +381,9 @@ class _Memory:
             yield low, high, mark, "OverwrittenRead" if lost else None, old
 
     def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
-        """Yield the defects of every piece of a read, cut where its mark changes apart or as planned; none where it is right."""
+        """Yield the defects of every piece of a read, cut where its mark changes apart or as
+        planned; none where it is right.
+        """
         space, base = step[8], step[9]
         for low, high, wanted, wrong, late in looks:
             old: tuple[tuple[str, _Found], ...] = ()
@@ -359,14 +404,20 @@ class _Memory:
                 old = ()
 
     def _is_value(self, mark: int, trial: Trial, value: int) -> bool:
-        """Return whether a mark is of a value where it was written, whatever run wrote it, or content."""
+        """Return whether a mark is of a value where it was written, whatever run wrote it, or
+        content.
+        """
         number, shift = self.marks.tag(mark)
         if number <= CONTENT:
             return True
         position = self.marks.run_of(number)
-        return shift == 0 and self.trials[position].program is trial.program and number - self.marks.first[position] == value
+        return (
+            shift == 0
+            and self.trials[position].program is trial.program
+            and number - self.marks.first[position] == value
+        )
 
-    # records ---------------------------------------------------------------------------------------------------------------
+    # records --------------------------------------------------------------------------------------
 
     def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found], *, cut: bool) -> Violation:
         trial = self.trials[position]
@@ -400,7 +451,9 @@ class _Memory:
         )
 
     def _own_write(self, position: int, value: int) -> int:
-        """Return the number of the write of a value in one run, `NEVER` if its upload was left out."""
+        """Return the number of the write of a value in one run, `NEVER` if its upload was left
+        out.
+        """
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
 

@@ -1,15 +1,18 @@
-"""What a planner did, held against itself and its slots: `DoubleFree`, `FreeOfUnallocated`, `AllocOverLive`.
+"""What a planner did, held against itself and its slots: `DoubleFree`, `FreeOfUnallocated`,
+`AllocOverLive`.
 
-Judged for every plan that some run uses and that lists events, in list order, whatever their steps. `buffer` is the one allocated or
-freed, `step` the event's own. One record for each event at fault; of an allocation over several buffers, one for each of these.
+Judged for every plan that some run uses and that lists events, in list order, whatever their steps.
+`buffer` is the one allocated or freed, `step` the event's own. One record for each event at fault;
+of an allocation over several buffers, one for each of these.
 
     DoubleFree           a free of a buffer that was freed after its last allocation
     FreeOfUnallocated    a free of a buffer that was never allocated
     AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
                          allocated; `other_buffer` is that one
 
-A donor hands its bytes over to a recipient: where a plan may lay the pair over each other (`placement`) and their slots share a byte,
-allocating the recipient over the donor is no defect. From then on the bytes are the recipient's; the planner may still free the donor, once.
+A donor hands its bytes over to a recipient: where a plan may lay the pair over each other
+(`placement`) and their slots share a byte, allocating the recipient over the donor is no defect.
+From then on the bytes are the recipient's; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
 
@@ -95,7 +98,10 @@ class _Book:
             findings.more("AllocOverLive", beyond)
 
     def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
-        """Return, for each allocation over live bytes, its event and each buffer that is there; and how many are not listed."""
+        """Return, for each allocation over live bytes, its event and each buffer that is there.
+
+        And how many are not listed.
+        """
         plan = self.plan
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
         found: list[tuple[int, int]] = []
@@ -104,7 +110,12 @@ class _Book:
             rows = columns[(plan.arena[columns[:, 0]] == arena) & (plan.nbytes[columns[:, 0]] > 0)]
             low = plan.offset[rows[:, 0]]
             pairs = conflicts(
-                rows[:, 1], rows[:, 2], low, end_of(low, plan.nbytes[rows[:, 0]]), cap=COUNT_LIMIT + 1, selector=self.selector
+                rows[:, 1],
+                rows[:, 2],
+                low,
+                end_of(low, plan.nbytes[rows[:, 0]]),
+                cap=COUNT_LIMIT + 1,
+                selector=self.selector,
             )
             beyond += pairs.total - len(pairs.left)
             order = np.lexsort((rows[pairs.left, 1], rows[pairs.right, 1]))
@@ -123,9 +134,7 @@ class _Book:
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
         plan, program = self.plan, self.plan.program
         step, _, buffer = self.plan.events[number].tolist()
-        what = (
-            f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} {buffer_words(program, buffer)}"
-        )
+        what = f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} {buffer_words(program, buffer)}"
         ranges: tuple[tuple[int, int], ...] = ()
         if kind == "DoubleFree":
             message = f"{what}, which was freed already"

@@ -1,30 +1,38 @@
-"""In place: where an op's results lie on its operands, and which pairs of buffers may share an address.
+"""In place: where an op's results lie on its operands, and which pairs of buffers may share an
+address.
 
-The rule, judged op by op. For every operand and every result of an op that share a byte (packed: a bit), as laid:
+The rule, judged op by op. For every operand and every result of an op that share a byte (packed: a
+bit), as laid:
 
     safe      the pair of positions is promised (`contract`), and kept to:
                   exact   both begin at one address (of element 0), and their layouts are the same
                   bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
                   whole   anything: the operand is read before any byte of the result is written
-              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`; nothing else counts
+              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`;
+              nothing else counts
     assumed   nobody knows what the op, which is no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
-So every operand that touches a byte of a result must meet the conditions, not only the one the pair is about; the positions
-count, not the values: of `mul(x, x)` over x both pairs must be declared. The rule holds within a buffer (a mutation) as well as
-between buffers that a plan lays over each other. Bytes outside a value's buffer are left out.
+So every operand that touches a byte of a result must meet the conditions, not only the one the pair
+is about; the positions count, not the values: of `mul(x, x)` over x both pairs must be declared.
+The rule holds within a buffer (a mutation) as well as between buffers that a plan lays over each
+other. Bytes outside a value's buffer are left out.
 
-A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of the donor ends there and one of the recipient begins
-(`live`), and the op only reads the one and only writes the other; a persistent recipient must be overwritten fully. The pair is *joined* by
-the op if it has a declared pair of an operand in the donor and a result in the recipient; where nothing is declared, an assumed one. It is
+A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of the donor ends there
+and one of the recipient begins (`live`), and the op only reads the one and only writes the other; a
+persistent recipient must be overwritten fully. The pair is *joined* by the op if it has a declared
+pair of an operand in the donor and a result in the recipient; where nothing is declared, an assumed
+one. It is
 
     permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
     permitted     under a plan, if the op breaks the rule nowhere as planned.
 
-Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one only for layouts with holes. Where
-more than a million pairs come near, and more than eight for each access, those beyond are not judged: a bound on memory. If what was judged is
-sound, that is no answer, and ModelError says so; else counts are lower bounds. What is permissible must be known of each pair: what is unsafe is left out
-and the rest judged again, up to `ROUNDS` times, and then, too, there is no answer.
+Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one
+only for layouts with holes. Where more than a million pairs come near, and more than eight for each
+access, those beyond are not judged: a bound on memory. If what was judged is sound, that is no
+answer, and ModelError says so; else counts are lower bounds. What is permissible must be known of
+each pair: what is unsafe is left out and the rest judged again, up to `ROUNDS` times, and then,
+too, there is no answer.
 
 What this module does not see: runs, and what is reported (`writes`).
 """
@@ -54,7 +62,9 @@ ROUNDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touches:
-    """Pairs of one op's operand and result that share a byte, one row each, in order of (op, operand, result)."""
+    """Pairs of one op's operand and result that share a byte, one row each, in order of (op,
+    operand, result).
+    """
 
     op: Int64s
     read: Int64s
@@ -79,7 +89,9 @@ class Sharing:
     recipient: Int64s
     donor_row: Int64s
     recipient_row: Int64s
-    """Rows of the segments: that of the donor which ends at `op`, that of the recipient which begins there."""
+    """Rows of the segments: that of the donor which ends at `op`, that of the recipient which
+    begins there.
+    """
 
     def chosen(self, rows: Any) -> "Sharing":
         """Return some of the pairs."""
@@ -95,12 +107,16 @@ class HandOvers:
 
     @cached_property
     def given(self) -> Int64s:
-        """int64 (reads,): row of the donor's segment that ends with the read, -1 where none does or the op writes the buffer too."""
+        """int64 (reads,): row of the donor's segment that ends with the read, -1 where none does or
+        the op writes the buffer too.
+        """
         return self._one_sided(self.live.ending, self._reads, self._writes)
 
     @cached_property
     def taken(self) -> Int64s:
-        """int64 (writes,): row of the recipient's segment that begins with the write, -1 where none does or the op reads the buffer too."""
+        """int64 (writes,): row of the recipient's segment that begins with the write, -1 where none
+        does or the op reads the buffer too.
+        """
         return self._one_sided(self.live.beginning, self._writes, self._reads)
 
     @property
@@ -119,21 +135,30 @@ class HandOvers:
         return found
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
-        """Return the hand-overs by some reads and writes, row by row of one op; each pair of buffers once for each op."""
+        """Return the hand-overs by some reads and writes, row by row of one op.
+
+        Each pair of buffers once for each op.
+        """
         if not len(read):
             return Sharing(op=read, donor=read, recipient=read, donor_row=read, recipient_row=read)
         fine = (self.given[read] >= 0) & (self.taken[write] >= 0)
         read, write = read[fine], write[fine]
         donor_row, recipient_row = self.given[read], self.taken[write]
         _, rows = np.unique(donor_row * (len(self.live.buffer) + 1) + recipient_row, return_index=True)
-        op, donor, recipient = self.accesses.read_op[read], self.accesses.read_buffer[read], self.accesses.write_buffer[write]
+        op, donor, recipient = (
+            self.accesses.read_op[read],
+            self.accesses.read_buffer[read],
+            self.accesses.write_buffer[write],
+        )
         rows = rows[np.lexsort((recipient[rows], donor[rows], op[rows]))]
         found = Sharing(op=op, donor=donor, recipient=recipient, donor_row=donor_row, recipient_row=recipient_row)
         return found.chosen(rows)
 
 
 def addresses(plan: Plan, unit: int = 1) -> tuple[Int64s, Int64s]:
-    """Return the address space (arenas first, then one for each buffer in memory of its own) and base address, in units, of each buffer."""
+    """Return the address space (arenas first, then one for each buffer in memory of its own) and
+    base address, in units, of each buffer.
+    """
     arenas = len(plan.program.arenas)
     own = np.arange(len(plan.arena), dtype=np.int64) + arenas
     return np.where(plan.placed, plan.arena, own), np.where(plan.placed, plan.offset * unit, 0)
@@ -179,7 +204,8 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     joined = hand_overs.sharing(reads, writes)
     if not len(joined.op):
         return joined
-    # all operands in the donor against all results in the recipient, of the op that joins them, with both at address 0
+    # all operands in the donor against all results in the recipient, of the op that joins them,
+    # with both at address 0
     pairs = np.arange(len(joined.op))
     key = joined.op * count
     everything = accesses.results
@@ -187,7 +213,10 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     write_keys = everything.write_op * count + everything.write_buffer
     reads, read_pair = _members(key + joined.donor, read_keys)
     writes, write_pair = _members(key + joined.recipient, write_keys)
-    bad = _unsafe(everything, (reads, writes), (read_pair, write_pair), count=len(pairs)) | _broken_apart(everything)[joined.op]
+    bad = (
+        _unsafe(everything, (reads, writes), (read_pair, write_pair), count=len(pairs))
+        | _broken_apart(everything)[joined.op]
+    )
     return joined.chosen(~bad)
 
 
@@ -202,11 +231,15 @@ def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 
-def _unsafe(accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1) -> Bools:
-    """Return which of `count` owners, of `each` keys, have an unsafe pair of equal key, with every buffer at address 0.
+def _unsafe(
+    accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1
+) -> Bools:
+    """Return which of `count` owners, of `each` keys, have an unsafe pair of equal key, with every
+    buffer at address 0.
 
-    Where the join is cut, the guilty are left out and the others judged again. An innocent owner has few pairs that touch, for all are
-    declared, so most of what a cut leaves out belongs to the guilty, and rounds are few.
+    Where the join is cut, the guilty are left out and the others judged again. An innocent owner
+    has few pairs that touch, for all are declared, so most of what a cut leaves out belongs to the
+    guilty, and rounds are few.
     """
     bad = np.zeros(count, dtype=np.bool_)
     for _ in range(ROUNDS):
@@ -216,7 +249,9 @@ def _unsafe(accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s,
         bad[found.op[found.unsafe] // each] = True
         if not found.cut:
             return bad
-    raise ModelError("ops", f"more pairs of operand and result come near each other than can be told apart in {ROUNDS} rounds")
+    raise ModelError(
+        "ops", f"more pairs of operand and result come near each other than can be told apart in {ROUNDS} rounds"
+    )
 
 
 def _judge(
@@ -227,7 +262,10 @@ def _judge(
     *,
     keyed: bool = False,
 ) -> Touches:
-    """Judge reads against writes of equal key, laid at `bases`; `keyed` returns the key in place of the op."""
+    """Judge reads against writes of equal key, laid at `bases`.
+
+    `keyed` returns the key in place of the op.
+    """
     extents = accesses.extents
     sides, kept = [], _near(accesses, rows, bases)
     for side, values in ((0, accesses.read_value), (1, accesses.write_value)):
@@ -238,7 +276,8 @@ def _judge(
     read, write = rows[0][at_read], rows[1][at_write]
     a, b = accesses.read_value[read], accesses.write_value[write]
     base_a, base_b = bases[0][at_read], bases[1][at_write]
-    # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare rightly
+    # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare
+    # rightly
     at_one = base_a + extents.start[a] == base_b + extents.start[b]
     exact = at_one & extents.same_layout(a, b)
     touching = (extents.dense[a] & extents.dense[b]) | (exact & extents.whole[a] & extents.whole[b])
@@ -262,11 +301,15 @@ def _judge(
     if cut and not unsafe.any():
         rule = f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be told apart"
         raise ModelError("ops", rule)
-    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut)
+    return Touches(
+        op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut
+    )
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
-    """Return the reads that come near a write of their op, whatever the spaces, and the writes of their ops: the few that a join may find."""
+    """Return the reads that come near a write of their op, whatever the spaces, and the writes of
+    their ops: the few that a join may find.
+    """
     extents, count = accesses.extents, len(accesses.program.ops)
     ops = accesses.read_op[rows[0]], accesses.write_op[rows[1]]
     values = accesses.read_value[rows[0]], accesses.write_value[rows[1]]
@@ -285,8 +328,11 @@ def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, 
     return [filled[0][near], filled[1][met[op[1]]]]
 
 
-def _kept(accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s) -> tuple[Bools, Bools]:
-    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and of which exact aliases nobody knows.
+def _kept(
+    accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s
+) -> tuple[Bools, Bools]:
+    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and
+    of which exact aliases nobody knows.
 
     `shift` is by how much the buffer written begins after the buffer read.
     """

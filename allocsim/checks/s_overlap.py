@@ -1,21 +1,26 @@
 """Which buffers a plan lays over each other while both live: `Overlap`.
 
-Two buffers with slots in one arena are in conflict at a step of a run if their bytes `[offset, offset + nbytes of the buffer)` share one
-and both are live there, unless they may share. When they are live is derived (`live`); for a program without ops it is what its problem
-believes, less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing. Buffers are compared whole: to share a part
-of one, make it two. Between runs there is no overlap: what a later run reads, `s_dataflow` judges.
+Two buffers with slots in one arena are in conflict at a step of a run if their bytes
+`[offset, offset + nbytes of the buffer)` share one and both are live there, unless they may share.
+When they are live is derived (`live`); for a program without ops it is what its problem believes,
+less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing. Buffers are
+compared whole: to share a part of one, make it two. Between runs there is no overlap: what a later
+run reads, `s_dataflow` judges.
 
 They may share at a step
     by tags      every byte that is live in both holds one tag in both, and there is such a byte (`s_tags`)
     by a pair    joined by the op at which a segment of the donor ends and one of the recipient begins, which breaks the in-place rule
-                 nowhere as planned (`s_in_place`). In a program without ops: a pair the problem believes may share, of which neither is
-                 persistent, the donor's last believed step is the recipient's first, and both begin at one address.
+                 nowhere as planned (`s_in_place`). In a program without ops: a pair the problem
+                 believes may share, of which neither is persistent, the donor's last believed step
+                 is the recipient's first, and both begin at one address.
 
-One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher, `bytes` what they share, within
-`buffer`; `op` and `step` the first op at which both are live and may not share.
+One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher,
+`bytes` what they share, within `buffer`; `op` and `step` the first op at which both are live and
+may not share.
 
-Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT` pairs of segments of a run, and as many
-as there are permitted pairs, are listed; if there are more, the count is a lower bound.
+Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT`
+pairs of segments of a run, and as many as there are permitted pairs, are listed; if there are more,
+the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
 """
@@ -113,7 +118,9 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
 def _without_copies(
     case: TrialDocument, trial: Trial, left: Int64s, right: Int64s, step: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the pairs of segments, and the first steps, at which the two buffers do not hold the same."""
+    """Return the pairs of segments, and the first steps, at which the two buffers do not hold the
+    same.
+    """
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]
     delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
@@ -131,7 +138,9 @@ def _without_copies(
 
 
 def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
-    """Return the pairs `plan` may lay over each other in a whole run of its program, as `donor * buffers + recipient`."""
+    """Return the pairs `plan` may lay over each other in a whole run of its program, as
+    `donor * buffers + recipient`.
+    """
     problem = problem_of(program, plan, case.document.problems)
     if not len(program.ops):
         return np.empty(0, dtype=np.int64) if problem is None else believed_sharing(problem, plan)
@@ -141,7 +150,10 @@ def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s
 
 
 def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`; of believed lives, as buffers."""
+    """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`.
+
+    Of believed lives, as buffers.
+    """
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
     hand_overs = case.hand_overs(trial.accesses)
@@ -154,7 +166,10 @@ def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
 
 
 def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
-    """Return the pairs a problem lets meet in one step, as `donor * buffers + recipient`; of a plan, those at one address."""
+    """Return the pairs a problem lets meet in one step, as `donor * buffers + recipient`.
+
+    Of a plan, those at one address.
+    """
     donor, recipient = problem.may_share[:, 0].astype(np.int64), problem.may_share[:, 1].astype(np.int64)
     persistent = problem.program.buffers.persistent
     fine = (problem.stop[donor] - 1 == problem.start[recipient]) & ~persistent[donor] & ~persistent[recipient]

@@ -1,13 +1,17 @@
-"""Whether a plan keeps what its own problem told and believed: the placement by itself, whatever the program does.
+"""Whether a plan keeps what its own problem told and believed: the placement by itself, whatever
+the program does.
 
-Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`, `EventOutsideLifetime`.
+Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`,
+`EventOutsideLifetime`.
 
-Judged for every plan that some run uses and that names its problem, against that problem and the program of both, once. A plan
-without a problem was told nothing, and nothing is asked of it here. A column that a problem leaves out has the default of the
-format, and is told all the same: without `own`, parameters and states are told to lie in memory of their own.
+Judged for every plan that some run uses and that names its problem, against that problem and the
+program of both, once. A plan without a problem was told nothing, and nothing is asked of it here. A
+column that a problem leaves out has the default of the format, and is told all the same: without
+`own`, parameters and states are told to lie in memory of their own.
 
     LifetimeIgnored       the bytes of two slots in one arena, `[offset, offset + believed nbytes)`, and the believed lifetimes of
-                          their buffers, less the gaps, both intersect, and neither took the other's place by believed pairs
+                          their buffers, less the gaps, both intersect, and neither took the other's
+                          place by believed pairs
     PinIgnored            the same, but only since one of the two is pinned: it lives on to the end of the run, whatever its
                           `stop`, and gives its bytes to nobody
     SizeIgnored           the slot's nbytes below the believed ones
@@ -17,26 +21,31 @@ format, and is told all the same: without `own`, parameters and states are told 
     OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
     EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
 
-A buffer takes another's place by a pair of `may_share` at one address, or by several, each recipient the donor of the next. Whatever
-the lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the belief (`BadShare`). A pinned
-donor gives its bytes to nobody all the same: the caller told the pin. A problem that states no pair at all says nothing of hand-overs:
-there a pair that an op declares in place counts, if the donor's believed life ends with that op and the recipient's begins with it.
+A buffer takes another's place by a pair of `may_share` at one address, or by several, each
+recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
+whether the program bears the pair is asked of the belief (`BadShare`). A pinned donor gives its
+bytes to nobody all the same: the caller told the pin. A problem that states no pair at all says
+nothing of hand-overs: there a pair that an op declares in place counts, if the donor's believed
+life ends with that op and the recipient's begins with it.
 
-Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a free, both included. Steps
-between a free and the next allocation, before the first one and after the last free must be none in which the buffer is believed to
-live; a pinned one lives to the last step. A buffer without events, and one whose first event is a free, says nothing.
+Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
+free, both included. Steps between a free and the next allocation, before the first one and after
+the last free must be none in which the buffer is believed to live; a pinned one lives to the last
+step. A buffer without events, and one whose first event is a free, says nothing.
 
-Where the belief stands in for a program without ops, `LifetimeIgnored` and `SizeIgnored` are what `Overlap` and `Undersized` say
-there, and are not said twice.
+Where the belief stands in for a program without ops, `LifetimeIgnored` and `SizeIgnored` are what
+`Overlap` and `Undersized` say there, and are not said twice.
 
-One record for each (plan, buffer), for each (plan, pair of buffers), for each event at fault. `problem` is the plan's, `run` is none.
-Of a pair, `buffer` is the lower index, of one that is pinned the pinned one; `bytes` what they share, within `buffer`; `step` the first
-step in which both are believed to live. Of an event, `step` is its own.
+One record for each (plan, buffer), for each (plan, pair of buffers), for each event at fault.
+`problem` is the plan's, `run` is none. Of a pair, `buffer` is the lower index, of one that is
+pinned the pinned one; `bytes` what they share, within `buffer`; `step` the first step in which both
+are believed to live. Of an event, `step` is its own.
 
-Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of an arena, and as many as there
-are pairs, are listed; if there are more, the count is a lower bound.
+Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of
+an arena, and as many as there are pairs, are listed; if there are more, the count is a lower bound.
 
-What this module does not see: what the program reads and writes. A plan may break no promise and be wrong, and the reverse.
+What this module does not see: what the program reads and writes. A plan may break no promise and be
+wrong, and the reverse.
 """
 
 from collections import defaultdict
@@ -69,7 +78,9 @@ PROMISE_KINDS: Final = (
 
 def check_promises(case: TrialDocument, findings: Findings) -> None:
     """Report every slot and event of every plan in use that its own problem contradicts."""
-    standing_in = {trial.plan_index for trial in case.trials if trial.problem is not None and trial.problem is trial.plan.problem}
+    standing_in = {
+        trial.plan_index for trial in case.trials if trial.problem is not None and trial.problem is trial.plan.problem
+    }
     numbers = {id(problem): index for index, problem in reversed(list(enumerate(case.document.problems)))}
     for index in sorted({trial.plan_index for trial in case.trials}):
         plan = case.document.plans[index]
@@ -87,7 +98,9 @@ def check_promises(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Pairs of buffers that lie over each other though both are believed to live, in order of step."""
+    """Pairs of buffers that lie over each other though both are believed to live, in order of
+    step.
+    """
 
     step: Int64s
     buffer: Int64s
@@ -110,7 +123,10 @@ class _Promises:
         self.program = program
 
     def judge(self, findings: Findings, *, standing_in: bool) -> None:
-        """Report what is broken; `standing_in`: lifetimes and sizes are judged elsewhere, as facts."""
+        """Report what is broken.
+
+        `standing_in`: lifetimes and sizes are judged elsewhere, as facts.
+        """
         plan, problem = self.plan, self.problem
         keeps = ((problem.start < problem.stop) | problem.pinned) & (problem.nbytes > 0)
         at = np.array([problem.fixed.get(buffer, 0) for buffer in range(len(plan.arena))], dtype=np.int64)
@@ -132,7 +148,7 @@ class _Promises:
         for number, first in self._early_events():
             findings.report("EventOutsideLifetime", partial(self._event, number, first))
 
-    # two buffers over each other ------------------------------------------------------------------------------------------
+    # two buffers over each other ------------------------------------------------------------------
 
     def _report_meetings(self, findings: Findings, *, standing_in: bool) -> None:
         found = self._meetings()
@@ -145,7 +161,9 @@ class _Promises:
             findings.more("PinIgnored", 0)
 
     def _meetings(self) -> _Meetings:
-        """Return what meets: the rows of `believed_lifetimes`, and of each pinned buffer one more, from its `stop` on."""
+        """Return what meets: the rows of `believed_lifetimes`, and of each pinned buffer one more,
+        from its `stop` on.
+        """
         plan, problem = self.plan, self.problem
         lives = believed_lifetimes(problem)
         pinned = np.flatnonzero(problem.pinned)
@@ -174,12 +192,17 @@ class _Promises:
             steps.append(np.maximum(start[left], start[right]))
             by_pin.append(held[left] | held[right])
         empty = np.empty(0, dtype=np.int64)
-        pair, step, pin = np.concatenate([empty, *pairs]), np.concatenate([empty, *steps]), np.concatenate([empty == 1, *by_pin])
+        pair, step, pin = (
+            np.concatenate([empty, *pairs]),
+            np.concatenate([empty, *steps]),
+            np.concatenate([empty == 1, *by_pin]),
+        )
         by_pair = among(pair, _unordered(handed[problem.pinned[handed // count]], count))
         fine = ~pin & ~by_pair & self._took_its_place(pair, handed)
         pin |= by_pair
         pair, step, pin = pair[~fine], step[~fine], pin[~fine]
-        # a pair may meet several times: with gaps, and beyond a pin; its first meeting names it, one without a pin before others
+        # a pair may meet several times: with gaps, and beyond a pin; its first meeting names it,
+        # one without a pin before others
         order = np.lexsort((step, pin, pair))
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = pair[order][1:] != pair[order][:-1]
@@ -202,12 +225,18 @@ class _Promises:
         plan = self.plan
         stated = self.problem.may_share if len(self.problem.may_share) else _declared_hand_overs(self.problem)
         donor, recipient = stated[:, 0].astype(np.int64), stated[:, 1].astype(np.int64)
-        fine = plan.placed[donor] & (plan.arena[donor] == plan.arena[recipient]) & (plan.offset[donor] == plan.offset[recipient])
+        fine = (
+            plan.placed[donor]
+            & (plan.arena[donor] == plan.arena[recipient])
+            & (plan.offset[donor] == plan.offset[recipient])
+        )
         packed: Int64s = (donor * len(plan.arena) + recipient)[fine]
         return packed
 
     def _took_its_place(self, pair: Int64s, handed: Int64s) -> Bools:
-        """Return which pairs of buffers are joined by believed pairs at one address, each recipient the donor of the next."""
+        """Return which pairs of buffers are joined by believed pairs at one address, each recipient
+        the donor of the next.
+        """
         count = len(self.plan.arena)
         mask = among(pair, _unordered(handed, count))
         recipients: dict[int, list[int]] = defaultdict(list)
@@ -244,14 +273,16 @@ class _Promises:
             message=message,
         )
 
-    # one slot -------------------------------------------------------------------------------------------------------------
+    # one slot -------------------------------------------------------------------------------------
 
     def _size(self, kind: str, buffer: int) -> Violation:
         room, believed = int(self.plan.nbytes[buffer]), int(self.problem.nbytes[buffer])
         return self._slot(kind, buffer, f"is believed to have {believed} bytes; its slot has {room}")
 
     def _fixed(self, kind: str, buffer: int) -> Violation:
-        return self._slot(kind, buffer, f"was told to lie at offset {self.problem.fixed[buffer]}; it has {self._place(buffer)}")
+        return self._slot(
+            kind, buffer, f"was told to lie at offset {self.problem.fixed[buffer]}; it has {self._place(buffer)}"
+        )
 
     def _own_ignored(self, kind: str, buffer: int) -> Violation:
         return self._slot(kind, buffer, f"was told to lie in memory of its own; it has {self._place(buffer)}")
@@ -271,10 +302,12 @@ class _Promises:
     def _slot(self, kind: str, buffer: int, words: str) -> Violation:
         return self._record(kind, buffer=buffer, message=f"{buffer_words(self.plan.program, buffer)} {words}")
 
-    # events ---------------------------------------------------------------------------------------------------------------
+    # events ---------------------------------------------------------------------------------------
 
     def _early_events(self) -> list[tuple[int, int]]:
-        """Return the events after, or before, which a buffer is free though believed to live, and the first such step, in list order."""
+        """Return the events after, or before, which a buffer is free though believed to live, and
+        the first such step, in list order.
+        """
         problem = self.problem
         of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for number, (step, event, buffer) in enumerate(self.plan.events.tolist()):
@@ -291,7 +324,9 @@ class _Promises:
                 if event == Event.FREE and told[place - 1][2] == Event.ALLOC:
                     idle.append((number, step + 1, next(following, (0, last, 0))[1]))
             for number, low, high in idle:
-                missed = min((max(low, start) for start, stop in lives if max(low, start) < min(high, stop)), default=None)
+                missed = min(
+                    (max(low, start) for start, stop in lives if max(low, start) < min(high, stop)), default=None
+                )
                 if missed is not None:
                     found.append((number, missed))
         return sorted(found)
@@ -312,7 +347,9 @@ class _Promises:
 
 
 def _declared_hand_overs(problem: Problem) -> Int64s:
-    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to begin there. O(pairs)."""
+    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to
+    begin there. O(pairs).
+    """
     ops, home = problem.program.ops, problem.program.values.buffer
     step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
     donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
@@ -341,7 +378,10 @@ def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
 
 
 def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
-    """Return the steps in which one buffer is believed to live, less its gaps; if it is pinned, up to `last` as well."""
+    """Return the steps in which one buffer is believed to live, less its gaps.
+
+    If it is pinned, up to `last` as well.
+    """
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     lives = []
     for low, high in sorted(problem.gaps.get(buffer, ())):

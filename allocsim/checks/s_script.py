@@ -1,12 +1,14 @@
-"""What the runs of one memory do, as columns: the accesses of a run in order, and one numbering of the buffers of several programs.
+"""What the runs of one memory do, as columns: the accesses of a run in order, and one numbering of
+the buffers of several programs.
 
-* An *identity* is a buffer as it persists: a run has the buffers of the last run of its program that it waits for, else fresh ones; a
-  parameter or state is the same in all programs that have one of its name. Identities are dense, in order of (first run that has them,
-  buffer).
-* A *script* lists the accesses of a run that touch bytes: of each op first its reads, then its writes. A value that stands twice among the
-  operands is read twice. Runs of equal `Trial.alike` have one script.
-* Address spaces: the arenas, then one for each identity in memory of its own. Identities that no run has in an arena *stay*: their memory is the
-  same in both replays, and their space is -1.
+* An *identity* is a buffer as it persists: a run has the buffers of the last run of its program
+  that it waits for, else fresh ones; a parameter or state is the same in all programs that have one
+  of its name. Identities are dense, in order of (first run that has them, buffer).
+* A *script* lists the accesses of a run that touch bytes: of each op first its reads, then its
+  writes. A value that stands twice among the operands is read twice. Runs of equal `Trial.alike`
+  have one script.
+* Address spaces: the arenas, then one for each identity in memory of its own. Identities that no
+  run has in an arena *stay*: their memory is the same in both replays, and their space is -1.
 
 Complexity: O(accesses + buffers) for each script, vectorised.
 
@@ -27,17 +29,23 @@ from allocsim.model import VIEW, Bools
 from allocsim.model.layout import Int64s
 
 Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
-"""write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1, base address."""
+"""write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1,
+base address.
+"""
 
 MAX_RUNS: Final = 1 << 25
-"""Byte runs of strided values that the ops of one run may read and write in all: a bound on time."""
+"""Byte runs of strided values that the ops of one run may read and write in all: a bound on
+time.
+"""
 
 STRETCH: Final = 1 << 16
 """Rows of a script that are made Python numbers in one go: a bound on memory."""
 
 
 class Identities:
-    """The buffers of several runs as one dense numbering, and which of them some run has in an arena."""
+    """The buffers of several runs as one dense numbering, and which of them some run has in an
+    arena.
+    """
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.trials = trials
@@ -80,10 +88,14 @@ class Identities:
             self.persistent[mine[trial.program.buffers.persistent]] = True
 
     def _numbered(self, trial: Trial, count: int) -> tuple[Int64s, Int64s]:
-        """Return the identity of each buffer of a program, from `count` on where it is new, and the buffers that are."""
+        """Return the identity of each buffer of a program, from `count` on where it is new, and the
+        buffers that are.
+        """
         buffers = trial.program.buffers
         named = np.flatnonzero(buffers.persistent).tolist()
-        known = [(buffer, self._names[buffers.names[buffer]]) for buffer in named if buffers.names[buffer] in self._names]
+        known = [
+            (buffer, self._names[buffers.names[buffer]]) for buffer in named if buffers.names[buffer] in self._names
+        ]
         fresh = np.ones(len(buffers), dtype=np.bool_)
         fresh[[buffer for buffer, _ in known]] = False
         mine = (np.cumsum(fresh) - 1 + count).astype(np.int64)
@@ -99,7 +111,9 @@ class Identities:
 
     @cached_property
     def reach(self) -> tuple[Int64s, Int64s]:
-        """The stretch of each buffer that any run accesses, or has a value in: what lies outside it is nobody's concern."""
+        """The stretch of each buffer that any run accesses, or has a value in: what lies outside it
+        is nobody's concern.
+        """
         low, high = np.full(self.count, 1 << 62, dtype=np.int64), np.zeros(self.count, dtype=np.int64)
         for position in dict.fromkeys(self.home_run):
             extents = self.trials[position].accesses.extents
@@ -110,7 +124,9 @@ class Identities:
         return low, high
 
     def places(self, position: int) -> tuple[Int64s, Int64s]:
-        """Return address space and base address of each buffer of a run, as planned; space -1 where the buffer stays.
+        """Return address space and base address of each buffer of a run, as planned.
+
+        Space -1 where the buffer stays.
 
         In memory of its own a buffer is one for all runs of its program.
         """

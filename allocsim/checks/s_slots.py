@@ -1,8 +1,9 @@
-"""Whether each slot is a slot for its buffer: `OutOfBounds`, `Undersized`, `Misaligned`, `WrongArena`, `Unplaced`.
+"""Whether each slot is a slot for its buffer: `OutOfBounds`, `Undersized`, `Misaligned`,
+`WrongArena`, `Unplaced`.
 
-Judged for every plan that some run uses, against the buffers of the program run: one record for each (plan, buffer), about the first
-program of which it is true. Where a program has no ops, the believed sizes and lifetimes
-of its problem stand in: a buffer is used if it is believed to live.
+Judged for every plan that some run uses, against the buffers of the program run: one record for
+each (plan, buffer), about the first program of which it is true. Where a program has no ops, the
+believed sizes and lifetimes of its problem stand in: a buffer is used if it is believed to live.
 
     OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
     Undersized    the slot's nbytes below the buffer's
@@ -10,9 +11,9 @@ of its problem stand in: a buffer is used if it is believed to live.
     WrongArena    the slot in another arena than the buffer's
     Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
 
-The first four are about slots in an arena (but for values that reach out, wherever the buffer is). Of `OutOfBounds`, `value` is the
-first value that reaches out, none if the slot itself is at fault. `bytes` are empty: they are ranges within a buffer, and what is at
-fault here lies outside of it.
+The first four are about slots in an arena (but for values that reach out, wherever the buffer is).
+Of `OutOfBounds`, `value` is the first value that reaches out, none if the slot itself is at fault.
+`bytes` are empty: they are ranges within a buffer, and what is at fault here lies outside of it.
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
@@ -52,7 +53,11 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     reaching = _reaching_out(trial)
     used = np.logical_or.reduce([_used(trial) for trial in trials])
     return [
-        ("OutOfBounds", (placed & ((plan.offset < 0) | _beyond(trial))) | (reaching >= 0), partial(_out_of_bounds, reaching)),
+        (
+            "OutOfBounds",
+            (placed & ((plan.offset < 0) | _beyond(trial))) | (reaching >= 0),
+            partial(_out_of_bounds, reaching),
+        ),
         ("Undersized", placed & (plan.nbytes < _sizes(trial)), _undersized),
         ("Misaligned", placed & (plan.offset % buffers.alignment != 0), _misaligned),
         ("WrongArena", placed & (plan.arena != buffers.arena), _wrong_arena),
@@ -61,15 +66,22 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
 
 
 def _beyond(trial: Trial) -> Bools:
-    """Return which slots end beyond the capacity of their arena; as a difference, since a sum might wrap."""
-    limits = np.array([-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64)
+    """Return which slots end beyond the capacity of their arena.
+
+    As a difference, since a sum might wrap.
+    """
+    limits = np.array(
+        [-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64
+    )
     capacity = limits[np.maximum(trial.plan.arena, 0)]
     mask: Bools = (capacity >= 0) & (trial.plan.offset > capacity - trial.plan.nbytes)
     return mask
 
 
 def _reaching_out(trial: Trial) -> Int64s:
-    """Return for each buffer the first of its values that has bytes outside of it, -1 if none has."""
+    """Return for each buffer the first of its values that has bytes outside of it, -1 if none
+    has.
+    """
     hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
     nbytes = trial.program.buffers.nbytes
     values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))
@@ -95,7 +107,11 @@ def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
     plan, program = trial.plan, trial.program
     words = buffer_words(program, buffer)
     first = int(reaching[buffer])
-    reasons = [f"{value_words(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"] if first >= 0 else []
+    reasons = (
+        [f"{value_words(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"]
+        if first >= 0
+        else []
+    )
     offset, end = int(plan.offset[buffer]), int(plan.offset[buffer]) + int(plan.nbytes[buffer])
     arena = program.arenas[max(plan.arena[buffer], 0)]
     at_fault = []
@@ -123,7 +139,9 @@ def _misaligned(trial: Trial, buffer: int) -> Violation:
 def _wrong_arena(trial: Trial, buffer: int) -> Violation:
     arenas, program = trial.program.arenas, trial.program
     wanted, found = arenas[program.buffers.arena[buffer]].name, arenas[trial.plan.arena[buffer]].name
-    return _slot(trial, "WrongArena", buffer, f"{buffer_words(program, buffer)} belongs in {wanted}; its slot is in {found}")
+    return _slot(
+        trial, "WrongArena", buffer, f"{buffer_words(program, buffer)} belongs in {wanted}; its slot is in {found}"
+    )
 
 
 def _unplaced(trial: Trial, buffer: int) -> Violation:

@@ -1,15 +1,19 @@
-"""Which buffers hold the same at a step, apart, because a `same` handed it on: such buffers may share bytes.
+"""Which buffers hold the same at a step, apart, because a `same` handed it on: such buffers may
+share bytes.
 
-Two buffers may share at a step where some shared unit (byte, or bit) is live in both, and every such unit holds one tag in both. A unit is
-live from a write to its last read, as in `live`; of a persistent buffer all units are, while the buffer is. At the op that begins a stretch by
-a write the unit holds what is written, at all others what it held before: so a last read and a rewrite at one op never agree. Units that
-nothing wrote hold no tag, and agree with none.
+Two buffers may share at a step where some shared unit (byte, or bit) is live in both, and every
+such unit holds one tag in both. A unit is live from a write to its last read, as in `live`; of a
+persistent buffer all units are, while the buffer is. At the op that begins a stretch by a write the
+unit holds what is written, at all others what it held before: so a last read and a rewrite at one
+op never agree. Units that nothing wrote hold no tag, and agree with none.
 
-Two ways to the one answer. Where a buffer is written once in a run, whole, and only read whole, it has one tag; where such a buffer is the result
-of a `same` of another, columns say that they agree (`Copies`). All other buffers that a `same` touches are followed stretch by stretch
-(`Spans`), through all runs of their memory.
+Two ways to the one answer. Where a buffer is written once in a run, whole, and only read whole, it
+has one tag; where such a buffer is the result of a `same` of another, columns say that they agree
+(`Copies`). All other buffers that a `same` touches are followed stretch by stretch (`Spans`),
+through all runs of their memory.
 
-Complexity: O(buffers) in columns; O(accesses to buffers that a `same` touches, times their pieces) where columns do not suffice.
+Complexity: O(buffers) in columns; O(accesses to buffers that a `same` touches, times their pieces)
+where columns do not suffice.
 
 What this module does not see: plans.
 """
@@ -35,7 +39,10 @@ Span = tuple[int, int, int, int, tuple[int, int] | None]
 """low, high, first and last step, and the tag: number of a write and shift; None for no tag."""
 
 PAIRS: Final = 1 << 20
-"""Pairs of buffers compared for one bound; where there are more, all of them count as one class, and the bound is lower than it might be."""
+"""Pairs of buffers compared for one bound.
+
+Where there are more, all of them count as one class, and the bound is lower than it might be.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,14 +94,18 @@ class Copies:
         return cls(plain=plain, root=root, shift=shift)
 
     def agree(self, one: Int64s, other: Int64s, delta: Int64s) -> Bools:
-        """Return which pairs of buffers hold the same wherever both live, the other one laid `delta` units behind the one."""
+        """Return which pairs of buffers hold the same wherever both live, the other one laid
+        `delta` units behind the one.
+        """
         same: Bools = self.plain[one] & self.plain[other] & (self.root[one] == self.root[other])
         same &= self.shift[one] == self.shift[other] + delta
         return same
 
 
 class Spans:
-    """Of each run, the stretches of units and steps of the buffers that some `same` touches, with their tags."""
+    """Of each run, the stretches of units and steps of the buffers that some `same` touches, with
+    their tags.
+    """
 
     def __init__(self, runs: Runs, lives: Sequence[LiveSegments]) -> None:
         self.runs, self.lives = runs, lives
@@ -136,7 +147,11 @@ class Spans:
 
         for buffer in np.flatnonzero(trial.program.buffers.persistent & self.involved[script.buffers]).tolist():
             runs = [(0, int(extents.room[buffer]))]
-            put(buffer, -1, [piece for piece in self.apart.pieces(int(script.buffers[buffer]), runs) if piece[0] < piece[1]])
+            put(
+                buffer,
+                -1,
+                [piece for piece in self.apart.pieces(int(script.buffers[buffer]), runs) if piece[0] < piece[1]],
+            )
         done = -1
         for is_write, op, value, identity, *_ in script.steps(self.involved[script.identity]):
             buffer = int(extents.buffer[value])
@@ -191,7 +206,10 @@ def copies(case: TrialDocument, trial: Trial) -> Copies:
 
 
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
-    """Return the spans of the buffers that a `same` touches, in one run; found once for all runs of its memory."""
+    """Return the spans of the buffers that a `same` touches, in one run.
+
+    Found once for all runs of its memory.
+    """
     group = case.group(trial)
     lives = [case.hand_overs(other.accesses).live for other in group]
     found: Spans = case.kept(("spans", group[0].index), lambda: Spans(Runs.of(group), lives))
@@ -199,10 +217,14 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
 
 
 def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
-    """Return the spans of a program that runs once, on fresh memory, with every buffer in memory of its own."""
+    """Return the spans of a program that runs once, on fresh memory, with every buffer in memory of
+    its own.
+    """
     program = accesses.program
     nothing = np.zeros(len(program.buffers), dtype=np.int64)
-    plan = Plan(program=program, arena=np.full(len(nothing), OWN, dtype=np.int32), offset=nothing, nbytes=program.buffers.nbytes)
+    plan = Plan(
+        program=program, arena=np.full(len(nothing), OWN, dtype=np.int32), offset=nothing, nbytes=program.buffers.nbytes
+    )
     trial = Trial(
         index=0,
         program=program,
@@ -219,9 +241,11 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
 
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers that hold the same from the one to the other, both laid at one address.
+    """Return (n, 4): first step, stop, and two buffers that hold the same from the one to the
+    other, both laid at one address.
 
-    At each step the buffers that hold the same are connected by the rows that cover it; not every two of them have a row.
+    At each step the buffers that hold the same are connected by the rows that cover it; not every
+    two of them have a row.
     """
     none = np.empty((0, 4), dtype=np.int64)
     if not shares_tags(case, trial):
@@ -233,14 +257,18 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
     rows = rows[np.lexsort((live.start[rows], plain.shift[buffer], plain.root[buffer]))]
     buffer = live.buffer[rows]
     fresh = np.ones(len(rows), dtype=np.bool_)
-    fresh[1:] = (plain.root[buffer[1:]] != plain.root[buffer[:-1]]) | (plain.shift[buffer[1:]] != plain.shift[buffer[:-1]])
+    fresh[1:] = (plain.root[buffer[1:]] != plain.root[buffer[:-1]]) | (
+        plain.shift[buffer[1:]] != plain.shift[buffer[:-1]]
+    )
     several = np.flatnonzero(~(fresh & np.append(fresh[1:], True)))
     joins: list[tuple[int, int, int, int]] = []
     columns = (live.start[rows], live.stop[rows], buffer, fresh)
     longest, until = -1, -1
     for start, stop, mine, first in zip(*(column[several].tolist() for column in columns), strict=True):
         if not first and start < until:
-            joins.append((start, min(stop, until), longest, mine))  # whoever of the class lives now is outlived by the longest
+            joins.append(
+                (start, min(stop, until), longest, mine)
+            )  # whoever of the class lives now is outlived by the longest
         if first or stop > until:
             longest, until = mine, stop
     found = [np.array(joins, dtype=np.int64).reshape(-1, 4)]
@@ -250,7 +278,9 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
 
 
 def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
-    """Return which buffers a `same` of this run or another may touch and columns do not suffice for."""
+    """Return which buffers a `same` of this run or another may touch and columns do not suffice
+    for.
+    """
     mask = np.zeros(len(plain.plain), dtype=np.bool_)
     kept: set[str] = set()
     for other in case.group(trial):
@@ -288,12 +318,19 @@ def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Boo
 
 
 def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> list[Span]:
-    """Return the stretches of a persistent buffer in which it is live; those given are from the op that wrote to that which wrote over."""
+    """Return the stretches of a persistent buffer in which it is live.
+
+    Those given are from the op that wrote to that which wrote over.
+    """
     found = []
     for low, high, born, over, tag in spans:
         for start, stop in segments:
-            # held before each op but the first of the segment, and after each op but the last, unless that writes
-            ranges = [(max(start + 1, 0, born + 1), min(stop - 1, over)), (max(start, 0, born), min(stop - 2, over - 1))]
+            # held before each op but the first of the segment, and after each op but the last,
+            # unless that writes
+            ranges = [
+                (max(start + 1, 0, born + 1), min(stop - 1, over)),
+                (max(start, 0, born), min(stop - 2, over - 1)),
+            ]
             if stop - 1 in written and born <= stop - 1 < over:
                 ranges.append((stop - 1, stop - 1))
             found += [(low, high, first, last, tag) for first, last in ranges if first <= last]
@@ -301,7 +338,8 @@ def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> 
 
 
 def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Range], list[Range]]:
-    """Return the steps at which two buffers hold one tag in some shared live unit, and those at which they hold two, as ranges.
+    """Return the steps at which two buffers hold one tag in some shared live unit, and those at
+    which they hold two, as ranges.
 
     The other buffer lies `delta` units behind the one.
     """

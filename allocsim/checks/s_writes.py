@@ -1,16 +1,20 @@
-"""What ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
+"""What ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`,
+`WriteToReadOnly`.
 
-* `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the same op, unsafely or by
-  assumption (`in_place` has the rule). One record of each kind for each (run, op): the first such pair in order of (operand
-  position, result position); `value` and `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what the two
+* `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the
+  same op, unsafely or by assumption (`in_place` has the rule). One record of each kind for each
+  (run, op): the first such pair in order of (operand position, result position); `value` and
+  `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what
+  the two share.
+* `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if
+  it has bytes. One record for each (run, op): the first result in order of position that shares a
+  byte with a later one; `other_buffer` is that of the first it shares with, `bytes` what the two
   share.
-* `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if it has bytes. One record for
-  each (run, op): the first result in order of position that shares a byte with a later one; `other_buffer` is that of the first
-  it shares with, `bytes` what the two share.
-* `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer, empty or not. One record for each
-  (run, op, value), with all its bytes.
+* `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
+  empty or not. One record for each (run, op, value), with all its bytes.
 
-A run does what runs of equal plan, program and skipped steps do, so each of these is judged once for all of them.
+A run does what runs of equal plan, program and skipped steps do, so each of these is judged once
+for all of them.
 
 What this module does not see: what happens to the bytes afterwards (`dataflow`).
 """
@@ -23,7 +27,16 @@ import numpy as np
 from allocsim.checks.intervals import Ranges, join
 from allocsim.checks.owners import Range, shared
 from allocsim.checks.s_in_place import PAIR_CAP, addresses
-from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, bytes_words, op_words, slot_words, value_words
+from allocsim.checks.trial import (
+    Findings,
+    Trial,
+    TrialDocument,
+    buffer_words,
+    bytes_words,
+    op_words,
+    slot_words,
+    value_words,
+)
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 from allocsim.model import BYTES
@@ -41,7 +54,10 @@ class _Defect:
 
 
 def check_writes(case: TrialDocument, findings: Findings) -> None:
-    """Report what the ops of every run write where they must not. O(runs x defects) after one judgement for runs alike."""
+    """Report what the ops of every run write where they must not.
+
+    O(runs x defects) after one judgement for runs alike.
+    """
     for judge in (_touching, _results, _read_only):
         known: dict[object, list[_Defect]] = {}
         for trial in case.trials:
@@ -133,9 +149,7 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
         "AssumedInPlace": "exactly; nobody knows what the kernel promises",
         "ResultsOverlap": "both are results of the op",
     }[defect.kind]
-    message = (
-        f"{op_words(program, defect.op)} lays {value_words(program, other)} over {value_words(program, value)}, {place}, {reason}"
-    )
+    message = f"{op_words(program, defect.op)} lays {value_words(program, other)} over {value_words(program, value)}, {place}, {reason}"
     return trial.record(
         defect.kind,
         op=defect.op,

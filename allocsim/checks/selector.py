@@ -1,10 +1,13 @@
-"""The only place where the judge asks what speeds it up: which rows a screen would have the plain checks look at.
+"""The only place where the judge asks what speeds it up: which rows a screen would have the plain
+checks look at.
 
-A screen may point at too many rows, never at too few; what is wrong with a row, and in which words, the plain checks say. `PLAIN` has no
-screens: every row is looked at, and nothing but this folder decides. Records are the same either way (a law in the tests).
+A screen may point at too many rows, never at too few; what is wrong with a row, and in which words,
+the plain checks say. `PLAIN` has no screens: every row is looked at, and nothing but this folder
+decides. Records are the same either way (a law in the tests).
 
-Screens live in `allocsim.screens`, which needs numba. They are looked up by name when a large document asks for one, so that this folder
-imports none of them and works where numba is not installed.
+Screens live in `allocsim.screens`, which needs numba. They are looked up by name when a large
+document asks for one, so that this folder imports none of them and works where numba is not
+installed.
 
 What this module does not see: how a screen finds its rows.
 """
@@ -39,8 +42,13 @@ class Selector:
         found: list[Int64s] | None = self._asked("reads", lambda screen: screen.reads_to_look_at(runs))
         return found
 
-    def rectangles(self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int) -> tuple[Int64s, Int64s, bool] | None:
-        """Return pairs of rectangles to compare, and whether there are more than `cap`; None for all pairs."""
+    def rectangles(
+        self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int
+    ) -> tuple[Int64s, Int64s, bool] | None:
+        """Return pairs of rectangles to compare, and whether there are more than `cap`.
+
+        The answer is None for all pairs.
+        """
         if len(start) < RECTANGLES_FROM:
             return None
         found: tuple[Int64s, Int64s, bool] | None = self._asked(
@@ -49,8 +57,12 @@ class Selector:
         return found
 
     def late(self, work: int) -> "Callable[..., int] | None":
-        """Return what notes the accesses to look at for races, with the arguments of `h_clocks.sweep`; None for `sweep` itself."""
-        found: Callable[..., int] | None = self._asked("late", lambda screen: screen.sweep) if work >= LATE_FROM else None
+        """Return what notes the accesses to look at for races, with the arguments of
+        `h_clocks.sweep`; None for `sweep` itself.
+        """
+        found: Callable[..., int] | None = (
+            self._asked("late", lambda screen: screen.sweep) if work >= LATE_FROM else None
+        )
         return found
 
     def _asked(self, module: str, ask: Callable[[Any], Any]) -> Any:

@@ -1,8 +1,11 @@
-"""What is on trial, and the record that is kept: a document with its runs numbered, and the findings of each check.
+"""What is on trial, and the record that is kept: a document with its runs numbered, and the
+findings of each check.
 
-* Runs are numbered in order, whether a session joins them or not. Programs, plans and problems go by their index in the document.
-* `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check must emit each kind in order of
-  (run, step), so that the records kept are the first of that kind; `sorted_records` then merges the kinds.
+* Runs are numbered in order, whether a session joins them or not. Programs, plans and problems go
+  by their index in the document.
+* `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check
+  must emit each kind in order of (run, step), so that the records kept are the first of that kind;
+  `sorted_records` then merges the kinds.
 * A record is built only if it is kept: `report` takes what makes it, not the record.
 
 What this module does not see: what is a defect. That is for the checks, one file for each family.
@@ -65,7 +68,10 @@ class Trial:
     def record(
         self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
     ) -> Violation:
-        """Return a record of something this run does, with the names of what it points at; `other` and `wanted` as in `named`."""
+        """Return a record of something this run does, with the names of what it points at.
+
+        `other` and `wanted` as in `named`.
+        """
         record = Violation(
             kind=kind,
             program=self.program_index,
@@ -85,7 +91,9 @@ class TrialDocument:
         self.selector = selector
         self.kinds = kinds
         self.unit = _unit(document)
-        """Bits of a byte where some value holds a byte in part, else 1: all addresses are in units of so many to a byte."""
+        """Bits of a byte where some value holds a byte in part, else 1: all addresses are in units
+        of so many to a byte.
+        """
         self._contracts: dict[int, Contract] = {}
         self.joined = document.session is not None
         """Whether memory is kept from run to run."""
@@ -122,7 +130,9 @@ class TrialDocument:
             self.trials.append(trial)
 
     def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
-        """Return the accesses of `program` when the host leaves out the `host.write` ops of `skip`."""
+        """Return the accesses of `program` when the host leaves out the `host.write` ops of
+        `skip`.
+        """
         key = (id(program), skip)
         if key not in self._accesses:
             if id(program) not in self._extents:
@@ -165,7 +175,9 @@ class TrialDocument:
 
 
 class Findings:
-    """What one document's checks found: exact counts, and for each kind the first `limit` records."""
+    """What one document's checks found: exact counts, and for each kind the first `limit`
+    records.
+    """
 
     def __init__(self, limit: int, *, strict: bool = False) -> None:
         self.limit = limit
@@ -182,7 +194,9 @@ class Findings:
         self.counts[kind] += 1
 
     def more(self, kind: str, count: int) -> None:
-        """Count at least so many defects beyond those that were looked at one by one: the count is now a lower bound."""
+        """Count at least so many defects beyond those that were looked at one by one: the count is
+        now a lower bound.
+        """
         self.counts[kind] += count
         self.bounded = True
 
@@ -191,7 +205,10 @@ class Findings:
         return max(self.limit - self.counts[kind], 0)
 
     def severity(self, kind: str) -> str:
-        """Return `violation` or `warning`; where the judge is strict, what nobody knows is a violation."""
+        """Return `violation` or `warning`.
+
+        Where the judge is strict, what nobody knows is a violation.
+        """
         return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
 
     def count(self, severity: str) -> int:
@@ -199,19 +216,28 @@ class Findings:
         return sum(count for kind, count in self.counts.items() if self.severity(kind) == severity)
 
     def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
-        """Return the first `limit` records of one severity, or of each of its kinds, in order of (run, step, kind), nulls first."""
+        """Return the first `limit` records of one severity, or of each of its kinds, in order of
+        (run, step, kind), nulls first.
+        """
         chosen = in_order(record for record in self.records if self.severity(record.kind) == severity)
         return chosen if of_each_kind else chosen[: self.limit]
 
 
 def _unit(document: Document) -> int:
-    """Return 8 where some value holds a byte in part, else 1. Raises ModelError where addresses in bits would not fit."""
+    """Return 8 where some value holds a byte in part, else 1.
+
+    Raises ModelError where addresses in bits would not fit.
+    """
     if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
         return 1
-    reach = [int(np.abs(column).max(initial=0)) for p in document.programs for column in (p.values.hulls, p.buffers.nbytes)]
+    reach = [
+        int(np.abs(column).max(initial=0)) for p in document.programs for column in (p.values.hulls, p.buffers.nbytes)
+    ]
     reach += [int((np.abs(plan.offset) + plan.nbytes).max(initial=0)) for plan in document.plans]
     if max(reach, default=0) > PACKED_LIMIT:
-        rule = f"bytes up to {max(reach)} are named; at most {PACKED_LIMIT} are supported where packed values share a byte"
+        rule = (
+            f"bytes up to {max(reach)} are named; at most {PACKED_LIMIT} are supported where packed values share a byte"
+        )
         raise ModelError("programs", rule)
     return 8
 
@@ -224,7 +250,9 @@ def _indices(items: Sequence[object]) -> dict[int, int]:
 
 
 def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> Problem | None:
-    """Return the beliefs a program without ops is judged by: the plan's own if they are about it, or the first that are."""
+    """Return the beliefs a program without ops is judged by: the plan's own if they are about it,
+    or the first that are.
+    """
     if len(program.ops):
         return None
     if plan.problem is not None and plan.problem.program is program:
@@ -232,8 +260,12 @@ def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> P
     return next((problem for problem in problems if problem.program is program), None)
 
 
-def named(record: Violation, program: Program, *, other: Program | None = None, wanted: Program | None = None) -> Violation:
-    """Return the record with names: its own from `program`, those of `other_*` from `other`, those of `want_*` from `wanted`."""
+def named(
+    record: Violation, program: Program, *, other: Program | None = None, wanted: Program | None = None
+) -> Violation:
+    """Return the record with names: its own from `program`, those of `other_*` from `other`, those
+    of `want_*` from `wanted`.
+    """
     other, wanted = other or program, wanted or program
     rows = (
         ("op_name", record.op, program.ops.names),
@@ -246,7 +278,7 @@ def named(record: Violation, program: Program, *, other: Program | None = None, 
     return replace(record, names={key: names[index] for key, index, names in rows if index is not None})
 
 
-# words for people ------------------------------------------------------------------------------------------------------------
+# words for people ---------------------------------------------------------------------------------
 
 
 def op_words(program: Program, step: int) -> str:

@@ -1,8 +1,10 @@
-"""What a check can say: the kinds of defect, and the record that names one defect with its witnesses.
+"""What a check can say: the kinds of defect, and the record that names one defect with its
+witnesses.
 
-A violation is data. Its fields are indices into the document's tables (None where they do not apply), so that a program can
-act on it, with the names beside them for people. `step` is the place of the op in the program's list and equals `op`.
-`bytes` are half-open ranges within the buffer named by `buffer`.
+A violation is data. Its fields are indices into the document's tables (None where they do not
+apply), so that a program can act on it, with the names beside them for people. `step` is the place
+of the op in the program's list and equals `op`. `bytes` are half-open ranges within the buffer
+named by `buffer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +14,10 @@ from typing import Final
 KINDS: Final[dict[str, tuple[str, str]]] = {
     # kind: (severity, what it means in one clause)
     "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
-    "OverwrittenRead": ("violation", "the program reads a value after another value was written over it in its own buffer"),
+    "OverwrittenRead": (
+        "violation",
+        "the program reads a value after another value was written over it in its own buffer",
+    ),
     "StaleRead": ("violation", "the plan let another value take bytes before their last read"),
     "UnsafeInPlace": ("violation", "a result lies on an operand's bytes beyond what the kernel promises"),
     "ResultsOverlap": ("violation", "two results of one op share a byte"),
@@ -71,16 +76,24 @@ class Violation:
     bytes: tuple[tuple[int, int], ...] = ()
     message: str = ""
     names: dict[str, str] = field(default_factory=dict, compare=False)
-    """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name` where they apply."""
+    """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name`
+    where they apply.
+    """
     in_apart: bool | None = None
     """`Race` only: whether it also exists with every buffer in memory of its own."""
     hazards: tuple[str, ...] | None = None
-    """`Race` only: `write after read`, `read after write`, `write after write`, as the list has them."""
+    """`Race` only: `write after read`, `read after write`, `write after write`, as the list has
+    them.
+    """
     schedule: tuple[int, ...] | None = None
-    """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op` on; earlier ones before, the others after."""
+    """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op`
+    on; earlier ones before, the others after.
+    """
 
     ends: tuple[str, ...] | None = None
-    """Where buffers have ranges of sizes: at which ends of them it was found, `low`, `high` or both."""
+    """Where buffers have ranges of sizes: at which ends of them it was found, `low`, `high` or
+    both.
+    """
 
     @property
     def severity(self) -> str:

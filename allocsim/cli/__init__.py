@@ -1,10 +1,14 @@
-"""The command `allocsim`: a table of commands, each imported only when it is called; other packages bring more (`allocsim.plugins`).
+"""The command `allocsim`: a table of commands, each imported only when it is called.
 
-Convention. A row of `COMMANDS` names a module, an attribute of it, and one line of help. The attribute is either a function
-with typer's annotations, which becomes the command, or a `typer.Typer`, whose functions become subcommands. Every command
-returns its exit status (None is 0) and prints results on standard output; it raises `AllocsimError` or `OSError` for what the
-user can mend, and never prints those itself. The table knows the help, so that `allocsim --help` imports no command. Commands of other
-packages are looked up for the help, and for a name that is not in the table.
+Other packages bring more (`allocsim.plugins`).
+
+Convention. A row of `COMMANDS` names a module, an attribute of it, and one line of help. The
+attribute is either a function with typer's annotations, which becomes the command, or a
+`typer.Typer`, whose functions become subcommands. Every command returns its exit status (None is 0)
+and prints results on standard output; it raises `AllocsimError` or `OSError` for what the user can
+mend, and never prints those itself. The table knows the help, so that `allocsim --help` imports no
+command. Commands of other packages are looked up for the help, and for a name that is not in the
+table.
 
 | exit status | meaning |
 |---|---|
@@ -53,7 +57,9 @@ COMMANDS: Final[dict[str, Command]] = {
         "judge and execute what a plan allows: second runs, other programs and shapes, single pins",
     ),
     "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
-    "compare": Command("allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"),
+    "compare": Command(
+        "allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"
+    ),
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
     "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
@@ -129,7 +135,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _brought(name: str) -> Command:
-    """Return the row of a command that another package brings. Raises NotInstalledError or UnknownNameError."""
+    """Return the row of a command that another package brings.
+
+    Raises NotInstalledError or UnknownNameError.
+    """
     brought, missing = plugins.commands()
     if name not in brought:
         raise plugins.absent(name, missing) or UnknownNameError("command", name, {*COMMANDS, *brought})
@@ -138,7 +147,9 @@ def _brought(name: str) -> Command:
 
 
 def help_text() -> str:
-    """Return the list of commands: those of the core, those that other packages bring, and a line for each package that is not there."""
+    """Return the list of commands: those of the core, those that other packages bring, and a line
+    for each package that is not there.
+    """
     brought, missing = plugins.commands()
     rows = {name: row.help for name, row in COMMANDS.items()} | {
         name: row.help for name, row in brought.items() if name not in COMMANDS
@@ -150,7 +161,9 @@ def help_text() -> str:
 
 
 def _command(found: Any, row: Command) -> Any:
-    """Return the command behind an attribute of a row: typer's own object, with usage, options and help."""
+    """Return the command behind an attribute of a row: typer's own object, with usage, options and
+    help.
+    """
     import typer  # noqa: PLC0415  # not for --help
 
     app: typer.Typer = found
@@ -174,7 +187,10 @@ def _say(message: str, status: int) -> int:
 
 
 def _say_missing(error: ModuleNotFoundError) -> int:
-    """Name the extra or the package that brings a module; a module that none brings is a defect of ours."""
+    """Name the extra or the package that brings a module.
+
+    A module that none brings is a defect of ours.
+    """
     top = (error.name or "").partition(".")[0]
     if top in plugins.EXTRAS or top in plugins.RELEASED_TOGETHER:
         return _say(plugins.not_found(error), BAD_INPUT)
@@ -182,7 +198,10 @@ def _say_missing(error: ModuleNotFoundError) -> int:
 
 
 def _say_other(error: Exception) -> int:
-    """Answer typer's signals (exit, usage error, abort), which its versions spell differently; anything else is our defect."""
+    """Answer typer's signals (exit, usage error, abort), which its versions spell differently.
+
+    Anything else is our defect.
+    """
     status = getattr(error, "exit_code", None)
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)

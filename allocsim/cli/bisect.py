@@ -1,13 +1,15 @@
 """`allocsim bisect NAME-or-FILE`: the smallest cure, and the smallest program that still fails.
 
-A file is judged, cured and reduced by the checks alone, but for a captured graph under a legal plan: its kernels are measured where it came from (the
-service `examine_capture`), and a kernel's fault is named and cured, not reduced. Where the engine has kernels for its ops, the
-price of the cure is measured in time too. A scenario is run first, small unless told otherwise; a kernel that is wrong
-under a legal plan is reduced by executing it. Exit status: 0 if both were found, 1 if nothing is wrong or something was not found, 2 for
-bad usage or input.
+A file is judged, cured and reduced by the checks alone, but for a captured graph under a legal
+plan: its kernels are measured where it came from (the service `examine_capture`), and a kernel's
+fault is named and cured, not reduced. Where the engine has kernels for its ops, the price of the
+cure is measured in time too. A scenario is run first, small unless told otherwise; a kernel that is
+wrong under a legal plan is reduced by executing it. Exit status: 0 if both were found, 1 if nothing
+is wrong or something was not found, 2 for bad usage or input.
 
-`--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory), `test_smallest.py` (a test file to paste) and
-`bisect.json` (what `--json` prints); for a file that could be cured also `cured.json`.
+`--out DIR` writes `smallest.json` (a native document), `smallest.png` (its memory),
+`test_smallest.py` (a test file to paste) and `bisect.json` (what `--json` prints); for a file that
+could be cured also `cured.json`.
 
 What this module does not see: how cures are found (`allocsim.cure`) and documents reduced
 (`allocsim.reduction`), and scenarios (the service `bisect_scenario`).
@@ -40,7 +42,9 @@ from allocsim.verdict.attribution import leading
 from allocsim.verdict.causes import cure_all
 
 LAYERS, SEQ = 2, 16
-"""Size at which scenarios are run unless told otherwise: what goes wrong at thirty layers does at two."""
+"""Size at which scenarios are run unless told otherwise: what goes wrong at thirty layers does at
+two.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,28 +60,38 @@ class Bisected:
 
 
 def bisect(
-    target: Annotated[str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")],
+    target: Annotated[
+        str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")
+    ],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write document, test and picture here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write document, test and picture here.")
+    ] = None,
     allocator: Annotated[
         str | None, typer.Option(help="What places cured beliefs; for a file, 'amended' keeps the plan as it is.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop reducing after this long, with the best so far.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop reducing after this long, with the best so far.")
+    ] = None,
     layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
     seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
     steps: Annotated[int, typer.Option(help="Training steps of a scenario.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
     fixed: Annotated[bool, typer.Option("--fixed", help="Bisect a scenario's repaired twin.")] = False,
 ) -> int:
-    """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not found."""
+    """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not
+    found.
+    """
     if out is not None:
         _folder(out)
     if Path(target).exists():
         found = _file(target, allocator, seconds)
     else:
         sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
-        found = service("bisect_scenario")(target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds)
+        found = service("bisect_scenario")(
+            target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds
+        )
     if out is not None:
         _write(found, out)
     if as_json:
@@ -100,7 +114,12 @@ def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
     cure = None
     if cured is not None:
         cure = _cure_entry(document, cured)
-    cause_record = {"class": cause.class_, "fault": cause.fault, "kind": cause.violation.kind, "message": cause.violation.message}
+    cause_record = {
+        "class": cause.class_,
+        "fault": cause.fault,
+        "kind": cause.violation.kind,
+        "message": cause.violation.message,
+    }
     record = {
         "target": path,
         "found": cure is not None,
@@ -135,7 +154,10 @@ def _cure_entry(document: Document, cured: Cure) -> dict[str, Any]:
 
 
 def _by_kernels(path: str, document: Document) -> Bisected:
-    """Return what K and D say of a captured graph whose plan is legal; of any other document, that nothing is wrong with it."""
+    """Return what K and D say of a captured graph whose plan is legal.
+
+    Of any other document, that nothing is wrong with it.
+    """
     record: dict[str, Any] = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
     try:
         examined = service("examine_capture")(document)
@@ -145,7 +167,9 @@ def _by_kernels(path: str, document: Document) -> Bisected:
         return Bisected(record=record, lines=[f"{show_path(path)}: nothing is wrong with it"])
     evidence, whys, _ = examined
     verdict = judge(evidence)
-    missing = [f"{letter} not run: {whys[letter]}" for letter in "KD" if verdict.detectors[letter]["status"] == "not run"]
+    missing = [
+        f"{letter} not run: {whys[letter]}" for letter in "KD" if verdict.detectors[letter]["status"] == "not run"
+    ]
     if not verdict.causes:
         word = "the plan is legal; a fault of a kernel is not excluded" if missing else "nothing is wrong with it"
         return Bisected(record=record, lines=[f"{show_path(path)}: {word}", *missing])
@@ -169,12 +193,20 @@ def _planner(name: str | None) -> Allocator | None:
     if name is None or name == "amended":
         return None
     found = find(name)
-    return found if isinstance(found, Allocator) else Allocator(name=found.name, belief=exact.believe, placement=found.place)
+    return (
+        found
+        if isinstance(found, Allocator)
+        else Allocator(name=found.name, belief=exact.believe, placement=found.place)
+    )
 
 
 def _timed(document: Document, cured: Cure) -> dict[str, Plan | None]:
-    """Return the first plan that the cure changes, what it becomes, and the same with every buffer apart."""
-    changed = next((n for n, (a, b) in enumerate(zip(document.plans, cured.document.plans, strict=False)) if a is not b), 0)
+    """Return the first plan that the cure changes, what it becomes, and the same with every buffer
+    apart.
+    """
+    changed = next(
+        (n for n, (a, b) in enumerate(zip(document.plans, cured.document.plans, strict=False)) if a is not b), 0
+    )
     before, after = document.plans[changed], cured.document.plans[changed]
     pinned = all_apart(Document.of(before))
     return {"default": before, "cured": after, "pinned": None if pinned is None else pinned[0]}
@@ -184,7 +216,10 @@ def _times(plans: Mapping[str, Plan | None]) -> dict[str, Any]:
     """Measure a run by each plan on the engine, or say why it cannot."""
     try:
         seconds_of = service("time_plan")
-        return {"seconds": {name: seconds_of(plan) for name, plan in plans.items() if plan is not None}, "why_no_seconds": None}
+        return {
+            "seconds": {name: seconds_of(plan) for name, plan in plans.items() if plan is not None},
+            "why_no_seconds": None,
+        }
     except (EngineError, NotInstalledError) as error:
         return {"seconds": None, "why_no_seconds": str(error)}
 
@@ -203,7 +238,10 @@ def smallest_entry(document: Document, reduced: Any, before: int) -> dict[str, A
 
 
 def in_short(cause: dict[str, Any]) -> str:
-    """Return class and party of a cause, as a line begins with them; empty for one without a class."""
+    """Return class and party of a cause, as a line begins with them.
+
+    Empty for one without a class.
+    """
     return f"{cause['class']}, fault of the {cause['fault']}: " if cause["class"] is not None else ""
 
 
@@ -219,7 +257,9 @@ def cure_lines(cure: dict[str, Any] | None) -> list[str]:
         f"{price}; {cure['trials']} plan{'s'[: cure['trials'] != 1]} tried{'' if cure['minimal'] else ', not shown minimal'}"
     )
     if cure["seconds"]:
-        lines.append("  a run takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items()))
+        lines.append(
+            "  a run takes " + ", ".join(f"{seconds * 1e3:.3g} ms {name}" for name, seconds in cure["seconds"].items())
+        )
     else:
         lines.append(f"  time was not measured: {cure['why_no_seconds']}")
     return lines
@@ -243,7 +283,9 @@ def cause_lines(reduced: Reduction) -> list[str]:
     """Return the description of what is still wrong with a reduced document."""
     if reduced.cause is None:
         return []
-    return [f"  {line}" for line in describe(reduced.document, reduced.cause.violation, cause=reduced.cause).splitlines()]
+    return [
+        f"  {line}" for line in describe(reduced.document, reduced.cause.violation, cause=reduced.cause).splitlines()
+    ]
 
 
 def _folder(out: Path) -> None:

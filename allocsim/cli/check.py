@@ -1,19 +1,26 @@
-"""`allocsim check FILE...`: judge every plan, belief and event in files of any supported format, or folders of evidence.
+"""`allocsim check FILE...`: judge every plan, belief and event in files of any supported format, or
+folders of evidence.
 
-The answer comes first: what is wrong, one entry for each cause with class, party, places, cure and price; then what was examined; then the violations under
-their causes. Exit status 0 where all files pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where one
-cannot be judged: it cannot be read, holds nothing to judge, or a detector that `--require` names did not run; the others are judged all the same. What was
-not examined changes the status in no other way.
+The answer comes first: what is wrong, one entry for each cause with class, party, places, cure and
+price; then what was examined; then the violations under their causes. Exit status 0 where all files
+pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where
+one cannot be judged: it cannot be read, holds nothing to judge, or a detector that `--require`
+names did not run; the others are judged all the same. What was not examined changes the status in
+no other way.
 
-`--json` prints the document of format.md: `{"files": [{"file", "clean", "count", "truncated", "violations", "warnings", "stats", "causes",
-"examined"}]}`, and `{"file", "error"}` for a file that cannot be read; with `--baseline` or
-`--max-peak` an entry also says what is `new` and whether it `passes`. Plans laid beside another program than they were made for are named
-(`misfits`, `allocsim.programs.fingerprints`); what that does to any byte is for the judge to say.
+`--json` prints the document of format.md:
+`{"files": [{"file", "clean", "count", "truncated", "violations", "warnings", "stats", "causes", "examined"}]}`,
+and `{"file", "error"}` for a file that cannot be read; with `--baseline` or `--max-peak` an entry
+also says what is `new` and whether it `passes`. Plans laid beside another program than they were
+made for are named (`misfits`, `allocsim.programs.fingerprints`); what that does to any byte is for
+the judge to say.
 
-`--explore` also runs every plan of a program on several streams, on the engine and with data drawn from `--seed`, in other orders that its streams
-allow, and shows the first number that comes out wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
+`--explore` also runs every plan of a program on several streams, on the engine and with data drawn
+from `--seed`, in other orders that its streams allow, and shows the first number that comes out
+wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
 
-What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it (`allocsim.outcomes.telling`).
+What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it
+(`allocsim.outcomes.telling`).
 """
 
 import json
@@ -46,8 +53,12 @@ OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
 Plain = Annotated[bool, typer.Option("--plain", help="Judge by the plain checks alone: nothing compiled, slower.")]
 Strict = Annotated[bool, typer.Option("--strict", help="An alias that nobody vouches for is a violation.")]
-Kinds = Annotated[Path | None, typer.Option("--kinds", metavar="TABLE", help="JSON: which pairs of a kind are safe in place.")]
-Required = Annotated[str, typer.Option("--require", metavar="S,L,K", help="Detectors that must have run; else exit status 2.")]
+Kinds = Annotated[
+    Path | None, typer.Option("--kinds", metavar="TABLE", help="JSON: which pairs of a kind are safe in place.")
+]
+Required = Annotated[
+    str, typer.Option("--require", metavar="S,L,K", help="Detectors that must have run; else exit status 2.")
+]
 
 
 def check(
@@ -57,22 +68,30 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Violations listed for each file.")] = DEFAULT_LIMIT,
-    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N, with the ops round them.")] = 0,
+    explain: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Tell the story of the first N, with the ops round them.")
+    ] = 0,
     require: Required = "",
     plain: Plain = False,
     strict: Strict = False,
     kinds: Kinds = None,
-    max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")] = None,
+    max_peak: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")
+    ] = None,
     known: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Known violations, which do not count.")
     ] = None,
     write_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what is found as known.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
-    explore: Annotated[bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")] = False,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
 ) -> int:
-    """Exit status: 0 nothing found, 1 something found that is not known or a peak too high, 2 a file cannot be judged, or a required detector did not run."""
+    """Exit status: 0 nothing found, 1 something found that is not known or a peak too high, 2 a
+    file cannot be judged, or a required detector did not run.
+    """
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
     required = letters_of(require)
@@ -116,7 +135,10 @@ def check(
 
 
 def kinds_table(path: Path | None) -> Any:
-    """Return the table of kinds in a file, None without one. Raises DocumentError for what is no table, OSError where it cannot be read."""
+    """Return the table of kinds in a file, None without one.
+
+    Raises DocumentError for what is no table, OSError where it cannot be read.
+    """
     if path is None:
         return None
     try:
@@ -130,7 +152,10 @@ def kinds_table(path: Path | None) -> Any:
 
 
 def letters_of(text: str) -> str:
-    """Return the letters of detectors that `--require` names, as `S,L,K`. Raises AllocsimError for one that there is not."""
+    """Return the letters of detectors that `--require` names, as `S,L,K`.
+
+    Raises AllocsimError for one that there is not.
+    """
     letters = [letter.strip().upper() for letter in text.split(",") if letter.strip()]
     for letter in letters:
         if letter not in DETECTORS or len(letter) != 1:
@@ -191,7 +216,9 @@ def report_entry(report: Report) -> dict[str, Any]:
 
 
 def record(violation: Violation) -> dict[str, Any]:
-    """Return a violation as the JSON object of format.md: indices, null where they do not apply, with the names beside them."""
+    """Return a violation as the JSON object of format.md: indices, null where they do not apply,
+    with the names beside them.
+    """
     fields: dict[str, Any] = asdict(violation)
     names: dict[str, Any] = fields.pop("names")
     race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}

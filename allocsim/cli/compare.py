@@ -1,10 +1,12 @@
 """`allocsim compare FILE... [--allocator A]...`: planners x problems, in one table.
 
-A row for each planner and program: peak, ratio to the lower bound, processor time, fragmentation, and whether the judge finds the plan
-sound. A peak below the bound is never called sound. Plans that a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is not or a planner fails,
-2 where a file cannot be read.
+A row for each planner and program: peak, ratio to the lower bound, processor time, fragmentation,
+and whether the judge finds the plan sound. A peak below the bound is never called sound. Plans that
+a file brings along have rows of their own. Exit status 0 where every plan is sound, 1 where one is
+not or a planner fails, 2 where a file cannot be read.
 
-What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how pictures are drawn (the service `plot_comparison`).
+What this module does not see: how planners are measured (`allocsim.allocators.comparison`) and how
+pictures are drawn (the service `plot_comparison`).
 """
 
 import math
@@ -26,13 +28,17 @@ COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict")
 
 
 def compare(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents or instances of any supported format.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Documents or instances of any supported format.")
+    ],
     *,
     allocator: Annotated[
         list[str] | None, typer.Option(help='A name, or "package.module:function"; all of the shelf by default.')
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    plot: Annotated[str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG or SVG, by its suffix.")] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG or SVG, by its suffix.")
+    ] = None,
 ) -> int:
     """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""
     draw = None if plot is None else service("plot_comparison")  # what is missing is said before the work
@@ -59,12 +65,16 @@ def compare(
 
 
 def geometric_means(rows: list[PlannerRow]) -> dict[str, float]:
-    """Return the geometric mean of each planner's ratios, the best first, for those with a finite one, never below 1, wherever asked."""
+    """Return the geometric mean of each planner's ratios, the best first, for those with a finite
+    one, never below 1, wherever asked.
+    """
     ratios: dict[str, list[float]] = {}
     for row in rows:
         ratios.setdefault(row.planner, []).append(row.ratio if row.ratio is not None else math.inf)
     means = {
-        name: math.exp(sum(map(math.log, of)) / len(of)) for name, of in ratios.items() if all(1 <= r < math.inf for r in of)
+        name: math.exp(sum(map(math.log, of)) / len(of))
+        for name, of in ratios.items()
+        if all(1 <= r < math.inf for r in of)
     }
     return dict(sorted(means.items(), key=lambda entry: entry[1]))
 

@@ -1,14 +1,18 @@
-"""`allocsim diagnose X`: the one door for whoever does not know which command: everything that can be run on X, and one answer.
+"""`allocsim diagnose X`: the one door for whoever does not know which command: everything that can
+be run on X, and one answer.
 
-X is a document, a captured graph, any other supported format, or a folder of evidence. S, L and H judge it; where the engine has a kernel for every op, K, D and P
-run it with the engine's kernels (the service `examine_document`), which are not those of whoever made the plan, and the answer says so. A captured graph of ggml is
-run by K and D with the kernels of the library it came from (the service `examine_capture`): an installed one of its version, or the one of `--ggml`. Causes
-come with cure and price, the first with its story, and what was not examined with the reason.
+X is a document, a captured graph, any other supported format, or a folder of evidence. S, L and H
+judge it; where the engine has a kernel for every op, K, D and P run it with the engine's kernels
+(the service `examine_document`), which are not those of whoever made the plan, and the answer says
+so. A captured graph of ggml is run by K and D with the kernels of the library it came from (the
+service `examine_capture`): an installed one of its version, or the one of `--ggml`. Causes come
+with cure and price, the first with its story, and what was not examined with the reason.
 
-Exit status: 0 if nothing was found, 1 if something was, 2 for what cannot be judged: it cannot be read, has no plan, or lacks a detector that
-`--require` names.
+Exit status: 0 if nothing was found, 1 if something was, 2 for what cannot be judged: it cannot be
+read, has no plan, or lacks a detector that `--require` names.
 
-What this module does not see: how anything is found, and what the evidence means (`allocsim.outcomes`, `allocsim.verdict`).
+What this module does not see: how anything is found, and what the evidence means
+(`allocsim.outcomes`, `allocsim.verdict`).
 """
 
 from collections.abc import Iterator
@@ -35,7 +39,9 @@ def diagnose(
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
     require: Required = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
-    ggml: Annotated[str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")] = None,
+    ggml: Annotated[
+        str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")
+    ] = None,
 ) -> int:
     """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
     required = letters_of(require)
@@ -57,7 +63,9 @@ def diagnose(
 
 
 def _evidence(target: Path, seed: int, library: str | None) -> tuple[Evidence, dict[str, str], str]:
-    """Return all evidence there is or that can be had, why some cannot, and whose kernels were run."""
+    """Return all evidence there is or that can be had, why some cannot, and whose kernels were
+    run.
+    """
     found = read_evidence(target)
     document = found.document
     if target.is_dir() or not any(len(program.ops) for program in document.programs) or not document.runs:

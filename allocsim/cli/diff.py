@@ -1,7 +1,8 @@
 """`allocsim diff A B`: compare two plans, buffer by buffer.
 
-Plan i of the one is compared with plan i of the other. Buffers are matched by index where the lists of names are equal, else by
-name (the k-th of a name with the k-th). A buffer has *moved* if its slot has another arena, offset or size.
+Plan i of the one is compared with plan i of the other. Buffers are matched by index where the lists
+of names are equal, else by name (the k-th of a name with the k-th). A buffer has *moved* if its
+slot has another arena, offset or size.
 
 What this module does not see: whether either plan is sound (`allocsim check`).
 """

@@ -1,8 +1,10 @@
 """`allocsim explain FILE [BUFFER]`: why a buffer lives when it does, and what long lifetimes cost.
 
-The belief is the problem that the plan was made from, else the file's problem for the program; `--belief NAME` takes that planner's belief instead.
+The belief is the problem that the plan was made from, else the file's problem for the program;
+`--belief NAME` takes that planner's belief instead.
 
-What this module does not see: how that is found out (`allocsim.liveness.explanation`, `allocsim.liveness.waste`).
+What this module does not see: how that is found out (`allocsim.liveness.explanation`,
+`allocsim.liveness.waste`).
 """
 
 from dataclasses import asdict
@@ -23,13 +25,16 @@ from allocsim.model import Document, Problem, Program
 def explain(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A document, with or without a plan.")],
     buffer: Annotated[
-        str | None, typer.Argument(metavar="[BUFFER]", help="Name or index of a buffer; without one, what lifetimes waste.")
+        str | None,
+        typer.Argument(metavar="[BUFFER]", help="Name or index of a buffer; without one, what lifetimes waste."),
     ] = None,
     *,
     program: Annotated[int, typer.Option(min=0, help="Which program of the document.")] = 0,
     plan: Annotated[int | None, typer.Option(min=0, help="Which plan; default the first for that program.")] = None,
     allocator: Annotated[str, typer.Option(help="Who plans anew, to measure waste.")] = "greedy_by_size",
-    belief: Annotated[str | None, typer.Option(help="Measure what this planner believes, not what the file says.")] = None,
+    belief: Annotated[
+        str | None, typer.Option(help="Measure what this planner believes, not what the file says.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A buffer's name goes before its index where both would do."""

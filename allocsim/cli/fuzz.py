@@ -1,7 +1,8 @@
 """`allocsim fuzz TARGET`: judge the plans that a planner makes for generated programs.
 
-A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own (`allocsim.fuzzing`); or `ggml`, a real libggml
-(the service `fuzz_library`). The project's own planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
+A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own
+(`allocsim.fuzzing`); or `ggml`, a real libggml (the service `fuzz_library`). The project's own
+planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
 
 | source | programs |
 |---|---|
@@ -10,12 +11,15 @@ A target is a planner, by any name that `--allocator` takes elsewhere, in a proc
 | `--training` | training graphs of the engine, with backward and optimizer, drawn by Hypothesis |
 | `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves every property for it |
 
-`--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was worth: branches of the target taken, known bugs found.
+`--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was
+worth: branches of the target taken, known bugs found.
 
-`--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes on from there. `--out DIR` has, for each
-finding, `<key>/smallest.json`, `smallest.png` and `test_smallest.py` to paste. The same seed finds the same causes.
+`--corpus DIR` keeps findings and progress as they come; a campaign that was ended in any way goes
+on from there. `--out DIR` has, for each finding, `<key>/smallest.json`, `smallest.png` and
+`test_smallest.py` to paste. The same seed finds the same causes.
 
-Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a bad target, or a folder that cannot be written.
+Exit status 0 where nothing was found, 1 where something was, 2 for bad usage, a bad target, or a
+folder that cannot be written.
 
 What this module does not see: how programs are made and judged.
 """
@@ -59,8 +63,12 @@ def fuzz(
     bulk: Annotated[bool, typer.Option("--bulk", help="Draw programs in batches, much faster.")] = False,
     training: Annotated[bool, typer.Option("--training", help="Draw training graphs of the engine.")] = False,
     exhaustive: Annotated[int | None, typer.Option(metavar="N", min=0, help="Every program of up to N ops.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Run each plan on the engine as well, and compare.")] = False,
-    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep findings and progress here; go on from it.")] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Run each plan on the engine as well, and compare.")
+    ] = False,
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep findings and progress here; go on from it.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write each finding here: file, picture, test.")
     ] = None,
@@ -68,10 +76,13 @@ def fuzz(
         str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
     ] = None,
     coverage: Annotated[
-        bool, typer.Option("--coverage", help="Say which branches of the target were taken, and which known bugs are found.")
+        bool,
+        typer.Option("--coverage", help="Say which branches of the target were taken, and which known bugs are found."),
     ] = False,
     timeout: Annotated[float | None, typer.Option(min=0.01, help="Seconds for one plan.  [default: 10]")] = None,
-    memory: Annotated[str | None, typer.Option(help="What the target may take beyond its import.  [default: 2GiB]")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What the target may take beyond its import.  [default: 2GiB]")
+    ] = None,
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     ggml: Annotated[
@@ -153,27 +164,39 @@ def _asked(  # noqa: PLR0917 - the options, in order
     from allocsim.fuzzing.target import MEMORY, SECONDS  # noqa: PLC0415  # as above
 
     chosen = [
-        f"--{name}" for name, given in {"bulk": bulk, "training": training, "exhaustive": exhaustive is not None}.items() if given
+        f"--{name}"
+        for name, given in {"bulk": bulk, "training": training, "exhaustive": exhaustive is not None}.items()
+        if given
     ]
     if len(chosen) > 1:
         raise AllocsimError(f"{' and '.join(chosen)} are two sources of programs; choose one")
     if exhaustive is not None and examples is not None:
         raise AllocsimError("--exhaustive makes every program of its scope; --examples cannot limit it")
     if exhaustive is not None and exhaustive > DEEPEST:
-        raise AllocsimError(f"--exhaustive takes at most {DEEPEST} ops; programs of {exhaustive} ops are too many to enumerate")
+        raise AllocsimError(
+            f"--exhaustive takes at most {DEEPEST} ops; programs of {exhaustive} ops are too many to enumerate"
+        )
     source = "exhaustive" if exhaustive is not None else "bulk" if bulk else "hypothesis"
     if execute and source == "exhaustive":
         raise AllocsimError("--execute runs programs that the engine has kernels for; --exhaustive makes others")
     options: dict[str, Any] = (
-        {"strategy": service_target("training_programs")} if training else {} if exhaustive is None else {"ops": exhaustive}
+        {"strategy": service_target("training_programs")}
+        if training
+        else {}
+        if exhaustive is None
+        else {"ops": exhaustive}
     )
     runs = service("execute") if execute else None
     if execute and not training:
         options["runnable"] = True
-    wanted = examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
+    wanted = (
+        examples if examples is not None or minutes is not None else DEFAULTS.get("training" if training else source)
+    )
     return CampaignSpec(
         target=Target(
-            name=target.removeprefix(SHELF), seconds=timeout or SECONDS, memory=MEMORY if memory is None else bytes_of(memory)
+            name=target.removeprefix(SHELF),
+            seconds=timeout or SECONDS,
+            memory=MEMORY if memory is None else bytes_of(memory),
         ),
         source=source,
         seed=seed,
@@ -215,7 +238,7 @@ def _campaign(
     return int(bool(result.findings))
 
 
-# what is said ------------------------------------------------------------------------------------------------------------
+# what is said -------------------------------------------------------------------------------------
 
 
 def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> None:
@@ -240,12 +263,18 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
 
 
 def _proven(result: "CampaignResult") -> list[str]:
-    """Return the properties that hold of every program of a scope; of capacities it has none, so nothing is said."""
+    """Return the properties that hold of every program of a scope.
+
+    Of capacities it has none, so nothing is said.
+    """
     return [name for name in result.tally.of_all if name != "capacity"]
 
 
 def _say_exercised(tally: "Tally", *, features: bool) -> None:
-    """Print what was exercised; without `features`, which `--coverage` prints with the rest of its figures, the work alone."""
+    """Print what was exercised.
+
+    Without `features`, which `--coverage` prints with the rest of its figures, the work alone.
+    """
     executed = f", {tally.executed} executed" if tally.executed else ""
     print_line(f"exercised: {tally.questions} questions, {tally.plans} plans, {tally.refusals} refusals{executed}")
     if features:
@@ -264,8 +293,12 @@ def _say_features(tally: "Tally") -> None:
         [(name, number, f"{100 * number / share:.1f}%") for name, number in counts.items()],
         right=("programs", "share"),
     )
-    never = [f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]]
-    together = f"{len(never)} never together" + (f": {', '.join(never[:6])}{', ...' * (len(never) > 6)}" if never else "")
+    never = [
+        f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]
+    ]
+    together = f"{len(never)} never together" + (
+        f": {', '.join(never[:6])}{', ...' * (len(never) > 6)}" if never else ""
+    )
     print_line(f"pairs of features seen: {sum(1 for n in pairs.values() if n)}; {together}")
 
 

@@ -1,7 +1,8 @@
 """How commands print: one JSON document, plain lines in a pipe, tables on a terminal.
 
-Plain lines are stable and greppable: columns separated by two spaces, nothing wrapped, nothing coloured. rich is imported only
-for a terminal. Names come from files, so everything is made one line before it is printed.
+Plain lines are stable and greppable: columns separated by two spaces, nothing wrapped, nothing
+coloured. rich is imported only for a terminal. Names come from files, so everything is made one
+line before it is printed.
 
 What this module does not see: what is being printed.
 """
@@ -30,7 +31,10 @@ def print_line(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """Print rows: a table on a terminal, two-space separated columns without a header in a pipe. `right` are numbers."""
+    """Print rows: a table on a terminal, two-space separated columns without a header in a pipe.
+
+    `right` are numbers.
+    """
     cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
     if not cells:
         return

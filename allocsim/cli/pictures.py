@@ -12,7 +12,9 @@ from allocsim.plugins import service
 
 
 def draw_beside(what: str, document: Document, path: Path, *, run: int = 0) -> None:
-    """Draw the memory map of one run into a file, or say on standard error why `what` has no picture."""
+    """Draw the memory map of one run into a file, or say on standard error why `what` has no
+    picture.
+    """
     try:
         service("plot")(document, "map", path, run=run)
     except NotInstalledError as error:

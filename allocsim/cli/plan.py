@@ -1,11 +1,14 @@
 """`allocsim plan FILE --allocator A`: make a plan for every program of a document.
 
-What the document's first problem for a program pins, keeps apart and fixes is what the planner is told; the rest it believes
-anew; a program without ops (a solver's instance) is placed by its problem as it stands. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy replaces those pins, with values adds to
-them. A session of the document is kept, its runs now under the new plans. What is written says in its `meta` which program and pins each
-plan was made for (`allocsim.programs.fingerprints`).
+What the document's first problem for a program pins, keeps apart and fixes is what the planner is
+told; the rest it believes anew; a program without ops (a solver's instance) is placed by its
+problem as it stands. Without a problem, what a `host.read` reads is pinned. `--pin` with a policy
+replaces those pins, with values adds to them. A session of the document is kept, its runs now under
+the new plans. What is written says in its `meta` which program and pins each plan was made for
+(`allocsim.programs.fingerprints`).
 
-What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound (`allocsim check`).
+What this module does not see: how plans are made (`allocsim.allocators`) and whether they are sound
+(`allocsim check`).
 """
 
 from dataclasses import replace
@@ -31,14 +34,21 @@ def plan(
     *,
     allocator: Annotated[str, typer.Option(help='A name, or "package.module:function".')],
     out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="Native document to write.")] = None,
-    max_peak: Annotated[str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")] = None,
-    pin: Annotated[list[str] | None, typer.Option(metavar="POLICY|VALUE", help=f"{', '.join(PINS)}, or a value.")] = None,
+    max_peak: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")
+    ] = None,
+    pin: Annotated[
+        list[str] | None, typer.Option(metavar="POLICY|VALUE", help=f"{', '.join(PINS)}, or a value.")
+    ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0, metavar="S", help="Processor time `exact` may search; its best is the answer.")
+        float | None,
+        typer.Option(min=0, metavar="S", help="Processor time `exact` may search; its best is the answer."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 planned, 1 over capacity or --max-peak (nothing is written then), 2 bad input."""
+    """Exit status: 0 planned, 1 over capacity or --max-peak (nothing is written then), 2 bad
+    input.
+    """
     budget = None if max_peak is None else bytes_of(max_peak)
     planner = find(allocator) if seconds is None else limited(allocator, seconds)
     document = load(file)
@@ -76,7 +86,10 @@ def _constraints(document: Document, program: Program, told: Problem | None, pin
 
 
 def _pin_value(document: Document, program: Program, name: str) -> Bools:
-    """Pin the values of that name (or of that index) where this program has one; some program must."""
+    """Pin the values of that name (or of that index) where this program has one.
+
+    Some program must.
+    """
     if not any(name in other.values.names for other in document.programs):
         if not name.isdecimal():
             known = {value for other in document.programs for value in other.values.names}
@@ -90,7 +103,9 @@ def _replanned(document: Document, plans: list[Plan]) -> Document:
         return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), meta=document.meta)
     new = {id(made.program): made for made in plans}
     runs = tuple(replace(run, plan=new[id(run.plan.program)]) for run in document.session)
-    return Document(programs=document.programs, problems=_problems(plans), plans=tuple(plans), session=runs, meta=document.meta)
+    return Document(
+        programs=document.programs, problems=_problems(plans), plans=tuple(plans), session=runs, meta=document.meta
+    )
 
 
 def _problems(plans: list[Plan]) -> tuple[Any, ...]:
@@ -98,7 +113,10 @@ def _problems(plans: list[Plan]) -> tuple[Any, ...]:
 
 
 def _bound(made: Plan) -> int:
-    """Return bytes no plan goes below that does as it was told; of a program without ops, by its problem."""
+    """Return bytes no plan goes below that does as it was told.
+
+    Of a program without ops, by its problem.
+    """
     if made.problem is not None and not len(made.program.ops):
         return lower_bounds.lower_bound(made.problem)
     return lower_bound(made.program, counted=made.placed if made.problem is None else ~made.problem.own)
@@ -122,7 +140,13 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         return
     for row in rows:
         sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {in_bytes(row['lower_bound_bytes'])}"
-        proved = f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes" if "proved" in row else ""
+        proved = (
+            f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes"
+            if "proved" in row
+            else ""
+        )
         print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")
         if row["peak_bytes"] < row["lower_bound_bytes"]:
-            print_line("  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check says which")
+            print_line(
+                "  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check says which"
+            )

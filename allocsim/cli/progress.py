@@ -1,4 +1,6 @@
-"""Progress on standard error: a bar where that is a terminal, silence elsewhere. The bar goes when the work is done.
+"""Progress on standard error: a bar where that is a terminal, silence elsewhere.
+
+The bar goes when the work is done.
 
 What this module does not see: the work.
 """
@@ -28,7 +30,10 @@ def stepping(name: str) -> Iterator[OnStep]:
 
 @contextmanager
 def counting(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` are done, of an unknown number if None; the function that is given is called with how many more."""
+    """Show how many of `total` are done, of an unknown number if None.
+
+    The function that is given is called with how many more.
+    """
     with bar() as shown:
         if shown is None:
             yield lambda _: None
@@ -39,7 +44,10 @@ def counting(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]":
-    """Give a bar on standard error, None where that is no terminal or nobody is to look; `counted` shows how many of how many."""
+    """Give a bar on standard error, None where that is no terminal or nobody is to look.
+
+    `counted` shows how many of how many.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -47,6 +55,11 @@ def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]"
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # as above
     from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
 
-    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Bar(*columns if counted else (), console=Console(stderr=True), transient=True) as shown:
         yield shown

@@ -1,11 +1,14 @@
 """`allocsim replay NAME-or-FILE`: judge and execute what a plan allows beyond one run.
 
-A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case is judged, and executed beside the reference where
-that can tell more (the service `replay_scenario`). So is a file with a plan, where the engine has a kernel for each of its ops (the service `replay_executor`); where it has not, S
-alone judges it, and the reason is printed. Single pins take a planner: that of the plan's `source`, or `--allocator`.
+A scenario is run small unless told otherwise (`--layers 30 --seq 64` is its full size); every case
+is judged, and executed beside the reference where that can tell more (the service
+`replay_scenario`). So is a file with a plan, where the engine has a kernel for each of its ops (the
+service `replay_executor`); where it has not, S alone judges it, and the reason is printed. Single
+pins take a planner: that of the plan's `source`, or `--allocator`.
 
-`--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that says what was replayed; a replay into the same folder
-goes on where the last one ended. Exit status: 0 if every case that must hold holds, 1 if one does not, 2 for bad usage or input.
+`--out DIR` keeps `replay.jsonl`, one line for each case as soon as it is known, below a line that
+says what was replayed; a replay into the same folder goes on where the last one ended. Exit status:
+0 if every case that must hold holds, 1 if one does not, 2 for bad usage or input.
 
 What this module does not see: the cases (`allocsim.r_replay`) and how they are executed.
 """
@@ -54,11 +57,17 @@ class Group(StrEnum):
 
 
 def replay(
-    target: Annotated[str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")],
+    target: Annotated[
+        str, typer.Argument(metavar="NAME-or-FILE", help="A scenario (A+B for two), or a file with a plan.")
+    ],
     *,
-    group: Annotated[list[Group] | None, typer.Option(help="Only these cases; may be repeated.", show_default="all")] = None,
+    group: Annotated[
+        list[Group] | None, typer.Option(help="Only these cases; may be repeated.", show_default="all")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many pin cases.")] = None,
-    every: Annotated[int, typer.Option(min=0, help="Execute every n-th pin case that need not be; 1 all, 0 none.")] = 500,
+    every: Annotated[
+        int, typer.Option(min=0, help="Execute every n-th pin case that need not be; 1 all, 0 none.")
+    ] = 500,
     allocator: Annotated[str | None, typer.Option(help="The planner: a name or package.module:function.")] = None,
     layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
     seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
@@ -135,7 +144,10 @@ def _of_file(path: str, allocator: str | None, _sizes: dict[str, Any]) -> Iterat
 
 
 def _executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
-    """Return the kernels of a plan's program and what executes a case of it; where it cannot be executed, why not."""
+    """Return the kernels of a plan's program and what executes a case of it.
+
+    Where it cannot be executed, why not.
+    """
     try:
         found: tuple[Row | str, Callable[[ReplayCase], Row]] = service("replay_executor")(plan)
     except NotInstalledError as error:
@@ -160,7 +172,10 @@ class _Log:
     """The rows of a replay in a file, each there as soon as it is known."""
 
     def __init__(self, path: Path, head: Row) -> None:
-        """Read what an earlier replay of the same thing has left; raise OutputError where it was of another."""
+        """Read what an earlier replay of the same thing has left.
+
+        Raise OutputError where it was of another.
+        """
         self.path, self.rows = path, list[Row]()
         line = json.dumps(head, ensure_ascii=False)
         if path.exists():
@@ -220,7 +235,9 @@ def _cells(row: Row) -> tuple[str, ...]:
     static = "clean" if s["status"] == "clean" else f"{party}{s['kind']}{where} ({s['count']} in all)"
     first = d["first"]
     numbers = (
-        d["status"] if first is None else f"differs: {first['name']} (op {first['op']}, {first['what']}, run {first['run']})"
+        d["status"]
+        if first is None
+        else f"differs: {first['name']} (op {first['op']}, {first['what']}, run {first['run']})"
     )
     return (
         row["case"],

@@ -1,6 +1,8 @@
-"""`allocsim trace EVENTS -o OUT`: what a caching allocator gave out, as a document that can be judged.
+"""`allocsim trace EVENTS -o OUT`: what a caching allocator gave out, as a document that can be
+judged.
 
-EVENTS is a file of JSON lines, an event each (`allocsim.programs.allocator_trace`); `-` reads standard input.
+EVENTS is a file of JSON lines, an event each (`allocsim.programs.allocator_trace`); `-` reads
+standard input.
 
 What this module does not see: what events mean.
 """
@@ -23,7 +25,10 @@ def trace(
     events: Annotated[str, typer.Argument(metavar="EVENTS", help="JSON lines, an event each; - reads standard input.")],
     out: Annotated[str, typer.Option("-o", "--out", metavar="OUT", help="The document to write.")],
 ) -> int:
-    """A trace of a caching allocator with its streams becomes a document; allocsim check judges it."""
+    """A trace of a caching allocator with its streams becomes a document.
+
+    Allocsim check judges it.
+    """
     source = "standard input" if events == "-" else events
     numbers: list[int] = []
     try:

@@ -1,10 +1,11 @@
-"""`allocsim verdict FILE-or-DIR`: the verdict on a document, or on saved evidence, in this process and from nothing else.
+"""`allocsim verdict FILE-or-DIR`: the verdict on a document, or on saved evidence, in this process
+and from nothing else.
 
-A folder of evidence (`session.json`, `evidence.json`) brings what kernels and numbers showed; a document or a captured graph is judged by S, L and H alone,
-and the verdict says so.
+A folder of evidence (`session.json`, `evidence.json`) brings what kernels and numbers showed; a
+document or a captured graph is judged by S, L and H alone, and the verdict says so.
 
-Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for what cannot be judged: it cannot be read, has no plan, or lacks a detector that `--require`
-names.
+Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for what cannot be judged: it cannot
+be read, has no plan, or lacks a detector that `--require` names.
 """
 
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The one campaign that all tests of the suite look at; its options are those of `allocsim.outcomes.pytest_plugin`."""
+"""The one campaign that all tests of the suite look at.
+
+Its options are those of `allocsim.outcomes.pytest_plugin`.
+"""
 
 from collections.abc import Iterator
 
@@ -16,7 +19,9 @@ def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
     if not options.allocator:
         pytest.exit("allocsim.conformance needs --allocator package.module:function", returncode=2)
     target = Target(name=options.allocator, seconds=options.allocator_seconds)
-    asked = CampaignSpec(target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples)
+    asked = CampaignSpec(
+        target=target, source="hypothesis", seed=options.allocator_seed, examples=options.allocator_examples
+    )
     try:
         opened = Explorer(asked)
     except AllocsimError as error:

@@ -43,7 +43,9 @@ def test_the_empty_program_has_a_plan(asker: Asker) -> None:
 
 @pytest.mark.parametrize("capacity", [0, 1, 64, 127])
 def test_too_small_a_capacity_is_refused(asker: Asker, capacity: int) -> None:
-    """Two buffers of 64 bytes that live together do not fit into less than 128: only a `CapacityError` will do."""
+    """Two buffers of 64 bytes that live together do not fit into less than 128: only a
+    `CapacityError` will do.
+    """
     (answer,) = asker.ask([FuzzCase(program=two_alive(capacity))])
 
     assert answer.refused is not None, answer.failure or "it returned a plan"
@@ -67,7 +69,9 @@ def two_alive(capacity: int) -> Program:
 
 
 def shown(finding: BrokenProperty, target: Target) -> str:
-    """Return the finding for a person: what is wrong, the ops round it or else all of the case, and a test to paste."""
+    """Return the finding for a person: what is wrong, the ops round it or else all of the case, and
+    a test to paste.
+    """
     document = finding.document
     report = check(document, limit=1)
     plan = document.plans[0] if document.plans else None

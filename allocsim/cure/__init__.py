@@ -1,18 +1,24 @@
-"""The cure: for a chosen set of mends, the changes that make their violations vanish and add none, and what they cost.
+"""The cure: for a chosen set of mends, the changes that make their violations vanish and add none,
+and what they cost.
 
     found = cure_of(document, demands, report)        # demands: mends, each with the violations it explains
 
-What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads, and pairs that a kernel does not bear (`allocsim.cure.elements`). Of a
-plan, only the slots move that have to: of two buffers that meet either may give way, and what needs the fewest bytes, then the fewest changes, is taken
-(`allocsim.cure.room`). A moved slot goes where every belief and every access of the program holds.
+What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads,
+and pairs that a kernel does not bear (`allocsim.cure.elements`). Of a plan, only the slots move
+that have to: of two buffers that meet either may give way, and what needs the fewest bytes, then
+the fewest changes, is taken (`allocsim.cure.room`). A moved slot goes where every belief and every
+access of the program holds.
 
-Verified twice. The mended document is judged again: the violations of the chosen mends are gone, but for those that a mend not chosen explains as well, and no
-violation is there that was not before, whatever else is wrong. Where the plan is one that a planner of this project makes of its problem, the mended problem is planned anew, and that
-plan is judged likewise (`planned_anew`); the price is that of the slots moved, whoever planned, but where the caller names a planner. A set for which the judge does not say so is no
-cure, and None is returned.
+Verified twice. The mended document is judged again: the violations of the chosen mends are gone,
+but for those that a mend not chosen explains as well, and no violation is there that was not
+before, whatever else is wrong. Where the plan is one that a planner of this project makes of its
+problem, the mended problem is planned anew, and that plan is judged likewise (`planned_anew`); the
+price is that of the slots moved, whoever planned, but where the caller names a planner. A set for
+which the judge does not say so is no cure, and None is returned.
 
-Price: how much the peaks grow, summed over the plans; where they do, never more than with everything apart. A wait costs no bytes but overlap: the pairs of ops that can no longer run at once.
-A race over reuse can also be cured by placing apart: that is the cure's `alternative`.
+Price: how much the peaks grow, summed over the plans; where they do, never more than with
+everything apart. A wait costs no bytes but overlap: the pairs of ops that can no longer run at
+once. A race over reuse can also be cured by placing apart: that is the cure's `alternative`.
 
 `minimal` says that each element was left out once and a violation came back.
 
@@ -47,7 +53,15 @@ from allocsim.cure.drafting import (
     replan,
 )
 from allocsim.cure.elements import Address, SparedKernel, Upload, Wait, order_of
-from allocsim.cure.mending import edges_of, index_of_part, plans_of, with_beliefs, with_more_waits, with_parts, with_uploads
+from allocsim.cure.mending import (
+    edges_of,
+    index_of_part,
+    plans_of,
+    with_beliefs,
+    with_more_waits,
+    with_parts,
+    with_uploads,
+)
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import used_pairs, without_positions
 from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
@@ -61,10 +75,16 @@ Change = TypeVar("Change")
 CURABLE: Final = frozenset(
     {"lifetime", "pair", "pin", "size", "slot", "address", "stale", "upload", "state", "wait", "kernel", "promise"}
 )
-"""Kinds of mend that a change here can make; the others are for whoever writes the program, the kernel or the planner."""
+"""Kinds of mend that a change here can make.
+
+The others are for whoever writes the program, the kernel or the planner.
+"""
 
 LEAVE_OUT: Final = 6
-"""Elements of which each is left out once, to show that none is for nothing; of more, that is not claimed."""
+"""Elements of which each is left out once, to show that none is for nothing.
+
+Of more, that is not claimed.
+"""
 
 
 def cure_of(
@@ -77,14 +97,16 @@ def cure_of(
     anew: bool = True,
     judged: Judged = listed,
 ) -> Cure | None:
-    """Return a cure of the mends demanded, None where one of them cannot be made here or none was found that the judge bears out.
+    """Return a cure of the mends demanded, None where one of them cannot be made here or none was
+    found that the judge bears out.
 
     Args:
         document: what is wrong.
         demands: mends to be made; all of a kind in `CURABLE`.
         report: what the judge says of `document`.
         others: mends not to be made; what they explain as well may stay.
-        planner: who plans anew, whoever made the plans; by default whoever did, where that is one of ours.
+        planner: who plans anew, whoever made the plans; by default whoever did, where that is one
+            of ours.
         anew: whether the mended beliefs are planned anew at all.
         judged: the judge, with the rules by which `report` was made.
     """
@@ -167,7 +189,7 @@ class _Task:
                 return False
         return True
 
-    # drafts -----------------------------------------------------------------------------------------------------------------
+    # drafts ---------------------------------------------------------------------------------------
 
     def _draft(self, demands: Sequence[Demand], rigour: Rigour, *, by_wait: bool, place: bool = True) -> Draft | None:
         """Return the document with every mend made, in the order: order, host, beliefs, slots."""
@@ -200,7 +222,9 @@ class _Task:
         if mend.kind == "stale":
             return replan(draft, mend)
         if mend.kind in {"kernel", "promise"}:
-            draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
+            draft.elements[
+                SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
+            ] = None
             return self._denied(draft, mend, rigour)
         if mend.kind == "address":
             return self._readdressed(draft, mend, rigour)
@@ -241,7 +265,9 @@ class _Task:
         options: list[tuple[set[int], bool]] = []
         room, first = draft.rooms[index], ranks(plan.program)
         in_time = {
-            pair: sorted(pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]), int(room.nbytes[b])))
+            pair: sorted(
+                pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]), int(room.nbytes[b]))
+            )
             for pair in left
         }
         if focus is not None:
@@ -256,7 +282,10 @@ class _Task:
             if mend.kind == "pair" and mend.other is not None:
                 options.append(({mend.other} | rest, False))
         else:
-            options += [({pair[1] for pair in in_time.values()}, False), ({pair[0] for pair in in_time.values()}, False)]
+            options += [
+                ({pair[1] for pair in in_time.values()}, False),
+                ({pair[0] for pair in in_time.values()}, False),
+            ]
         best: tuple[tuple[int, int, int], Room, set[int]] | None = None
         fixed = problem.fixed if problem is not None else {}
         for number, (asked, stay) in enumerate(options):
@@ -284,7 +313,10 @@ class _Task:
         return True
 
     def _readdressed(self, draft: Draft, mend: Mend, rigour: Rigour) -> bool:
-        """Give a buffer that lasts the address it has where it is first, in every plan; who is in the way gives way."""
+        """Give a buffer that lasts the address it has where it is first, in every plan.
+
+        Who is in the way gives way.
+        """
         index, buffer = mend.plan or 0, mend.buffer or 0
         name = draft.document.plans[index].program.buffers.names[buffer]
         home: tuple[int, int] | None = None
@@ -320,7 +352,7 @@ class _Task:
             draft.moved[index] |= recipients
         return True
 
-    # prices -----------------------------------------------------------------------------------------------------------------
+    # prices ---------------------------------------------------------------------------------------
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:
         elements = tuple(sorted(draft.elements, key=order_of))
@@ -364,11 +396,16 @@ class _Task:
         return self._cure(draft, mended, "apart") if self.holds(mended) else None
 
     def _placed_by(self, draft: Draft, mend: Mend, *, by_wait: bool) -> bool:
-        """Note the slots that a mend is about, each where it now lies; False where no plan can be made for another program."""
+        """Note the slots that a mend is about, each where it now lies.
+
+        False where no plan can be made for another program.
+        """
         if mend.kind == "stale":
             return replan(draft, mend)
         if mend.kind in {"kernel", "promise"}:
-            draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = None
+            draft.elements[
+                SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
+            ] = None
         slots = (
             {(index, mend.buffer) for index in plans_of(self.document, mend)}
             if mend.kind in {"slot", "state", "address"}
@@ -382,7 +419,9 @@ class _Task:
         return True
 
     def _anew(self, *, by_wait: bool) -> tuple[Draft, Document, bool] | None:
-        """Plan the mended beliefs anew, where a planner of this project made the plans of theirs."""
+        """Plan the mended beliefs anew, where a planner of this project made the plans of
+        theirs.
+        """
         if not self.anew or any(d.mend.kind in {"slot", "stale", "address", "state"} for d in self.demands):
             return None
         planners = [planner_of(plan) if self.planner is None else self.planner for plan in self.document.plans]
@@ -394,9 +433,9 @@ class _Task:
         for demand in self.demands:
             if demand.mend.kind in {"kernel", "promise"}:
                 mend = demand.mend
-                draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = (
-                    None
-                )
+                draft.elements[
+                    SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
+                ] = None
         plans = []
         for planner, plan in zip(planners, draft.document.plans, strict=True):
             if planner is None or plan.problem is None:
@@ -404,7 +443,9 @@ class _Task:
                 continue
             try:
                 plans.append(
-                    replace(planner.place(without_positions(plan.problem, denials_of(self.demands))), problem=plan.problem)
+                    replace(
+                        planner.place(without_positions(plan.problem, denials_of(self.demands))), problem=plan.problem
+                    )
                 )
             except AllocsimError:
                 return None
@@ -420,10 +461,11 @@ class _Task:
 
 
 def minimise(elements: Sequence[Change], cures: Callable[[tuple[Change, ...]], bool]) -> tuple[Change, ...]:
-    """Return a 1-minimal subset of `elements` for which `cures` holds, given that it holds for all of them.
+    """Return a 1-minimal subset of `elements` for which `cures` holds, given that it holds for all
+    of them.
 
-    Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002, ddmin). Deterministic; at most O(n^2) calls, O(k log n)
-    where few (k) elements matter.
+    Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
+    2002, ddmin). Deterministic; at most O(n^2) calls, O(k log n) where few (k) elements matter.
     """
     current = tuple(elements)
     parts = 2

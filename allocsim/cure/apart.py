@@ -1,9 +1,12 @@
 """Every buffer in bytes of its own: what any cure of placements costs at most.
 
-What a problem tells of `own` and of addresses already decided (`fixed`) is kept; without a problem, what the plan puts outside the arenas stays there. Bytes that
-outlast a run, of parameters, states and buffers into which an upload is left out, are in every plan of a session at one address that nobody else uses.
+What a problem tells of `own` and of addresses already decided (`fixed`) is kept; without a problem,
+what the plan puts outside the arenas stays there. Bytes that outlast a run, of parameters, states
+and buffers into which an upload is left out, are in every plan of a session at one address that
+nobody else uses.
 
-Buffers follow each other by alignment, then by size, the largest first: the peak hangs on no numbering.
+Buffers follow each other by alignment, then by size, the largest first: the peak hangs on no
+numbering.
 
 Complexity: O(n log n) for n buffers of all plans.
 
@@ -23,7 +26,10 @@ Range = tuple[int, int]
 
 
 def all_apart(document: Document) -> tuple[Plan, ...] | None:
-    """Return the plans of a document with every buffer apart, in their order; None where that does not fit into an arena."""
+    """Return the plans of a document with every buffer apart, in their order.
+
+    The answer is None where that does not fit into an arena.
+    """
     plans = document.plans
     sizes = [_sizes(document, plan) for plan in plans]
     told = [
@@ -57,7 +63,9 @@ def _own(plan: Plan) -> Bools:
 
 def _sizes(document: Document, plan: Plan) -> Int64s:
     """Bytes that a buffer needs in any program that the plan is used for."""
-    programs = {id(run.program): run.program for run in document.runs if run.plan is plan} | {id(plan.program): plan.program}
+    programs = {id(run.program): run.program for run in document.runs if run.plan is plan} | {
+        id(plan.program): plan.program
+    }
     sizes = [program.buffers.nbytes for program in programs.values()]
     found: Int64s = np.max([*sizes, *([] if plan.problem is None else [plan.problem.nbytes])], axis=0)
     return found
@@ -78,12 +86,17 @@ def _of(arena: int, ranges: Iterable[tuple[int, int, int]]) -> list[Range]:
 
 
 def _lasting(document: Document) -> list[list[tuple[int, int]]]:
-    """Return the buffers that outlast a run, as (plan, buffer); those of one name, in one arena, are one."""
+    """Return the buffers that outlast a run, as (plan, buffer).
+
+    Those of one name, in one arena, are one.
+    """
     found: dict[Hashable, list[tuple[int, int]]] = {}
     for index, plan in enumerate(document.plans if document.session is not None else ()):
         buffers, own = plan.program.buffers, _own(plan)
         for buffer in np.flatnonzero(lasting(document, plan) & ~own).tolist():
-            named = (buffers.names[buffer], int(buffers.arena[buffer])) if buffers.persistent[buffer] else (index, buffer)
+            named = (
+                (buffers.names[buffer], int(buffers.arena[buffer])) if buffers.persistent[buffer] else (index, buffer)
+            )
             found.setdefault(named, []).append((index, buffer))
     return list(found.values())
 
@@ -110,7 +123,9 @@ def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], taken: list[tuple[
 
 
 def _free(taken: Iterable[Range], wanted: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """Yield an offset for each (alignment, bytes) wanted, one after another, between the ranges taken."""
+    """Yield an offset for each (alignment, bytes) wanted, one after another, between the ranges
+    taken.
+    """
     ahead = sorted(taken, reverse=True)
     top = 0
     for step, nbytes in wanted:

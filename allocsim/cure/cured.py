@@ -50,7 +50,9 @@ class Cure:
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool
-    """Whether the judge said of the mended document that the violations are gone and none is new."""
+    """Whether the judge said of the mended document that the violations are gone and none is
+    new.
+    """
     planned_anew: bool | None
     """The same of planning the mended beliefs anew; None where no planner is at hand."""
     placement: str
@@ -90,7 +92,9 @@ def words_of(elements: Sequence[Element], document: Document) -> tuple[str, ...]
     for wait in waits:
         ops = document.programs[wait.program].ops
         kinds[ops.kinds[ops.kind[wait.op]], ops.kinds[ops.kind[wait.after]]] += 1
-    lines = [f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())]
+    lines = [
+        f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())
+    ]
     return (*said, *lines)
 
 

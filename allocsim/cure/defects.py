@@ -1,8 +1,9 @@
 """When a violation of a document and one of its mended twin are the same defect.
 
-A mend moves bytes, lengthens lives and adds waits; it renumbers nothing. So a defect is its kind, its run and what it is about, without what a mend may change of it: who
-wrote what was found, which bytes, which plan a run follows. A lifetime too short is one defect, whether or not only the host is missed; an op is unsafe in place, or
-has results on each other, once.
+A mend moves bytes, lengthens lives and adds waits; it renumbers nothing. So a defect is its kind,
+its run and what it is about, without what a mend may change of it: who wrote what was found, which
+bytes, which plan a run follows. A lifetime too short is one defect, whether or not only the host is
+missed; an op is unsafe in place, or has results on each other, once.
 
 What this module does not see: what a mend changes.
 """

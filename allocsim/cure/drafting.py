@@ -1,6 +1,7 @@
 """A document being mended: its rooms, what has moved in them, and the document they make.
 
-What this module does not see: which slots should move (`allocsim.cure`), and whether what comes out is right.
+What this module does not see: which slots should move (`allocsim.cure`), and whether what comes out
+is right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +55,8 @@ def built(draft: Draft) -> Document:
     place = {id(plan): index for index, plan in enumerate(made.plans)}
     programs = {id(program): index for index, program in enumerate(made.programs)}
     session = tuple(
-        replace(run, plan=draft.replanned.get((place[id(run.plan)], programs[id(run.program)]), run.plan)) for run in made.session
+        replace(run, plan=draft.replanned.get((place[id(run.plan)], programs[id(run.program)]), run.plan))
+        for run in made.session
     )
     return replace(made, plans=(*made.plans, *draft.replanned.values()), session=session)
 
@@ -71,7 +73,8 @@ def replan(draft: Draft, mend: Mend) -> bool:
     problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned)
     try:
         best = min(
-            (ALLOCATORS[name].place(problem) for name in ("greedy_by_size", "reference")), key=lambda plan: plan.peak_bytes
+            (ALLOCATORS[name].place(problem) for name in ("greedy_by_size", "reference")),
+            key=lambda plan: plan.peak_bytes,
         )
     except AllocsimError:
         return False
@@ -81,14 +84,21 @@ def replan(draft: Draft, mend: Mend) -> bool:
 
 
 def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
-    """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result begin at one address."""
+    """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result
+    begin at one address.
+    """
     program = plan.program
     ops, values = program.ops, program.values
     if mend.op_kind not in ops.kinds:
         return
     for step in np.flatnonzero(ops.is_kind(mend.op_kind or "")).tolist():
         op = ops[step]
-        if mend.operand is None or mend.result is None or mend.operand >= len(op.operands) or mend.result >= len(op.results):
+        if (
+            mend.operand is None
+            or mend.result is None
+            or mend.operand >= len(op.operands)
+            or mend.result >= len(op.results)
+        ):
             continue
         operand, result = op.operands[mend.operand], op.results[mend.result]
         one, other = int(values.buffer[operand]), int(values.buffer[result])
@@ -124,7 +134,12 @@ def place_of(draft: Draft, index: int, buffer: int, mend: Mend) -> Place:
 def partners_at(room: Room, buffer: int) -> set[int]:
     """Return the buffers that lie over one while both live, where it now is."""
     low, high = int(room.offset[buffer]), int(room.offset[buffer]) + int(room.nbytes[buffer])
-    meets = (room.arena == room.arena[buffer]) & (room.offset < high) & (low < room.offset + room.nbytes) & (room.nbytes > 0)
+    meets = (
+        (room.arena == room.arena[buffer])
+        & (room.offset < high)
+        & (low < room.offset + room.nbytes)
+        & (room.nbytes > 0)
+    )
     meets &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
     meets[buffer] = False
     return set(np.flatnonzero(meets).tolist())
@@ -140,7 +155,9 @@ def apart_already(room: Room, pair: tuple[int, int]) -> bool:
 
 
 def in_other_plans(document: Document, index: int, buffer: int) -> bool:
-    """Whether a buffer lasts and other plans have it too: then it cannot move in one of them alone."""
+    """Whether a buffer lasts and other plans have it too: then it cannot move in one of them
+    alone.
+    """
     plan = document.plans[index]
     if not plan.program.buffers.persistent[buffer] or document.session is None:
         return False

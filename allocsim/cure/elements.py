@@ -1,10 +1,12 @@
-"""What a cure is made of: one small change each of a belief, a placement, an order, the host's doings, or a kernel's use.
+"""What a cure is made of: one small change each of a belief, a placement, an order, the host's
+doings, or a kernel's use.
 
-Conventions: plans, problems, programs, buffers and ops are indices into the document that is cured; steps and bytes are half-open
-ranges. An element is frozen and orders itself, so that a set of them has one order. `describe` says it in words, `as_json` as an
-object whose `kind` is one of `KINDS`.
+Conventions: plans, problems, programs, buffers and ops are indices into the document that is cured;
+steps and bytes are half-open ranges. An element is frozen and orders itself, so that a set of them
+has one order. `describe` says it in words, `as_json` as an object whose `kind` is one of `KINDS`.
 
-What this module does not see: how an element changes a document (`allocsim.cure`) and why it is needed.
+What this module does not see: how an element changes a document (`allocsim.cure`) and why it is
+needed.
 """
 
 from dataclasses import dataclass
@@ -73,7 +75,9 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The buffer gets other bytes: where every belief holds, of its full size, or those that `fixed` or `own` tell."""
+    """The buffer gets other bytes: where every belief holds, of its full size, or those that
+    `fixed` or `own` tell.
+    """
 
     kind: ClassVar[str] = "place"
     problem: int | None = None
@@ -157,7 +161,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparedKernel:
-    """No result of a kind of op is laid over an operand of it: what its kernel promises does not hold."""
+    """No result of a kind of op is laid over an operand of it: what its kernel promises does not
+    hold.
+    """
 
     kind: ClassVar[str] = "kernel"
     op_kind: str
@@ -173,7 +179,9 @@ Element = Lifetime | Pair | Pin | Place | Replan | Address | Wait | Upload | Spa
 
 
 def as_json(element: Element, document: Document) -> dict[str, Any]:
-    """Return an element as a JSON object: its kind, its indices, the names of buffers and ops, and what it says."""
+    """Return an element as a JSON object: its kind, its indices, the names of buffers and ops, and
+    what it says.
+    """
     fields = {name: getattr(element, name) for name in element.__slots__}
     return {"kind": element.kind, **fields, "text": element.describe(document)}
 

@@ -1,4 +1,5 @@
-"""The parts of a document mended, but for its slots: waits of programs, uploads of runs, and beliefs, every reference between them kept right.
+"""The parts of a document mended, but for its slots: waits of programs, uploads of runs, and
+beliefs, every reference between them kept right.
 
 What this module does not see: where buffers lie (`allocsim.cure.drafting`).
 """
@@ -66,7 +67,9 @@ def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Documen
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
-    """Return a plan whose book gives each buffer whose believed life grew its bytes for all of it."""
+    """Return a plan whose book gives each buffer whose believed life grew its bytes for all of
+    it.
+    """
     old = plan.problem
     if old is None or not len(plan.events):
         return plan
@@ -99,7 +102,9 @@ def _believing(problem: Problem, demand: Demand) -> tuple[Problem, list[Element]
     buffer = mend.buffer or 0
     elements: list[Element] = []
     span = lifetimes(problem.program)
-    pairs = {(v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem}
+    pairs = {
+        (v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem
+    }
     start, stop, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.nbytes))
     pinned = problem.pinned.copy()
     gaps = dict(problem.gaps)
@@ -160,14 +165,22 @@ def with_parts(
     ]
     problem_of = {id(old): new for old, new in zip(document.problems, new_problems, strict=True)}
     new_plans = [
-        replace(new, program=program_of[id(old.program)], problem=None if old.problem is None else problem_of[id(old.problem)])
+        replace(
+            new,
+            program=program_of[id(old.program)],
+            problem=None if old.problem is None else problem_of[id(old.problem)],
+        )
         for old, new in zip(document.plans, document.plans if plans is None else plans, strict=True)
     ]
     plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}
     session = document.session
     if session is not None:
-        session = tuple(replace(run, plan=plan_of[id(run.plan)], program=program_of[id(run.program)]) for run in session)
-    return replace(document, programs=tuple(new_programs), problems=tuple(new_problems), plans=tuple(new_plans), session=session)
+        session = tuple(
+            replace(run, plan=plan_of[id(run.plan)], program=program_of[id(run.program)]) for run in session
+        )
+    return replace(
+        document, programs=tuple(new_programs), problems=tuple(new_problems), plans=tuple(new_plans), session=session
+    )
 
 
 def edges_of(document: Document, demand: Demand) -> dict[int, set[tuple[int, int]]]:

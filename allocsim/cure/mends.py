@@ -1,9 +1,12 @@
-"""What would make violations vanish: the smallest mend of one thing, before it is known what it costs.
+"""What would make violations vanish: the smallest mend of one thing, before it is known what it
+costs.
 
-A mend names one wrong thing of a document; equal mends are one. Indices are those of the document. A belief is named by its problem or, where
-a plan states none, by the plan; a mend of a program's own has no cure here and says so by its kind.
+A mend names one wrong thing of a document; equal mends are one. Indices are those of the document.
+A belief is named by its problem or, where a plan states none, by the plan; a mend of a program's
+own has no cure here and says so by its kind.
 
-What this module does not see: violations, classes and parties (`allocsim.verdict`), and what a mend costs (`allocsim.cure`).
+What this module does not see: violations, classes and parties (`allocsim.verdict`), and what a mend
+costs (`allocsim.cure`).
 """
 
 from dataclasses import dataclass

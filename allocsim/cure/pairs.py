@@ -16,21 +16,28 @@ Position = tuple[str, int, int]
 
 
 def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
-    """Return the believed pairs that the plan made use of: donor and recipient placed at one address.
+    """Return the believed pairs that the plan made use of: donor and recipient placed at one
+    address.
 
     A pair believed but not used is none of the plan's doing. O(pairs).
     """
     if plan.problem is None or not len(plan.problem.may_share):
         return ()
     donors, recipients = plan.problem.may_share.T
-    same = (plan.arena[donors] == plan.arena[recipients]) & plan.placed[donors] & (plan.offset[donors] == plan.offset[recipients])
+    same = (
+        (plan.arena[donors] == plan.arena[recipients])
+        & plan.placed[donors]
+        & (plan.offset[donors] == plan.offset[recipients])
+    )
     return tuple((int(d), int(r)) for d, r in plan.problem.may_share[same])
 
 
 def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position, ...]:
-    """Return (kind of op, operand, result) by which a recipient may take over a donor: one for each operand and result that meet.
+    """Return (kind of op, operand, result) by which a recipient may take over a donor: one for each
+    operand and result that meet.
 
-    They meet at the op that first writes the recipient; views of the donor count as the donor. O(operands of that op).
+    They meet at the op that first writes the recipient; views of the donor count as the donor.
+    O(operands of that op).
     """
     step = first_writers(program).get(recipient)
     if step is None:
@@ -47,7 +54,9 @@ def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position
 
 
 def without_positions(problem: Problem, denied: Collection[Position]) -> Problem:
-    """Return a problem without the believed pairs by which a result of these would lie over an operand. O(pairs)."""
+    """Return a problem without the believed pairs by which a result of these would lie over an
+    operand. O(pairs).
+    """
     if not denied:
         return problem
     known = frozenset(denied)

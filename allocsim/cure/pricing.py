@@ -1,4 +1,6 @@
-"""What a cure costs: growth of the peaks, overlap lost to waits, slots moved; and who can plan anew.
+"""What a cure costs: growth of the peaks, overlap lost to waits, slots moved.
+
+And who can plan anew.
 
 What this module does not see: whether it cures.
 """
@@ -51,7 +53,10 @@ def moves(before: Document, after: Document) -> Iterator[Moved]:
 
 
 def planner_of(plan: Plan) -> Allocator | None:
-    """Return the planner of this project that makes this very plan of its problem; a name in a document runs no other code."""
+    """Return the planner of this project that makes this very plan of its problem.
+
+    A name in a document runs no other code.
+    """
     planner = ALLOCATORS.get(plan.source)
     if planner is None or plan.problem is None:
         return None

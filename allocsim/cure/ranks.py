@@ -1,4 +1,5 @@
-"""An order of buffers that hangs on no numbering: by the place in the list of ops at which each is first accessed.
+"""An order of buffers that hangs on no numbering: by the place in the list of ops at which each is
+first accessed.
 
 What this module does not see: bytes and plans.
 """
@@ -13,7 +14,9 @@ from allocsim.model.layout import Int64s
 
 @lru_cache(maxsize=8)
 def ranks(program: Program) -> Int64s:
-    """Return the place of the first access to each buffer: int64 (buffers,), by op, results before operands; one place for all never accessed. O(accesses)."""
+    """Return the place of the first access to each buffer: int64 (buffers,), by op, results before
+    operands; one place for all never accessed. O(accesses).
+    """
     ops = program.ops
     count = len(ops.results) + len(ops.operands)
     steps = np.concatenate(

@@ -1,11 +1,14 @@
-"""Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while it lives.
+"""Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while
+it lives.
 
-What everyone needs: bytes of the largest size that slot, buffer and belief give, for the life that the program demands and the belief states together, to the run's end
-where pinned. A parameter or state needs its bytes in every run, and so does a buffer whose content one run leaves for another. Where a plan runs several
-programs, steps mean nothing, and everybody lives always.
+What everyone needs: bytes of the largest size that slot, buffer and belief give, for the life that
+the program demands and the belief states together, to the run's end where pinned. A parameter or
+state needs its bytes in every run, and so does a buffer whose content one run leaves for another.
+Where a plan runs several programs, steps mean nothing, and everybody lives always.
 
-`Rigour` says whom a moved buffer avoids: those it lives with; everybody, as streams have no common time; or, for what nobody may ever touch, all bytes any plan
-has. What is right is not said here: whoever moves a buffer judges the result.
+`Rigour` says whom a moved buffer avoids: those it lives with; everybody, as streams have no common
+time; or, for what nobody may ever touch, all bytes any plan has. What is right is not said here:
+whoever moves a buffer judges the result.
 
 Complexity: O(buffers) for each buffer moved.
 
@@ -51,7 +54,9 @@ class Room:
     @classmethod
     def of(cls, document: Document, plan: Plan) -> "Room":
         """Return the room of a plan of a document."""
-        programs = {id(run.program): run.program for run in document.runs if run.plan is plan} or {id(plan.program): plan.program}
+        programs = {id(run.program): run.program for run in document.runs if run.plan is plan} or {
+            id(plan.program): plan.program
+        }
         count = len(plan.program.buffers)
         end = max((len(program.ops) for program in programs.values()), default=0)
         spans = [lifetimes(program) for program in programs.values()]
@@ -92,12 +97,16 @@ class Room:
         )  # fmt: skip
 
     def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
-        """Move buffers to the lowest bytes that are free for them, large ones first; False where one finds no room.
+        """Move buffers to the lowest bytes that are free for them, large ones first.
+
+        False where one finds no room.
 
         With `stay`, a buffer whose bytes are free where it lies is left there.
         """
         first = ranks(self.plan.program)
-        chosen = sorted(buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(first[b])))
+        chosen = sorted(
+            buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(first[b]))
+        )
         homes = self.plan.program.buffers.arena
         settled = (self.arena >= 0) & (self.nbytes > 0)
         settled[chosen] = False
@@ -117,7 +126,9 @@ class Room:
         if rigour is Rigour.LIVING:
             beside = beside & (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
         low, high = self.offset[beside], self.offset[beside] + self.nbytes[beside]
-        taken = [(int(a), int(b)) for a, b in zip(low, high, strict=True)] + [(a, b) for n, a, b in self.foreign if n == arena]
+        taken = [(int(a), int(b)) for a, b in zip(low, high, strict=True)] + [
+            (a, b) for n, a, b in self.foreign if n == arena
+        ]
         if rigour is Rigour.FRESH:
             taken.append((0, self.ends[arena]))
         now = int(self.offset[buffer])
@@ -140,14 +151,18 @@ class Room:
 
 
 def lasting(document: Document, plan: Plan) -> Bools:
-    """Bool (buffers,): the buffers of a plan whose bytes outlast a run: parameters, states, and what one run leaves for another."""
+    """Bool (buffers,): the buffers of a plan whose bytes outlast a run: parameters, states, and
+    what one run leaves for another.
+    """
     found: Bools = plan.program.buffers.persistent.copy()
     found[list(_left(document, plan))] = True
     return found
 
 
 def _left(document: Document, plan: Plan) -> frozenset[int]:
-    """Return the buffers whose content one run leaves for another: those into which some run leaves out an upload."""
+    """Return the buffers whose content one run leaves for another: those into which some run leaves
+    out an upload.
+    """
     return frozenset(
         int(run.program.values.buffer[value])
         for run in document.runs

@@ -1,8 +1,10 @@
 """Waits that order pairs of ops: as few as cover all pairs, and what they cost.
 
-A wait (op, after) puts every op that happens before `after`, and `after`, before `op` and all that comes after it. Between two streams the pairs are
-intervals of the list, `[earlier, later]`, and a wait covers those that it stabs: taken by their ends, each first one uncovered gets a wait of its later op on the
-latest earlier op needed by then. That is the least number for two streams. Between several, a wait may be implied by others; those are left out again.
+A wait (op, after) puts every op that happens before `after`, and `after`, before `op` and all that
+comes after it. Between two streams the pairs are intervals of the list, `[earlier, later]`, and a
+wait covers those that it stabs: taken by their ends, each first one uncovered gets a wait of its
+later op on the latest earlier op needed by then. That is the least number for two streams. Between
+several, a wait may be implied by others; those are left out again.
 
 The price of waits is the number of pairs of ops that could overlap and can no more.
 
@@ -31,7 +33,9 @@ PRUNED: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """How far each op knows each stream: `known[i, s]` is the last op of stream s that happens before op i or is it, -1 if none does."""
+    """How far each op knows each stream: `known[i, s]` is the last op of stream s that happens
+    before op i or is it, -1 if none does.
+    """
 
     stream: Int64s
     known: Int64s
@@ -90,7 +94,10 @@ def _known(stream: Int64s, waits: Sequence[Sequence[int]]) -> Int64s:
 
 
 def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """Return waits (op, after) with which every pair is in order, as few as found; none where all are."""
+    """Return waits (op, after) with which every pair is in order, as few as found.
+
+    None where all are.
+    """
     between: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for later, earlier in pairs:
         if not ordered.before(earlier, later):

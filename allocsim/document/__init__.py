@@ -3,9 +3,11 @@
     document = read("plan.json")          # allocsim.model.Document, or DocumentError with the exact place
     write(document, "copy.json")          # atomically; reading it back gives equal columns
 
-Reading never runs code and never trusts a number; what is wrong is told in one line that names file, place and rule:
-`plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`. Writing leaves out defaults, puts one row on
-each line and gives the same bytes for the same document. A document says version 2 only where it holds something that version 1 has not.
+Reading never runs code and never trusts a number; what is wrong is told in one line that names
+file, place and rule:
+`plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`. Writing leaves
+out defaults, puts one row on each line and gives the same bytes for the same document. A document
+says version 2 only where it holds something that version 1 has not.
 
     rows      what stands in the file, as types; the schema is generated from them
     decoding  bytes -> rows: JSON, types, bounds, repeated keys, depth
@@ -13,7 +15,8 @@ each line and gives the same bytes for the same document. A document says versio
     writer    model -> bytes
     versions  what version 2 has and version 1 has not
 
-What this package does not see: other formats (`allocsim.formats`) and whether a plan is any good (`allocsim.checks`).
+What this package does not see: other formats (`allocsim.formats`) and whether a plan is any good
+(`allocsim.checks`).
 """
 
 import gc
@@ -38,7 +41,8 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def loads(data: bytes | str, source: str = "document") -> Document:
     """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
 
-    O(size). Raises DocumentError, with place and rule, for anything that is no well-formed document.
+    O(size). Raises DocumentError, with place and rule, for anything that is no well-formed
+    document.
     """
     try:
         with _uncollected():
@@ -51,7 +55,9 @@ def loads(data: bytes | str, source: str = "document") -> Document:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector from going through rows that are being made: none is part of a cycle, and they are many."""
+    """Keep the garbage collector from going through rows that are being made: none is part of a
+    cycle, and they are many.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -62,21 +68,33 @@ def _uncollected() -> Iterator[None]:
 
 
 def read(path: str | Path) -> Document:
-    """Return the document in a file. Raises DocumentError as `loads` does, OSError where the file cannot be read."""
+    """Return the document in a file.
+
+    Raises DocumentError as `loads` does, OSError where the file cannot be read.
+    """
     with Path(path).open("rb") as file:
         data = file.read(1 << 16)
-        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b""):  # else refused by its first bytes, however long it is
+        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (
+            b"{",
+            b"",
+        ):  # else refused by its first bytes, however long it is
             data += file.read(MAX_BYTES + 1 - len(data))
     return loads(data, str(path))
 
 
 def dumps(document: Document) -> bytes:
-    """Return the document as UTF-8 JSON, deterministic, defaults left out. Raises OutputError where a `meta` is no JSON."""
+    """Return the document as UTF-8 JSON, deterministic, defaults left out.
+
+    Raises OutputError where a `meta` is no JSON.
+    """
     return encode(document)
 
 
 def write(document: Document, path: str | Path) -> None:
-    """Write the document to a file, whole or not at all. Raises OutputError where that cannot be done."""
+    """Write the document to a file, whole or not at all.
+
+    Raises OutputError where that cannot be done.
+    """
     write_atomic(path, dumps(document))
 
 
@@ -92,6 +110,8 @@ def schema() -> dict[str, Any]:
         text = re.sub(rf'(?<=["/]){row.__name__}(?=")', name, text)
     definitions = msgspec.json.decode(text)
     pair = definitions.pop(PairRow.__name__)
-    definitions["Op"]["properties"]["in_place"]["anyOf"][0]["items"] = {key: pair[key] for key in pair if key != "title"}
+    definitions["Op"]["properties"]["in_place"]["anyOf"][0]["items"] = {
+        key: pair[key] for key in pair if key != "title"
+    }
     root = definitions.pop("Document")
     return {"$schema": SCHEMA_DIALECT, **root, "title": "allocsim document, versions 1 and 2", "$defs": definitions}

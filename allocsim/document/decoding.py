@@ -1,12 +1,13 @@
 """Bytes to rows: JSON is parsed, typed and refused here, each refusal with its exact place.
 
-Guards, in order, each one line to the user: size, UTF-8, the opening brace, JSON itself, the types of `allocsim.document.rows`,
-keys that appear twice in one object (JSON parsers silently keep the last), and the depth of `meta`. Nothing is trusted: msgspec
-bounds numbers while it decodes, so no integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches a
-column.
+Guards, in order, each one line to the user: size, UTF-8, the opening brace, JSON itself, the types
+of `allocsim.document.rows`, keys that appear twice in one object (JSON parsers silently keep the
+last), and the depth of `meta`. Nothing is trusted: msgspec bounds numbers while it decodes, so no
+integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches a column.
 
-msgspec speaks of JSON paths and Python types; `_complaint` turns that into the house form (`programs[0].ops[17].name: 5 is not
-a string`), looking the offending value up in a second, plain parse. Only failing documents pay for that.
+msgspec speaks of JSON paths and Python types; `_complaint` turns that into the house form
+(`programs[0].ops[17].name: 5 is not a string`), looking the offending value up in a second, plain
+parse. Only failing documents pay for that.
 
 What this module does not see: whether the numbers make sense together.
 """
@@ -61,9 +62,12 @@ _ENTRY_TYPES: Final[dict[str, Any]] = {"fixed": rows.Number, "gaps": list[tuple[
 
 
 def parse(data: bytes, source: str) -> rows.DocumentRow:
-    """Return the rows of a document, types and bounds checked; raise DocumentError with the place of the first fault.
+    """Return the rows of a document, types and bounds checked.
 
-    O(size). Keys that appear twice, numbers that are none (NaN, 1e999) and `meta` beyond `MAX_DEPTH` are refused too.
+    Raise DocumentError with the place of the first fault.
+
+    O(size). Keys that appear twice, numbers that are none (NaN, 1e999) and `meta` beyond
+    `MAX_DEPTH` are refused too.
     """
     text = _text(data, source)
     try:
@@ -97,7 +101,9 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _syntax(complaint: str, text: str) -> str:
-    """Return what is wrong with text that is no JSON, with line and column where they can be told."""
+    """Return what is wrong with text that is no JSON, with line and column where they can be
+    told.
+    """
     try:
         json.loads(text, parse_constant=_refuse_constant, parse_int=_short_int)
     except json.JSONDecodeError as error:
@@ -149,7 +155,9 @@ def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
 
 
 def _long_pair(tokens: list[str | int], tree: Any) -> tuple[list[str | int], Any]:
-    """Return the place of the first `in_place` pair with too many entries: of these alone msgspec does not say where they are."""
+    """Return the place of the first `in_place` pair with too many entries: of these alone msgspec
+    does not say where they are.
+    """
     for i, program in enumerate(tree.get("programs", ())):
         for j, op in enumerate(program["ops"]):
             for k, pair in enumerate(op.get("in_place") or ()):
@@ -280,16 +288,20 @@ def _refuse_repeated_keys(text: str, source: str) -> None:
 
 
 def _keeps_its_colons(text: str) -> bool:
-    """Return whether there are as many colons as before when JSON is parsed and written again: then no object repeats a key.
+    """Return whether there are as many colons as before when JSON is parsed and written again: then
+    no object repeats a key.
 
-    A parser keeps one of several equal keys, so of each other one at least its colon is lost. What strings hold stays, but a colon
-    spelled by its code would turn up as one more. Ten times as quick as to look at the keys of each object.
+    A parser keeps one of several equal keys, so of each other one at least its colon is lost. What
+    strings hold stays, but a colon spelled by its code would turn up as one more. Ten times as
+    quick as to look at the keys of each object.
     """
     return re.search(r"\\u003[aA]", text) is None and _colons(msgspec.Raw(text.strip().encode())) == text.count(":")
 
 
 def _colons(raw: msgspec.Raw) -> int:
-    """Return how many colons are left of some JSON when it is parsed and written again, a piece at a time: a bound on memory."""
+    """Return how many colons are left of some JSON when it is parsed and written again, a piece at
+    a time: a bound on memory.
+    """
     if len(raw) <= PIECE:
         return _written(raw)
     first = bytes(memoryview(raw)[:1])
@@ -316,7 +328,9 @@ def _written(raw: bytes | msgspec.Raw) -> int:
 
 
 def _place_of_repeat(text: str) -> str:
-    """Return the place of the innermost first object with a repeated key, from a parse that keeps repeats."""
+    """Return the place of the innermost first object with a repeated key, from a parse that keeps
+    repeats.
+    """
     tree = json.loads(text, object_pairs_hook=_Pairs, parse_int=_short_int)
     pending: list[tuple[list[str | int], Any]] = [([], tree)]
     while pending:
@@ -347,7 +361,10 @@ def _too_deep(meta: dict[str, Any]) -> bool:
         if not level:
             return False
         level = [
-            child for node in level for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, _NESTED)
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, _NESTED)
         ]
     return bool(level)
 

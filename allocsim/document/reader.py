@@ -1,7 +1,9 @@
-"""Rows to the model: columns are filled here, defaults too, and every index is looked at before it is narrowed.
+"""Rows to the model: columns are filled here, defaults too, and every index is looked at before it
+is narrowed.
 
-The rules themselves are `allocsim.model.wellformed`'s; this module adds the defaults that depend on other rows (an arena's alignment,
-contiguous strides, lifetimes) and the table in front of each place (`programs[0].` ops[17]...). O(size of the rows).
+The rules themselves are `allocsim.model.wellformed`'s; this module adds the defaults that depend on
+other rows (an arena's alignment, contiguous strides, lifetimes) and the table in front of each
+place (`programs[0].` ops[17]...). O(size of the rows).
 
 What this module does not see: bytes and JSON.
 """
@@ -51,11 +53,16 @@ Place = Callable[[int], str]
 
 
 def document_from(row: rows.DocumentRow) -> Document:
-    """Return the document the rows describe; raise ModelError at the first that contradicts another."""
+    """Return the document the rows describe.
+
+    Raise ModelError at the first that contradicts another.
+    """
     refuse_newer(row)
     arenas = _arenas(row)
     version = meaning_of(row)
-    programs = tuple(_within(f"programs[{i}]", _program, program, arenas, version) for i, program in enumerate(row.programs))
+    programs = tuple(
+        _within(f"programs[{i}]", _program, program, arenas, version) for i, program in enumerate(row.programs)
+    )
     problems = tuple(_within(f"problems[{i}]", _problem, problem, programs) for i, problem in enumerate(row.problems))
     plans = tuple(_within(f"plans[{i}]", _plan, plan, programs, problems) for i, plan in enumerate(row.plans))
     session = None
@@ -77,7 +84,8 @@ def _arenas(row: rows.DocumentRow) -> tuple[Arena, ...]:
     if not row.arenas:
         raise ModelError("arenas", "there is none; at least one is needed")
     return tuple(
-        Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity, meta=arena.meta) for arena in row.arenas
+        Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity, meta=arena.meta)
+        for arena in row.arenas
     )
 
 
@@ -150,7 +158,9 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
     results = [() if row.results is UNSET else row.results for row in table]
     pairs = [row.in_place or () for row in table]
     after = [row.after for row in table]
-    operand_starts, result_starts, pair_starts, after_starts = (_starts(lists) for lists in (operands, results, pairs, after))
+    operand_starts, result_starts, pair_starts, after_starts = (
+        _starts(lists) for lists in (operands, results, pairs, after)
+    )
     declared = list(chain.from_iterable(pairs))
     flat_pairs = _flat(map(attrgetter("operand", "result"), declared)).reshape(-1, 2)
     if flat_pairs.size and flat_pairs.max() > _INT32.max:
@@ -239,7 +249,10 @@ def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:
 
 
 def _key(key: str, name: str, count: int) -> int:
-    """Return the buffer a JSON key spells; only the plain decimal spelling is one, so that no buffer has two keys."""
+    """Return the buffer a JSON key spells.
+
+    Only the plain decimal spelling is one, so that no buffer has two keys.
+    """
     if not (key.isascii() and key.isdigit() and (key == "0" or key[0] != "0")):
         raise ModelError(f"{name}.{key[:40]}", "is not the index of a buffer")
     if len(key) > 18 or int(key) >= count:
@@ -281,7 +294,10 @@ def _at(starts: Int64s, name: str) -> Place:
 
 
 def _narrow(column: NDArray[np.int64], count: int | None, what: str, place: Place) -> Int32s:
-    """Return indices as int32; raise ModelError at one that 32 bits cannot hold (the model looks at the others)."""
+    """Return indices as int32.
+
+    Raise ModelError at one that 32 bits cannot hold (the model looks at the others).
+    """
     if column.size and column.max() > _INT32.max:
         index = int(np.argmax(column > _INT32.max))
         rule = f"{what} {column[index]} does not exist" + ("" if count is None else f"; there are {count}")

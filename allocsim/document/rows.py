@@ -1,11 +1,14 @@
-"""The rows of a native document, versions 1 and 2, as they stand in the file: one struct for each kind of object.
+"""The rows of a native document, versions 1 and 2, as they stand in the file: one struct for each
+kind of object.
 
-These types are the format: they decode it, encode it, and generate its JSON Schema (`allocsim.document.schema`). Unknown keys
-are refused, `meta` is allowed everywhere and holds whatever its owner likes. A field without a default is required; an absent
-optional one is UNSET where its default depends on other rows, and has its default here where it does not. What only version 2 has is
-UNSET where it is absent (`allocsim.document.versions`).
+These types are the format: they decode it, encode it, and generate its JSON Schema
+(`allocsim.document.schema`). Unknown keys are refused, `meta` is allowed everywhere and holds
+whatever its owner likes. A field without a default is required; an absent optional one is UNSET
+where its default depends on other rows, and has its default here where it does not. What only
+version 2 has is UNSET where it is absent (`allocsim.document.versions`).
 
-What this module does not see: whether indices exist and columns fit together (`allocsim.model.wellformed` decides that).
+What this module does not see: whether indices exist and columns fit together
+(`allocsim.model.wellformed` decides that).
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -33,7 +36,10 @@ ROLE_NAMES: Final[tuple[RoleName, ...]] = ("temporary", "input", "parameter", "s
 
 
 class Row(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What every object of a document has in common; each declares `meta` itself, to have it written last."""
+    """What every object of a document has in common.
+
+    Each declares `meta` itself, to have it written last.
+    """
 
 
 class ArenaRow(Row, kw_only=True):
@@ -70,17 +76,24 @@ class ValueRow(Row, kw_only=True):
     buffer: Index
     dtype: Dtype
     shape: Annotated[list[Count], Meta(max_length=MAX_RANK)]
-    strides: Annotated[list[Number], Meta(max_length=MAX_RANK, description="Bytes; default contiguous.")] | UnsetType = UNSET
+    strides: (
+        Annotated[list[Number], Meta(max_length=MAX_RANK, description="Bytes; default contiguous.")] | UnsetType
+    ) = UNSET
     offset: Annotated[int, Meta(ge=-LIMIT, le=LIMIT, description="Bytes from the buffer's start to element 0.")] = 0
     bit_offset: (
-        Annotated[int, Meta(ge=0, le=7, description="Version 2: bits from there to element 0 of a packed value; default 0.")]
+        Annotated[
+            int, Meta(ge=0, le=7, description="Version 2: bits from there to element 0 of a packed value; default 0.")
+        ]
         | UnsetType
     ) = UNSET
     meta: MetaMap = {}
 
 
 class PairRow(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Operand position, result position, and from version 2 what the kernel promises of the two; default exact."""
+    """Operand position, result position, and from version 2 what the kernel promises of the two.
+
+    Default exact.
+    """
 
     operand: Index
     result: Index
@@ -115,7 +128,9 @@ class ProgramRow(Row, kw_only=True):
     values: list[ValueRow]
     streams: Annotated[list[str], Meta(min_length=1, description="Default one: main.")] | UnsetType = UNSET
     ops: list[OpRow]
-    path: Annotated[str, Meta(description="Version 2: which way through its branches and loops it is.")] | UnsetType = UNSET
+    path: Annotated[str, Meta(description="Version 2: which way through its branches and loops it is.")] | UnsetType = (
+        UNSET
+    )
     meta: MetaMap = {}
 
 
@@ -164,7 +179,9 @@ class RunRow(Row, kw_only=True):
     plan: Index
     program: Annotated[int, Meta(ge=0, le=LIMIT, description="Default the plan's own.")] | UnsetType = UNSET
     skip: Annotated[list[Step], Meta(description="host.write ops left out of this run.")] = []
-    after: Annotated[list[Index], Meta(description="Version 2: earlier runs it waits for; default all.")] | UnsetType = UNSET
+    after: (
+        Annotated[list[Index], Meta(description="Version 2: earlier runs it waits for; default all.")] | UnsetType
+    ) = UNSET
     read_after: (
         Annotated[int, Meta(ge=0, le=LIMIT, description="Version 2: a later run after which its host.read ops happen.")]
         | UnsetType

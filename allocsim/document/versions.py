@@ -1,7 +1,9 @@
-"""What version 2 of the document has and version 1 has not: refused in the one, counted in the other.
+"""What version 2 of the document has and version 1 has not: refused in the one, counted in the
+other.
 
-A document that says version 1 is read by the rules of version 1, and a key that came later is as unknown there as it ever was, even where it
-says the default. What is written says version 2 only where something in it needs that, so that files of version 1 come back as they were.
+A document that says version 1 is read by the rules of version 1, and a key that came later is as
+unknown there as it ever was, even where it says the default. What is written says version 2 only
+where something in it needs that, so that files of version 1 come back as they were.
 
 What this module does not see: what any of it means.
 """
@@ -25,16 +27,21 @@ _RANGE, _BIT_OFFSET, _DTYPE = map(attrgetter, ("nbytes_range", "bit_offset", "dt
 
 
 def refuse_newer(row: rows.DocumentRow) -> None:
-    """Raise ModelError, with the place, where a document of version 1 says what only version 2 can. O(size)."""
+    """Raise ModelError, with the place, where a document of version 1 says what only version 2 can.
+
+    O(size).
+    """
     place = next(_newer(row), None) if row.version == 1 else None
     if place is not None:
         raise ModelError(place, NEEDS_VERSION_2)
 
 
 def meaning_of(row: rows.DocumentRow) -> int:
-    """Return the version whose meaning the programs have: 1 only where that says `same` of a kind that version 2 knows more of.
+    """Return the version whose meaning the programs have: 1 only where that says `same` of a kind
+    that version 2 knows more of.
 
-    All else means one thing in both, so that a program from a file of version 1 may be joined with others and grow what is new.
+    All else means one thing in both, so that a program from a file of version 1 may be joined with
+    others and grow what is new.
     """
     if row.version == 1 and any(SAME in {op.kind for op in program.ops} for program in row.programs):
         return 1
@@ -63,7 +70,10 @@ def _newer(row: rows.DocumentRow) -> Iterator[str]:
 
 
 def _newer_in(program: rows.ProgramRow) -> Iterator[str]:
-    """Yield the places in a program; a table is gone through a second time only where one is in it."""
+    """Yield the places in a program.
+
+    A table is gone through a second time only where one is in it.
+    """
     if program.path is not UNSET:
         yield "path"
     if not set(map(_RANGE, program.buffers)) <= _ABSENT:

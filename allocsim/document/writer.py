@@ -1,7 +1,8 @@
-"""The model to bytes: one row per line, defaults left out, the same bytes for the same document every time.
+"""The model to bytes: one row per line, defaults left out, the same bytes for the same document
+every time.
 
-Read back, the columns are equal one by one. What the model does not distinguish is not kept: the offset and size of a slot that
-lies in no arena are written as none.
+Read back, the columns are equal one by one. What the model does not distinguish is not kept: the
+offset and size of a slot that lies in no arena are written as none.
 
 What this module does not see: files (`allocsim.files` puts the bytes there).
 """
@@ -52,7 +53,9 @@ def _document(document: Document) -> Iterator[str]:
     if document.arenas != DEFAULT_ARENAS or any(arena.meta for arena in document.arenas):
         yield _table("arenas", [_arena(arena) for arena in document.arenas], 1)
     yield ',\n "programs": ' + _objects(_program(program) for program in document.programs)
-    index = {id(part): i for parts in (document.programs, document.problems, document.plans) for i, part in enumerate(parts)}
+    index = {
+        id(part): i for parts in (document.programs, document.problems, document.plans) for i, part in enumerate(parts)
+    }
     if document.problems:
         yield ',\n "problems": ' + _objects(_problem(problem, index) for problem in document.problems)
     if document.plans:
@@ -164,7 +167,9 @@ def _ops(program: Program) -> list[rows.OpRow]:
 
 
 def _pairs(table: Ops) -> list[Any]:
-    """Return the pairs of each op as they are written: only those that promise more than `exact` say what."""
+    """Return the pairs of each op as they are written: only those that promise more than `exact`
+    say what.
+    """
     pairs = table.in_place.tolist()
     for row in np.flatnonzero(table.in_place_strength != EXACT).tolist():
         pairs[row].append(STRENGTHS[table.in_place_strength[row]])
@@ -239,7 +244,10 @@ def _meta(meta: Mapping[str, Any], indent: int) -> str:
 
 
 def _raw(meta: Mapping[str, Any] | None) -> Any:
-    """Return a row's `meta` ready for the file; the standard library writes integers of any size, msgspec does not."""
+    """Return a row's `meta` ready for the file.
+
+    The standard library writes integers of any size, msgspec does not.
+    """
     return msgspec.Raw(_json(dict(meta)).encode()) if meta else {}
 
 

@@ -1,11 +1,15 @@
-"""Files appear whole or not at all: written beside their place, synced, renamed onto it, and the folder synced.
+"""Files appear whole or not at all: written beside their place, synced, renamed onto it, and the
+folder synced.
 
-A reader never sees half a file, and an interrupted or failing writer leaves the old one as it was; after `replacing` has returned, so does the loss of
-power. The rename is atomic where the operating system's is (POSIX; Windows within one volume). A symbolic link is followed, so that the link stays
-one; what is no regular file (a pipe, a device) is written in place, since renaming onto it would destroy it.
+A reader never sees half a file, and an interrupted or failing writer leaves the old one as it was;
+after `replacing` has returned, so does the loss of power. The rename is atomic where the operating
+system's is (POSIX; Windows within one volume). A symbolic link is followed, so that the link stays
+one; what is no regular file (a pipe, a device) is written in place, since renaming onto it would
+destroy it.
 
-A temporary file is locked while it is written, so what a killed command left behind can be told from what another one writes now: the first
-file a process writes into a folder sweeps the leftovers there. `claimed` keeps a folder to one command. Locks are `flock`: they end with the process,
+A temporary file is locked while it is written, so what a killed command left behind can be told
+from what another one writes now: the first file a process writes into a folder sweeps the leftovers
+there. `claimed` keeps a folder to one command. Locks are `flock`: they end with the process,
 however it ends; where a system has none, nothing is swept and nothing claimed.
 
 What this module does not see: formats. It moves bytes.
@@ -37,10 +41,12 @@ _swept: Final[set[Path]] = set()
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to, with the suffix of `path`; put the file in its place if the block succeeds.
+    """Give a path to write to, with the suffix of `path`.
 
-    The place is checked before the block runs, so that long work does not end in an unwritable folder. Raises OutputError
-    where the file cannot be written.
+    Put the file in its place if the block succeeds.
+
+    The place is checked before the block runs, so that long work does not end in an unwritable
+    folder. Raises OutputError where the file cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -67,14 +73,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all. Raises OutputError where it cannot be written."""
+    """Write `data` to `path`, whole or not at all.
+
+    Raises OutputError where it cannot be written.
+    """
     with replacing(path) as place:
         place.write_bytes(data)
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep an existing folder to this command until the block ends. Raises OutputError where another one writes there now."""
+    """Keep an existing folder to this command until the block ends.
+
+    Raises OutputError where another one writes there now.
+    """
     if not LOCKS:
         yield
         return
@@ -86,7 +98,9 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OutputError(f"{folder}: another command writes there now; wait for it, or name another folder") from None
+            raise OutputError(
+                f"{folder}: another command writes there now; wait for it, or name another folder"
+            ) from None
         except OSError:
             pass  # a file system without locks: as where there are none at all
         yield
@@ -95,7 +109,10 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> int:
-    """Remove the temporary files that killed commands left in a folder; return how many. What is being written now stays."""
+    """Remove the temporary files that killed commands left in a folder; return how many.
+
+    What is being written now stays.
+    """
     if not LOCKS:
         return 0
     removed = 0
@@ -152,7 +169,9 @@ def _sync(place: Path) -> None:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions the file has already, or those a new file gets under the process's umask."""
+    """Return the permissions the file has already, or those a new file gets under the process's
+    umask.
+    """
     if target.exists():
         return target.stat().st_mode & 0o7777
     umask = os.umask(0)

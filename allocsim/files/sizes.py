@@ -13,7 +13,9 @@ UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def bytes_of(text: str) -> int:
-    """Return the bytes a user means by `4096`, `64KiB`, `1.5 MiB` or `2G`; units are powers of 1024, what they leave of a byte is cut off.
+    """Return the bytes a user means by `4096`, `64KiB`, `1.5 MiB` or `2G`.
+
+    Units are powers of 1024, what they leave of a byte is cut off.
 
     AllocsimError for anything else.
     """

@@ -4,9 +4,11 @@
     document = formats.load("dump", "ggml")        # or said
     formats.save(document, "instance.csv")         # the format is told by the suffix
 
-Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for some, how to write it. Every reader converts its source's
-conventions of time and bytes once, states them in its header, runs no code and trusts no number; what is wrong comes back as one
-`DocumentError` with file, place and rule. What no row recognises is read as a native document, whose reader says best what is wrong.
+Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for
+some, how to write it. Every reader converts its source's conventions of time and bytes once, states
+them in its header, runs no code and trusts no number; what is wrong comes back as one
+`DocumentError` with file, place and rule. What no row recognises is read as a native document,
+whose reader says best what is wrong.
 """
 
 import re
@@ -37,7 +39,10 @@ class Format:
     loads: Callable[[bytes, str], Document]
     """Bytes and the name of the file to the document, or DocumentError."""
     saves: Callable[[Document], bytes] | None = None
-    """The document as such a file, or OutputError where the format cannot say it; None where it is only read."""
+    """The document as such a file, or OutputError where the format cannot say it.
+
+    The answer is None where it is only read.
+    """
     suffix: str = ""
     """What the names of files to be written end in, for those that can be."""
 
@@ -57,7 +62,9 @@ FORMATS: Final[dict[str, Format]] = {
             saves=document.dumps,
             suffix=".json",
         ),
-        Format(name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads),
+        Format(
+            name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads
+        ),
         Format(
             name="minimalloc",
             what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
@@ -74,7 +81,8 @@ FORMATS: Final[dict[str, Format]] = {
 def load(path: str | Path, format_name: str | None = None) -> Document:
     """Return the document in a file, of the format named or of the one its first bytes show.
 
-    O(size). Raises DocumentError where it cannot be opened or is no such file, UnknownNameError for an unknown format.
+    O(size). Raises DocumentError where it cannot be opened or is no such file, UnknownNameError for
+    an unknown format.
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
@@ -95,9 +103,11 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
 
 
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
-    """Write a document, atomically, in the format named, or the one of the path's suffix, `native` where none has it.
+    """Write a document, atomically, in the format named, or the one of the path's suffix, `native`
+    where none has it.
 
-    Raises OutputError where the format cannot say it or the file cannot be written, UnknownNameError for an unknown format.
+    Raises OutputError where the format cannot say it or the file cannot be written,
+    UnknownNameError for an unknown format.
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
@@ -114,7 +124,10 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
 
 
 def detect(head: bytes) -> str:
-    """Return the name of the format of a file that begins with `head`; `native` where none is recognised."""
+    """Return the name of the format of a file that begins with `head`.
+
+    `native` where none is recognised.
+    """
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 

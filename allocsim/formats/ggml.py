@@ -1,31 +1,38 @@
-"""ggml: a captured graph and the addresses its allocator gave out (rows: `allocsim.formats.ggml_dump`).
+"""ggml: a captured graph and the addresses its allocator gave out (rows:
+`allocsim.formats.ggml_dump`).
 
-Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one `host.write` for each tensor the host fills
-and before one `host.read` for each tensor flagged OUTPUT. Dimensions are turned round (`ne` and `nb` have the fastest first); the
-four dimensions are kept, so that layouts compare as in ggml.
+Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one
+`host.write` for each tensor the host fills and before one `host.read` for each tensor flagged
+OUTPUT. Dimensions are turned round (`ne` and `nb` have the fastest first); the four dimensions are
+kept, so that layouts compare as in ggml.
 
 Buffers and values
-    A root tensor is a buffer and its first value; every other tensor is a value in its root's buffer. Values stand in the order of the
-    graph, leafs first, save that a leaf which is a view of a node follows the nodes. Flags go into the value's `meta`.
-    External leafs and parameters keep their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
+    A root tensor is a buffer and its first value; every other tensor is a value in its root's
+    buffer. Values stand in the order of the graph, leafs first, save that a leaf which is a view of
+    a node follows the nodes. Flags go into the value's `meta`. External leafs and parameters keep
+    their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
     tensors are temporary and `own`. What the host fills has role `input`.
 Ops
-    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op: no value made, nothing counted; where it is a
-    node with sources, an op `none` without operands keeps them counted. Any other node is an op of its own name in lower case. Its
-    operands are what its kernel reads: the destination of CPY is none.
-    An operand whose bytes were overwritten since it was made (accumulators, copied roots) is read through the value that lies there
-    now: the last one written where that has the same layout, else a value that no op makes. `meta.src` has the sources as ggml counts
-    them wherever they differ from the operands; `meta.slots` the source slot of each operand wherever that is not its position
-    (`allocsim.programs.slots`): where an optional source is left out, is not read, or an operand is no source.
-    OPT_STEP_ADAMW writes its momenta, SET_ROWS keeps the rows it does not write: both are results over operands.
+    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op: no value made,
+    nothing counted; where it is a node with sources, an op `none` without operands keeps them
+    counted. Any other node is an op of its own name in lower case. Its operands are what its kernel
+    reads: the destination of CPY is none. An operand whose bytes were overwritten since it was made
+    (accumulators, copied roots) is read through the value that lies there now: the last one written
+    where that has the same layout, else a value that no op makes. `meta.src` has the sources as
+    ggml counts them wherever they differ from the operands; `meta.slots` the source slot of each
+    operand wherever that is not its position (`allocsim.programs.slots`): where an optional source
+    is left out, is not read, or an operand is no source. OPT_STEP_ADAMW writes its momenta,
+    SET_ROWS keeps the rows it does not write: both are results over operands.
 Declared in place
-    Every op of `meta.inplace_ops` over every source of the same type and layout, and every result in an existing buffer over the
-    operand that lies exactly there.
+    Every op of `meta.inplace_ops` over every source of the same type and layout, and every result
+    in an existing buffer over the operand that lies exactly there.
 Problem and plan
-    The problem is `allocsim.allocators.ggml_belief` told what this planner was told: OUTPUT roots are pinned (a flag on a view alone
-    protects nothing, as in ggml), external buffers are `own`. The plan is the dump's addresses.
+    The problem is `allocsim.allocators.ggml_belief` told what this planner was told: OUTPUT roots
+    are pinned (a flag on a view alone protects nothing, as in ggml), external buffers are `own`.
+    The plan is the dump's addresses.
 
-Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`, `ggml-alloc.c`, `ggml-opt.cpp`.
+Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`,
+`ggml-alloc.c`, `ggml-opt.cpp`.
 """
 
 import re
@@ -56,12 +63,16 @@ Layout = tuple[str, tuple[int, ...], tuple[int, ...], int]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` may be a dump: a JSON object with leafs or nodes."""
+    """Return whether a file that begins with `head` may be a dump: a JSON object with leafs or
+    nodes.
+    """
     return head.lstrip()[:1] == b"{" and re.search(rb'"(leafs|nodes)"\s*:\s*\[', head) is not None
 
 
 def loads(data: bytes, source: str = "dump") -> Document:
-    """Return program, problem and plan of a dump; raise DocumentError with place and rule where it is none.
+    """Return program, problem and plan of a dump.
+
+    Raise DocumentError with place and rule where it is none.
 
     O(size of the dump).
     """
@@ -69,7 +80,9 @@ def loads(data: bytes, source: str = "dump") -> Document:
     try:
         program = _Import(graph).program()
         plan = _plan(graph, program)
-        return Document(programs=(program,), problems=(plan.problem,) if plan.problem else (), plans=(plan,), meta={"ggml": meta})
+        return Document(
+            programs=(program,), problems=(plan.problem,) if plan.problem else (), plans=(plan,), meta={"ggml": meta}
+        )
     except DocumentError:
         raise
     except ModelError as error:
@@ -100,7 +113,9 @@ def _plan(graph: DumpedGraph, program: Program) -> Plan:
 
 
 class _Import:
-    """The program that grows while the nodes are walked, and what lies in each buffer at that moment."""
+    """The program that grows while the nodes are walked, and what lies in each buffer at that
+    moment.
+    """
 
     def __init__(self, graph: DumpedGraph) -> None:
         meta = graph.dump.meta
@@ -186,7 +201,9 @@ class _Import:
         return value if value in self.fixed else self._lying(self.graph.root[index], value)
 
     def _lying(self, root: int, value: int) -> int:
-        """Return `value`, or, where its bytes were written since it was made, one of equal layout that reads what lies there."""
+        """Return `value`, or, where its bytes were written since it was made, one of equal layout
+        that reads what lies there.
+        """
         written = self.written.get(root, [])
         if len(written) == self.made.get(value, 0):
             return value
@@ -221,10 +238,14 @@ class _Import:
         tensor, sources, root = self.graph.tensors[index], self.graph.src[index], self.graph.root[index]
         result = self.value[index]
         unread = NOT_READ.get(tensor.op, ())
-        read = [(slot, source) for slot, source in zip(self.graph.slots[index], sources, strict=True) if slot not in unread]
+        read = [
+            (slot, source) for slot, source in zip(self.graph.slots[index], sources, strict=True) if slot not in unread
+        ]
         slots = [slot for slot, _ in read]
         operands = [self._current(source) for _, source in read]
-        pairs = {(place, 0) for place, (_, source) in enumerate(read) if self._may_share(index, source, operands[place])}
+        pairs = {
+            (place, 0) for place, (_, source) in enumerate(read) if self._may_share(index, source, operands[place])
+        }
         if tensor.op in KEEPS_DESTINATION and self.graph.is_view(index) and not pairs:
             pairs.add((len(operands), 0))
             operands.append(self._destination(root, result))
@@ -240,7 +261,9 @@ class _Import:
         counted = [self.value[source] for source in sources]
         meta = {"src": counted} if counted != operands or len(results) > 1 else {}
         meta |= {SLOTS: slots} if slots != list(range(len(operands))) else {}
-        self.builder.op(tensor.op.lower(), operands, results, name=tensor.name, in_place=sorted(pairs), meta=meta or None)
+        self.builder.op(
+            tensor.op.lower(), operands, results, name=tensor.name, in_place=sorted(pairs), meta=meta or None
+        )
         if self.graph.is_view(index):
             self._write(root, result)
 
@@ -249,7 +272,11 @@ class _Import:
         tensor, other = self.graph.tensors[index], self.graph.tensors[source]
         if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
             return _same_bytes(self.layout[operand], self.layout[self.value[index]])
-        return tensor.op.lower() in self.listed and (tensor.type, tensor.ne, tensor.nb) == (other.type, other.ne, other.nb)
+        return tensor.op.lower() in self.listed and (tensor.type, tensor.ne, tensor.nb) == (
+            other.type,
+            other.ne,
+            other.nb,
+        )
 
     def _destination(self, root: int, result: int) -> int:
         """Return the value through which the bytes under `result` are read before it is written."""
@@ -265,9 +292,14 @@ class _Import:
 
 
 def _same_bytes(one: Layout, other: Layout) -> bool:
-    """Whether two layouts of a buffer have each element at the same bytes; the stride of a dimension of length 1 says nothing."""
+    """Whether two layouts of a buffer have each element at the same bytes.
+
+    The stride of a dimension of length 1 says nothing.
+    """
     (dtype, shape, strides, offset), (other_dtype, other_shape, other_strides, other_offset) = one, other
-    return (dtype, offset) == (other_dtype, other_offset) and same_layout((shape, strides, 1), (other_shape, other_strides, 1))
+    return (dtype, offset) == (other_dtype, other_offset) and same_layout(
+        (shape, strides, 1), (other_shape, other_strides, 1)
+    )
 
 
 def _layout(tensor: DumpedTensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -279,5 +311,7 @@ def _layout(tensor: DumpedTensor) -> tuple[str, tuple[int, ...], tuple[int, ...]
 
 
 def _block(name: str) -> int:
-    """Return the elements in a block of a quantised type: 256 for the K and I families, 32 for the others."""
+    """Return the elements in a block of a quantised type: 256 for the K and I families, 32 for the
+    others.
+    """
     return 256 if name.lower().endswith("_k") or (name.lower()[:2] in {"iq", "tq"} and "nl" not in name.lower()) else 32

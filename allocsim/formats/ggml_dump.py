@@ -1,7 +1,8 @@
 """The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
 
-One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's order, and `meta` (`version`, `alignment` in bytes,
-`inplace_ops`: names of the ops that may run in place, `buffer_size`; all optional, and anything else). A tensor has
+One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's order, and `meta`
+(`version`, `alignment` in bytes, `inplace_ops`: names of the ops that may run in place,
+`buffer_size`; all optional, and anything else). A tensor has
 
     op, name, type       as ggml spells them (`RMS_NORM_BACK`, `f32`)
     ne, nb, nbytes       elements and byte strides of the four dimensions, the fastest first, and the size in bytes
@@ -12,7 +13,8 @@ One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's orde
     src                  its sources in slot order; null where an optional one is left out
     op_params            optional: the op's parameters, as the 32-bit words of `ggml_tensor` up to the last that is not 0
 
-A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs first.
+A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered
+through, leafs first.
 
 What this module does not see: what the graph means; `allocsim.formats.ggml` reads it.
 """
@@ -35,7 +37,9 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 NONE: Final = "NONE"
 
 GRAPH: Final = "graph"
-"""Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have `op_params`."""
+"""Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
+`op_params`.
+"""
 
 
 class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
@@ -139,7 +143,9 @@ class DumpedGraph:
 
 
 def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
-    """Return the graph of a dump and its `meta`, with the rows under `graph` where they suffice to run it again; raise DocumentError with place and rule."""
+    """Return the graph of a dump and its `meta`, with the rows under `graph` where they suffice to
+    run it again; raise DocumentError with place and rule.
+    """
     try:
         dump = msgspec.json.decode(data, type=Dump)
         raw = msgspec.json.decode(data)

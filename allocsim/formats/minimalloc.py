@@ -1,4 +1,6 @@
-"""minimalloc: a CSV with a buffer in each row, its lifetime and its size; the instances of idealloc are the same.
+"""minimalloc: a CSV with a buffer in each row, its lifetime and its size.
+
+The instances of idealloc are the same.
 
 Columns, in any order, named in the first line:
 
@@ -10,17 +12,20 @@ Columns, in any order, named in the first line:
     alignment                       bytes, 1 where it is missing
     hint                            an offset to try first; kept in the buffer's `meta`, used by nobody here
     gaps                            `7-9 12-14`: steps in which the bytes need not survive; a gap with a window, `7-9@0:512`, in which only those
-                                    bytes are needed, is kept in `meta` and not believed, so the buffer lives through it
+                                    bytes are needed, is kept in `meta` and not believed, so the
+                                    buffer lives through it
     offset                          bytes; in every row: a plan; in some rows (else empty): offsets that are already decided
 
-A row is a buffer, in one arena without capacity; the program has no ops, so the problem stands in for them. The names decide, not the
-order: `end` and `upper` differ by one and by nothing else.
+A row is a buffer, in one arena without capacity; the program has no ops, so the problem stands in
+for them. The names decide, not the order: `end` and `upper` differ by one and by nothing else.
 
-Written are the first program's buffers that have a place (those of its first plan, or all that are not `own`), with the lifetimes of the
-plan's problem, of the document's first, or else the exact ones; pinned ones to the end. Pairs cannot be written: left out, they only make
-a problem harder, but a plan that uses one is refused, and so is what has several programs or uses several arenas.
+Written are the first program's buffers that have a place (those of its first plan, or all that are
+not `own`), with the lifetimes of the plan's problem, of the document's first, or else the exact
+ones; pinned ones to the end. Pairs cannot be written: left out, they only make a problem harder,
+but a plan that uses one is refused, and so is what has several programs or uses several arenas.
 
-Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs, half-open.
+Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs,
+half-open.
 """
 
 import re
@@ -48,14 +53,19 @@ Gaps = tuple[tuple[int, int], ...]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` names the columns of an instance in its first line, or some of them and no others."""
+    """Return whether a file that begins with `head` names the columns of an instance in its first
+    line, or some of them and no others.
+    """
     first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
     found = {COLUMNS.get(name.strip()) for name in first.split(",")}
     return found.issuperset(NEEDED) or (None not in found and "size" in found and len(found) > 1)
 
 
 def loads(data: bytes, source: str = "instance") -> Document:
-    """Return program, problem and, where every row has an offset, plan; raise DocumentError with line and rule. O(rows)."""
+    """Return program, problem and, where every row has an offset, plan.
+
+    Raise DocumentError with line and rule. O(rows).
+    """
     rows = _Rows(data, source)
     name = PurePath(source).stem or "instance"
     builder = ProgramBuilder(name, arenas=(Arena(name="memory", alignment=1),))
@@ -67,7 +77,9 @@ def loads(data: bytes, source: str = "instance") -> Document:
         if stop < start:
             raise rows.refuse("upper", f"the lifetime [{start}, {stop}) ends before it starts")
         believed, windows = _gaps(rows)
-        meta = {key: value for key, value in (("hint", rows.optional("hint")), ("windows", windows)) if value is not None}
+        meta = {
+            key: value for key, value in (("hint", rows.optional("hint")), ("windows", windows)) if value is not None
+        }
         alignment = rows.optional("alignment")
         if alignment == 0:
             raise rows.refuse("alignment", "0 is no alignment; 1 is the least")
@@ -81,13 +93,17 @@ def loads(data: bytes, source: str = "instance") -> Document:
     return _document(builder.build(), lives, gaps, offsets)
 
 
-def _document(program: Program, lives: list[tuple[int, int]], gaps: dict[int, Gaps], offsets: dict[int, int]) -> Document:
+def _document(
+    program: Program, lives: list[tuple[int, int]], gaps: dict[int, Gaps], offsets: dict[int, int]
+) -> Document:
     columns = np.array(lives, dtype=np.int64).reshape(-1, 2)
     whole = bool(lives) and len(offsets) == len(lives)
     problem = Problem.of(program, start=columns[:, 0], stop=columns[:, 1], gaps=gaps, fixed={} if whole else offsets)
     if not whole:
         return Document(programs=(program,), problems=(problem,))
-    return Document.of(plan_of(program, [offsets[buffer] for buffer in range(len(lives))], problem=problem, source="minimalloc"))
+    return Document.of(
+        plan_of(program, [offsets[buffer] for buffer in range(len(lives))], problem=problem, source="minimalloc")
+    )
 
 
 class _Rows:
@@ -141,7 +157,10 @@ class _Rows:
         return self.whole(column, cell, signed=signed) if cell else None
 
     def whole(self, column: str, text: str, *, signed: bool = False) -> int:
-        """Return the number that `text` spells; raise DocumentError where it is none, negative or too large."""
+        """Return the number that `text` spells.
+
+        Raise DocumentError where it is none, negative or too large.
+        """
         if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
             raise self.refuse(column, f"{text[:40]!r} is no whole number")
         number = int(text)
@@ -173,7 +192,9 @@ def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
 
 
 def dumps(document: Document, *, inclusive: bool = False) -> bytes:
-    """Return the CSV of a document; `inclusive` spells `start` and `end` instead of `lower` and `upper`.
+    """Return the CSV of a document.
+
+    `inclusive` spells `start` and `end` instead of `lower` and `upper`.
 
     O(buffers). Raises OutputError where the format cannot say it.
     """
@@ -212,10 +233,14 @@ def _no_pairs(problem: Problem, plan: Plan) -> None:
         together = plan.arena[donor] == plan.arena[recipient] != OWN and plan.offset[donor] == plan.offset[recipient]
         if together and plan.placed[donor] and problem.stop[donor] == problem.start[recipient] + 1:
             names = plan.program.buffers.names
-            raise OutputError(f"minimalloc knows no pairs in place; the plan has {names[recipient]!r} over {names[donor]!r}")
+            raise OutputError(
+                f"minimalloc knows no pairs in place; the plan has {names[recipient]!r} over {names[donor]!r}"
+            )
 
 
-def _table(program: Program, problem: Problem, plan: Plan | None, placed: Int64s, stop: Int64s, *, inclusive: bool) -> str:
+def _table(
+    program: Program, problem: Problem, plan: Plan | None, placed: Int64s, stop: Int64s, *, inclusive: bool
+) -> str:
     buffers = program.buffers
     names = [buffers.names[b] for b in placed.tolist()]
     plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)

@@ -20,19 +20,24 @@ The data
 | `Tally` | what was exercised, in numbers that add up | the examiner |
 | `Corpus` | a folder with findings and a journal of chunks | the campaign |
 
-The path, one way: a *source* (`sources`) makes the cases of a *chunk*; the *examiner* (`examination`) has the *target* (`target`, in a process
-of its own: `worker`) answer them, judges the answers by the *properties* (`properties`) in batches (`batch`) and makes sure of suspects
-one by one; what is found is *reduced* (`reducing`) by asking the target again, and kept in the *corpus* (`corpus`). An *explorer* (`explorer`) does that for a
-chunk, a *campaign* (`campaign`) for many, here, in several processes or on a cluster (`cluster`).
+The path, one way: a *source* (`sources`) makes the cases of a *chunk*; the *examiner*
+(`examination`) has the *target* (`target`, in a process of its own: `worker`) answer them, judges
+the answers by the *properties* (`properties`) in batches (`batch`) and makes sure of suspects one
+by one; what is found is *reduced* (`reducing`) by asking the target again, and kept in the *corpus*
+(`corpus`). An *explorer* (`explorer`) does that for a chunk, a *campaign* (`campaign`) for many,
+here, in several processes or on a cluster (`cluster`).
 
-To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To add a property, a row in `PROPERTIES`. To run chunks
-elsewhere, call `explore(asked, chunk)`, which is a plain function of what it is given; tallies add up, and of two findings with one `key`
-the `better_than` the other is kept.
+To add a source, write a function of (chunk, examine) and a row in `SOURCES`. To add a property, a
+row in `PROPERTIES`. To run chunks elsewhere, call `explore(asked, chunk)`, which is a plain
+function of what it is given; tallies add up, and of two findings with one `key` the `better_than`
+the other is kept.
 
-Programs are made in two ways: from small `program_recipes`, carried out in Python, which have everything a program can have (`strategies` draws them with
-Hypothesis); see `sources` for the rest. Neither knows any planner.
+Programs are made in two ways: from small `program_recipes`, carried out in Python, which have
+everything a program can have (`strategies` draws them with Hypothesis); see `sources` for the rest.
+Neither knows any planner.
 
-What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan to what differs.
+What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan
+to what differs.
 """
 
 from allocsim.fuzzing.broken_property import BrokenProperty

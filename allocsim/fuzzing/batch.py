@@ -1,15 +1,18 @@
 """A batch: many small programs as one, so that one call of the planner or the judge serves all.
 
-A batch is a program in which the programs stand one after another: disjoint in time, in buffers and in values, and each with arenas of
-its own, so disjoint in space as well. No byte, step or name is shared, so the judge finds in the batch exactly the violations it finds in
-the programs, and says of each at which op, value and buffer, that is, in which program. It is the same check: a batch is
+A batch is a program in which the programs stand one after another: disjoint in time, in buffers and
+in values, and each with arenas of its own, so disjoint in space as well. No byte, step or name is
+shared, so the judge finds in the batch exactly the violations it finds in the programs, and says of
+each at which op, value and buffer, that is, in which program. It is the same check: a batch is
 nothing but a program.
 
-What is not the same: a lifetime that ends with the program ends with the batch, for parameters, states and pins. In arenas of their own
-nothing else is there to meet them. Warnings (`LifetimeTooLong`) may therefore differ; violations do not (a law in the tests). Judging is
-quicker with few arenas; `flat` lays those of all programs side by side.
+What is not the same: a lifetime that ends with the program ends with the batch, for parameters,
+states and pins. In arenas of their own nothing else is there to meet them. Warnings
+(`LifetimeTooLong`) may therefore differ; violations do not (a law in the tests). Judging is quicker
+with few arenas; `flat` lays those of all programs side by side.
 
-Complexity: O(columns) to join and to cut. What this module does not see: where programs come from, and what a plan is worth.
+Complexity: O(columns) to join and to cut. What this module does not see: where programs come from,
+and what a plan is worth.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +52,9 @@ class Batch:
         return len(self.op_starts) - 1
 
     def __getitem__(self, index: int) -> Program:
-        """Return one program as it was before it was joined, but for names of persistent buffers and `meta`. O(its size)."""
+        """Return one program as it was before it was joined, but for names of persistent buffers
+        and `meta`. O(its size).
+        """
         whole = self.program
         ops, buffers, values = (
             slice(int(s[index]), int(s[index + 1])) for s in (self.op_starts, self.buffer_starts, self.value_starts)
@@ -125,9 +130,11 @@ class Batch:
         return sorted({self._home(violation) for violation in report.violations})
 
     def unsound(self, laid: Plan) -> list[int]:
-        """Return, in order, the programs with a violation under a plan that `flat` laid: one check, if its entry for many points at any.
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check,
+        if its entry for many points at any.
 
-        Where it lists not all it counts, a second check lists them. Raises ModelError where it cannot even count them.
+        Where it lists not all it counts, a second check lists them. Raises ModelError where it
+        cannot even count them.
         """
         if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
             return []
@@ -135,7 +142,9 @@ class Batch:
         if report.count > len(report.violations) and not report.truncated:
             report = check(Document.of(laid), limit=report.count)
         if report.truncated:
-            raise ModelError("programs", f"over {report.count} violations in one batch of {len(self)}; not all can be named")
+            raise ModelError(
+                "programs", f"over {report.count} violations in one batch of {len(self)}; not all can be named"
+            )
         return self.blamed(report)
 
     def _home(self, violation: Any) -> int:
@@ -153,10 +162,12 @@ def alone(program: Program) -> Batch:
 
 
 def join(programs: Sequence[Program]) -> Batch:
-    """Return the batch of programs that have as many arenas and equal streams; raise ModelError where they have not or there is none.
+    """Return the batch of programs that have as many arenas and equal streams.
 
-    Persistent buffers get the number of their program before their name, so that no two are one. Of `meta` only that of ops is there, where an
-    engine finds the parameters of kernels.
+    Raise ModelError where they have not or there is none.
+
+    Persistent buffers get the number of their program before their name, so that no two are one. Of
+    `meta` only that of ops is there, where an engine finds the parameters of kernels.
     """
     if not programs:
         raise ModelError("programs", "there is none to join")
@@ -188,7 +199,9 @@ def join(programs: Sequence[Program]) -> Batch:
             role=_flat([p.buffers.role for p in programs]),
             read_only=_flat([p.buffers.read_only for p in programs]),
             nbytes_range={
-                int(buffer[k]) + row: ends for k, p in enumerate(programs) for row, ends in p.buffers.nbytes_range.items()
+                int(buffer[k]) + row: ends
+                for k, p in enumerate(programs)
+                for row, ends in p.buffers.nbytes_range.items()
             },
         ),
         values=Values(
@@ -223,11 +236,13 @@ def join(programs: Sequence[Program]) -> Batch:
 
 
 def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
-    """Return a plan of a batch with all programs in the same few arenas, side by side, and the programs this says nothing of.
+    """Return a plan of a batch with all programs in the same few arenas, side by side, and the
+    programs this says nothing of.
 
-    A judge of a plan takes time for each arena. So the arenas of program k are laid behind those of program k - 1, at a multiple of all
-    alignments; capacities are left out, for a plan beyond one is no plan to judge (`ExceededError`). Programs with a slot
-    below 0 or beyond 2^40 bytes keep none of their slots' places and have to be judged alone. O(columns).
+    A judge of a plan takes time for each arena. So the arenas of program k are laid behind those of
+    program k - 1, at a multiple of all alignments; capacities are left out, for a plan beyond one
+    is no plan to judge (`ExceededError`). Programs with a slot below 0 or beyond 2^40 bytes keep
+    none of their slots' places and have to be judged alone. O(columns).
     """
     whole, buffers = batch.program, batch.program.buffers
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
@@ -235,7 +250,11 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     size = np.maximum(plan.nbytes, buffers.nbytes)
     strange = placed & ((plan.offset < 0) | (plan.offset > FAR) | (size > FAR))
     strange |= placed & (plan.arena // batch.arenas != owner)
-    unit = int(np.lcm.reduce(np.unique(buffers.alignment), initial=1)) if buffers.alignment.max(initial=1) <= FAR else FAR + 1
+    unit = (
+        int(np.lcm.reduce(np.unique(buffers.alignment), initial=1))
+        if buffers.alignment.max(initial=1) <= FAR
+        else FAR + 1
+    )
     if unit > FAR:
         strange[:], unit = True, 1
     odd = np.zeros(len(batch), dtype=np.bool_)
@@ -263,17 +282,24 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
 
 
 def join_plans(batch: Batch, plans: Sequence[Plan]) -> Plan:
-    """Return the plan of a batch that puts every buffer where the plan of its program does, with the beliefs where all have one."""
+    """Return the plan of a batch that puts every buffer where the plan of its program does, with
+    the beliefs where all have one.
+    """
     shift = [np.int32(k * batch.arenas) for k in range(len(plans))]
     events = [
-        plan.events + np.array([batch.op_starts[k], 0, batch.buffer_starts[k]], dtype=np.int64) for k, plan in enumerate(plans)
+        plan.events + np.array([batch.op_starts[k], 0, batch.buffer_starts[k]], dtype=np.int64)
+        for k, plan in enumerate(plans)
     ]
     believed = [plan.problem for plan in plans]
     return Plan(
         program=batch.program,
-        problem=None if any(b is None for b in believed) else join_problems(batch, [b for b in believed if b is not None]),
+        problem=None
+        if any(b is None for b in believed)
+        else join_problems(batch, [b for b in believed if b is not None]),
         source=plans[0].source if plans else "",
-        arena=_flat([np.where(p.arena >= 0, p.arena + shift[k], p.arena).astype(np.int32) for k, p in enumerate(plans)]),
+        arena=_flat(
+            [np.where(p.arena >= 0, p.arena + shift[k], p.arena).astype(np.int32) for k, p in enumerate(plans)]
+        ),
         offset=_flat([p.offset for p in plans]),
         nbytes=_flat([p.nbytes for p in plans]),
         events=_flat(events),
@@ -288,7 +314,9 @@ def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
     return Problem(
         program=program,
         start=_flat([p.start + steps[k] for k, p in enumerate(problems)]),
-        stop=np.where(program.buffers.persistent, len(program.ops), _flat([p.stop + steps[k] for k, p in enumerate(problems)])),
+        stop=np.where(
+            program.buffers.persistent, len(program.ops), _flat([p.stop + steps[k] for k, p in enumerate(problems)])
+        ),
         nbytes=_flat([p.nbytes for p in problems]),
         pinned=_flat([p.pinned for p in problems]),
         own=_flat([p.own for p in problems]),
@@ -309,7 +337,9 @@ def starts(counts: Iterable[int]) -> Int64s:
 
 
 def trusted(table: type[T], /, **columns: Any) -> T:
-    """Return a table without checking it: for what is well-formed by the way it was made, where checking costs more than making."""
+    """Return a table without checking it: for what is well-formed by the way it was made, where
+    checking costs more than making.
+    """
     made = object.__new__(table)
     for column in columns.values():
         if isinstance(column, np.ndarray):
@@ -330,7 +360,10 @@ def _buffer_names(index: int, program: Program) -> Sequence[str]:
     names = program.buffers.names
     if not program.buffers.persistent.any():
         return names
-    return [f"{index}.{name}" if keep else name for name, keep in zip(names, program.buffers.persistent.tolist(), strict=True)]
+    return [
+        f"{index}.{name}" if keep else name
+        for name, keep in zip(names, program.buffers.persistent.tolist(), strict=True)
+    ]
 
 
 def _joined_starts(parts: Sequence[Int64s]) -> Int64s:

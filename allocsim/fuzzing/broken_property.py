@@ -1,11 +1,12 @@
 """A broken property of a planner: which one, why, and the program that shows it.
 
-Two findings of one target are the same if they break one property for one cause; of those the one with the fewest ops is kept. A cause is
-the kind, class and party of the violation that a verdict names first (`allocsim.verdict.attribution`), the place in the target's
-code where it raised, the signal it died of: words without numbers of this case.
+Two findings of one target are the same if they break one property for one cause; of those the one
+with the fewest ops is kept. A cause is the kind, class and party of the violation that a verdict
+names first (`allocsim.verdict.attribution`), the place in the target's code where it raised, the
+signal it died of: words without numbers of this case.
 
-A finding is kept as a native document: the program, what the planner was told, its plan if there is one, and the rest in `meta.finding`.
-So `allocsim check`, `explain`, `plot` and `bisect` read it.
+A finding is kept as a native document: the program, what the planner was told, its plan if there is
+one, and the rest in `meta.finding`. So `allocsim check`, `explain`, `plot` and `bisect` read it.
 
 What this module does not see: folders (`corpus`), and how findings come about.
 """
@@ -47,7 +48,9 @@ class BrokenProperty:
         return len(self.case.program.ops)
 
     def better_than(self, other: "BrokenProperty") -> bool:
-        """Return whether this is the one to keep of two findings of one fault: the one with fewer ops, then the reduced one."""
+        """Return whether this is the one to keep of two findings of one fault: the one with fewer
+        ops, then the reduced one.
+        """
         return (self.ops, not self.reduced, self.size) < (other.ops, not other.reduced, other.size)
 
     @property

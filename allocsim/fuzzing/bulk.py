@@ -1,11 +1,13 @@
 """Bulk mode: programs from a seed straight into columns, much faster than Hypothesis draws them.
 
-A batch has arenas, alignments and streams of its own, drawn with its programs from (seed, chunk, batch). A planner of this project plans a
-batch as the one program it is; every other planner is asked for each program by itself, which is cut out of the batch in its process.
-One batch in eight has capacities, so that some are refused, and is asked one by one.
+A batch has arenas, alignments and streams of its own, drawn with its programs from (seed, chunk,
+batch). A planner of this project plans a batch as the one program it is; every other planner is
+asked for each program by itself, which is cut out of the batch in its process. One batch in eight
+has capacities, so that some are refused, and is asked one by one.
 
-What programs have in them is measured by the tests, as for Hypothesis. What they have not: values of other dtypes than f32, results with holes
-in their layout, ops that mutate and have a fresh result, buffers that two values are written into side by side.
+What programs have in them is measured by the tests, as for Hypothesis. What they have not: values
+of other dtypes than f32, results with holes in their layout, ops that mutate and have a fresh
+result, buffers that two values are written into side by side.
 
 What this module does not see: what is wrong with a plan.
 """
@@ -41,7 +43,10 @@ WEIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cut(Sequence[FuzzCase]):
-    """The programs of a batch as cases, cut out when they are asked for; it travels as the batch."""
+    """The programs of a batch as cases, cut out when they are asked for.
+
+    It travels as the batch.
+    """
 
     batch: Batch
     pinned: Bools | None = None
@@ -76,7 +81,10 @@ class Cut(Sequence[FuzzCase]):
 
 
 def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Iterator[Batch]:
-    """Yield `count` programs in batches; the same ones for the same arguments. `runnable` programs have only ops the engine has kernels for."""
+    """Yield `count` programs in batches; the same ones for the same arguments.
+
+    `runnable` programs have only ops the engine has kernels for.
+    """
     number = 0
     while count > 0:
         capped = number % CAPPED == CAPPED - 1
@@ -102,7 +110,9 @@ def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runna
 def assembled(
     programs: Sequence[Sequence[tuple[int, int, int, int]]], alignments: Sequence[int], *, uniform: bool, runnable: bool
 ) -> Batch:
-    """Return the programs that lists of codes make, on one stream, in unbounded arenas of these alignments."""
+    """Return the programs that lists of codes make, on one stream, in unbounded arenas of these
+    alignments.
+    """
     lengths = np.array([len(codes) for codes in programs], dtype=np.int64)
     table = np.zeros((len(programs), int(lengths.max(initial=1)), 4), dtype=np.int64)
     for row, codes in zip(table, programs, strict=True):

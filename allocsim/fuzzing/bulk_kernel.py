@@ -1,9 +1,10 @@
 """The compiled part of bulk mode: it turns codes into programs.
 
-As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k) with small numbers that choose by remainder, so
-every list of codes is a program. Kept in mind of each buffer: which elements were written; of each value: which elements it covers, and
-whether an op made it that was not written over since. What it reads is initialised and current, and what it writes within one buffer obeys
-the in-place rule, so a program has no defect of its own.
+As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k)
+with small numbers that choose by remainder, so every list of codes is a program. Kept in mind of
+each buffer: which elements were written; of each value: which elements it covers, and whether an op
+made it that was not written over since. What it reads is initialised and current, and what it
+writes within one buffer obeys the in-place rule, so a program has no defect of its own.
 
 Importing this module imports numba. O(codes x values) for each program.
 """
@@ -91,7 +92,10 @@ def alike(dims: Int64s, first: int, count: int, other: int, other_count: int, st
 
 @compiled()
 def pick(choice: int, count: int, state: Int64s, masks: Int64s, written: Int64s) -> int:
-    """Return the value that is `choice`-th from the newest of those that can be read; -1 if there is none."""
+    """Return the value that is `choice`-th from the newest of those that can be read.
+
+    -1 if there is none.
+    """
     able = 0
     for turn in range(2):
         left = choice % able if turn else 0
@@ -124,7 +128,8 @@ def assemble(  # noqa: PLR0917 - compiled
 ) -> None:
     """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables.
 
-    `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable` makes only ops the engine has kernels for.
+    `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable`
+    makes only ops the engine has kernels for.
     """
     buffers, values, dims, ops, operands, results, pairs, starts = tables
     arenas = len(alignments)
@@ -302,11 +307,15 @@ def assemble(  # noqa: PLR0917 - compiled
             all_of_them = k % 4 < 2 or action == MUTATE
             none = not all_of_them and (k % 4 == 2 or count == 1)
             if count == 1 and none:
-                count = 2  # `maximum` of a value with itself: the engine has no kernel of one operand that declares nothing
+                count = (
+                    2  # `maximum` of a value with itself: the engine has no kernel of one operand that declares nothing
+                )
             for result in range(1 if action == WORKSPACE else made):
                 for operand in range(count):
                     source = second if operand else first
-                    fits = alike(dims, state[source, 1], values[home[VALUE] + source, 2], state[local + result, 1], rank, True)
+                    fits = alike(
+                        dims, state[source, 1], values[home[VALUE] + source, 2], state[local + result, 1], rank, True
+                    )
                     if fits and not none and (all_of_them or operand == 0) and action != UNKNOWN:
                         pairs[at[PAIR]] = operand, result
                         at[PAIR] += 1

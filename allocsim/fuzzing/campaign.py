@@ -7,10 +7,12 @@
 
 Chunks are explored (`allocsim.fuzzing.explorer`) in this process, in several, or on a cluster.
 
-With a corpus, chunks its journal has are not done again, findings are on disk before they are reduced, and a campaign that was killed
-goes on where it was. The chunks of one seed have findings of the same causes whatever `jobs` is and however often it was killed. Where one of its processes
-is killed, chunks that were under way are gone through again; a chunk is given up with a PlannerError when that has happened more than `LIVES` times.
-A chunk that is asked for with more examples than the journal has of it is gone through again from its start, and counted once.
+With a corpus, chunks its journal has are not done again, findings are on disk before they are
+reduced, and a campaign that was killed goes on where it was. The chunks of one seed have findings
+of the same causes whatever `jobs` is and however often it was killed. Where one of its processes is
+killed, chunks that were under way are gone through again; a chunk is given up with a PlannerError
+when that has happened more than `LIVES` times. A chunk that is asked for with more examples than
+the journal has of it is gone through again from its start, and counted once.
 
 What this module does not see: what a good plan is, and how results are shown.
 """
@@ -64,7 +66,9 @@ def campaign(
     tell: Told = lambda _: None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> CampaignResult:
-    """Run a campaign and return what it came to; an interrupt ends it as the time limit does, with what there is.
+    """Run a campaign and return what it came to.
+
+    An interrupt ends it as the time limit does, with what there is.
 
     Args:
         asked: what to do.
@@ -76,7 +80,8 @@ def campaign(
         advance: called with how many programs are done, as they are.
 
     Raises:
-        PlannerError: there is no such target, or it does not start, or processes of the campaign were killed again and again.
+        PlannerError: there is no such target, or it does not start, or processes of the campaign
+            were killed again and again.
         ModelError, OutputError: the corpus is another campaign's, or cannot be written.
         ClusterError: the scheduler cannot be reached, or its workers cannot do this.
     """
@@ -141,14 +146,25 @@ def _in_turn(asked: CampaignSpec, wanted: Iterator[SourceChunk], until: float | 
 
 
 def _side_by_side(
-    asked: CampaignSpec, wanted: Iterator[SourceChunk], until: float | None, keep: Told, *, jobs: int, corpus: Path | None
+    asked: CampaignSpec,
+    wanted: Iterator[SourceChunk],
+    until: float | None,
+    keep: Told,
+    *,
+    jobs: int,
+    corpus: Path | None,
 ) -> Gone:
-    """Explore the chunks in processes of their own, a few ahead of what is done; they write findings into the corpus themselves.
+    """Explore the chunks in processes of their own, a few ahead of what is done.
 
-    A pool that has lost a process is of no use any more: there is a new one, and what was under way begins again in it.
+    They write findings into the corpus themselves.
+
+    A pool that has lost a process is of no use any more: there is a new one, and what was under way
+    begins again in it.
     """
     asked.target.open().close()  # a bad target is said once, here
-    begun = partial(ProcessPoolExecutor, jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(asked, corpus))
+    begun = partial(
+        ProcessPoolExecutor, jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(asked, corpus)
+    )
     pool = begun()
     waiting: dict[Future[Explored], tuple[SourceChunk, int]] = {}
     """Chunks that are under way, and how often each was so when a process was killed."""
@@ -172,13 +188,18 @@ def _side_by_side(
             if lost:
                 pool.shutdown()
                 pool = begun()
-                waiting = {_submitted(pool, chunk, until): (chunk, _more(chunk, deaths)) for chunk, deaths in waiting.values()}
+                waiting = {
+                    _submitted(pool, chunk, until): (chunk, _more(chunk, deaths)) for chunk, deaths in waiting.values()
+                }
     finally:
         pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
 def _submitted(pool: ProcessPoolExecutor, chunk: SourceChunk, until: float | None) -> "Future[Explored]":
-    """Return the future of a chunk; of a pool that has lost a process meanwhile, one that says so."""
+    """Return the future of a chunk.
+
+    Of a pool that has lost a process meanwhile, one that says so.
+    """
     try:
         return pool.submit(_go_through, chunk, until)
     except BrokenProcessPool as error:

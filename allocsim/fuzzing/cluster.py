@@ -1,12 +1,14 @@
 """Chunks of a campaign on a Dask cluster: `campaign(asked, scheduler="tcp://host:8786")`.
 
-Workers explore chunks; findings and tallies come back to the campaign, which alone keeps the corpus, so all of it lies in one place. What a
-chunk finds depends on the chunk only, so where a worker dies its chunks are done again elsewhere, from their start, and each is counted when
-its one result arrives: nothing is lost and nothing is counted twice. A chunk whose workers died `LIVES` times is given up with a
-ClusterError; the corpus has everything up to then.
+Workers explore chunks; findings and tallies come back to the campaign, which alone keeps the
+corpus, so all of it lies in one place. What a chunk finds depends on the chunk only, so where a
+worker dies its chunks are done again elsewhere, from their start, and each is counted when its one
+result arrives: nothing is lost and nothing is counted twice. A chunk whose workers died `LIVES`
+times is given up with a ClusterError; the corpus has everything up to then.
 
-Workers need the package, in the same version, and the target's module; the target runs in a process of its own under each worker, as it
-does here. Needs `dask.distributed` (`pip install allocsim[cluster]`).
+Workers need the package, in the same version, and the target's module; the target runs in a process
+of its own under each worker, as it does here. Needs `dask.distributed`
+(`pip install allocsim[cluster]`).
 
 What this module does not see: how a cluster is started, and what chunks are about.
 """
@@ -31,7 +33,9 @@ PATIENCE: Final = 10.0
 """Seconds a scheduler may take to answer."""
 
 LIVES: Final = 5
-"""How often workers may die of one chunk, beyond what the scheduler allows them, before it is given up."""
+"""How often workers may die of one chunk, beyond what the scheduler allows them, before it is given
+up.
+"""
 
 
 def on_cluster(
@@ -88,7 +92,10 @@ def on_cluster(
 
 
 def go_through(asked: CampaignSpec, chunk: SourceChunk, until: float | None) -> Explored:
-    """Explore one chunk here, with the explorer this thread has for what is asked; what a worker runs."""
+    """Explore one chunk here, with the explorer this thread has for what is asked.
+
+    What a worker runs.
+    """
     try:
         explorer = _explorer(asked)
     except AllocsimError as error:
@@ -130,7 +137,10 @@ def _connected(scheduler: str) -> Any:
 
 
 def _error_of(future: Any) -> BaseException | None:
-    """Return what a future failed with, None for one that did not; waits for it where its worker was lost meanwhile."""
+    """Return what a future failed with, None for one that did not.
+
+    Waits for it where its worker was lost meanwhile.
+    """
     try:
         error: BaseException | None = future.exception()
     except (concurrent.futures.CancelledError, asyncio.CancelledError) as lost:

@@ -4,10 +4,12 @@
     DIR/journal.jsonl           a line for the campaign, then one for each chunk that is done, with the `count` of cases it was asked for;
                                 of two lines for one chunk the later one holds
 
-Files of findings appear whole or not at all; a line of the journal that was cut short by a crash is passed over, and its chunk done
-again. A chunk is deterministic, so nothing is lost by that and nothing counted twice.
+Files of findings appear whole or not at all; a line of the journal that was cut short by a crash is
+passed over, and its chunk done again. A chunk is deterministic, so nothing is lost by that and
+nothing counted twice.
 
-A corpus belongs to one target and one source of cases with one seed. Opened with another it is refused, since its chunks would not be what it says.
+A corpus belongs to one target and one source of cases with one seed. Opened with another it is
+refused, since its chunks would not be what it says.
 
 What this module does not see: what a finding means.
 """
@@ -31,7 +33,10 @@ class Corpus:
     """The folder of one campaign."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        """Open or make the folder. Raises OutputError where it cannot be written, ModelError where it is another campaign's."""
+        """Open or make the folder.
+
+        Raises OutputError where it cannot be written, ModelError where it is another campaign's.
+        """
         self.folder = folder
         self.done: dict[int, dict[str, Any]] = {}
         """What the journal says of each chunk that is done."""
@@ -85,7 +90,10 @@ class Corpus:
 
 
 def keep_in(folder: Path, finding: BrokenProperty) -> bool:
-    """Write a finding unless one as good is there already; return whether it was written. Raises OutputError."""
+    """Write a finding unless one as good is there already; return whether it was written.
+
+    Raises OutputError.
+    """
     path = folder / FINDINGS / f"{finding.key}.json"
     known = _read(path)
     if known is not None and not finding.better_than(known):

@@ -3,8 +3,9 @@
     examiner = Examiner(asker, properties=asked_of(asker.guarantees))
     findings = examiner.examine(cases)                      # or one by one: hold(case), and judge_held() in the end
 
-Judging is done on all answers at once, as one batch for each number of arenas and streams; only suspects are looked at one by one. Every
-finding has been decided by `Property.broken` on the very case it shows.
+Judging is done on all answers at once, as one batch for each number of arenas and streams; only
+suspects are looked at one by one. Every finding has been decided by `Property.broken` on the very
+case it shows.
 
 What this module does not see: where cases come from, and what becomes of findings.
 """
@@ -28,35 +29,49 @@ from allocsim.fuzzing.tally import Tally
 from allocsim.model import Bools, Document, Plan
 
 Execute = Callable[[Plan], str | None]
-"""Runs a plan's program under it and without reuse; says in words which result differs, None if none does. Raises EngineError for
-what it cannot run."""
+"""Runs a plan's program under it and without reuse.
+
+Says in words which result differs, None if none does. Raises EngineError for what it cannot run."""
 
 AGAIN: Final = 8
-"""One in so many programs of a batch from bulk mode is asked twice and once more with everything pinned; each that Hypothesis draws."""
+"""One in so many programs of a batch from bulk mode is asked twice and once more with everything
+pinned; each that Hypothesis draws.
+"""
 
 TOGETHER: Final = 50
 """Cases that are asked one by one and judged at once."""
 
 CLOSE: Final = 50
-"""So many findings of a property in one batch are enough, more are much the same; suspects that are none do not count, or a rare fault is missed."""
+"""So many findings of a property in one batch are enough, more are much the same.
+
+Suspects that are none do not count, or a rare fault is missed.
+"""
 
 AS_ONE: Final = {"deterministic", "bits"}
 """Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
 IN_A_BATCH: Final = {"sound", "pins", "kept", "no_worse", *AS_ONE}
-"""Properties whose suspects in a plan of a whole batch should be found again alone; what is not is counted as `only in a batch`."""
+"""Properties whose suspects in a plan of a whole batch should be found again alone.
+
+What is not is counted as `only in a batch`.
+"""
 
 Joined = Sequence[tuple[Batch, Sequence[int]]]
 """Batches of cases, each with the places of its programs among the cases."""
 
 
 class Answering(Protocol):
-    """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of ours in this one."""
+    """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of
+    ours in this one.
+    """
 
     def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
-        """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
+        """Return the answer to each case.
 
-        From `until` on, a time of `time.time`, there are no more answers: to the last cases there is none.
+        With `again`, each is asked twice and the answers are compared.
+
+        From `until` on, a time of `time.time`, there are no more answers: to the last cases there
+        is none.
         """
         ...
 
@@ -74,10 +89,12 @@ class Examiner:
             self.rows["bits"] = bits(execute, self.tally)
 
     def hold(self, case: FuzzCase) -> tuple[Answer, list[BrokenProperty]]:
-        """Ask a case, twice and with everything pinned; return its answer, and what was found by now.
+        """Ask a case, twice and with everything pinned.
 
-        `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by one; what is no plan is judged at once, with all
-        that waits. `judge_held` judges the rest.
+        Return its answer, and what was found by now.
+
+        `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by
+        one; what is no plan is judged at once, with all that waits. `judge_held` judges the rest.
         """
         asked = [case, replace(case, pinned=pin_all(case.program))] if self.with_pins else [case]
         self.tally.programs += 1
@@ -100,7 +117,10 @@ class Examiner:
         return found
 
     def examine(self, cases: Sequence[FuzzCase], *, every: int = 1, until: float | None = None) -> list[BrokenProperty]:
-        """Ask every case, and one in `every` of them twice and with everything pinned; after `until` (`Answering`) no more of them."""
+        """Ask every case, and one in `every` of them twice and with everything pinned.
+
+        After `until` (`Answering`) no more of them.
+        """
         answers = self._asked(cases, again=False, until=until)
         cases = cases[: len(answers)]
         self.tally.programs += len(cases)
@@ -120,7 +140,9 @@ class Examiner:
     def examine_whole(
         self, batch: Batch, *, thorough: bool = True, every: int = AGAIN, until: float | None = None
     ) -> list[BrokenProperty]:
-        """Ask for a plan of a batch as the one program it is, and for each suspect alone; one by one where there is none.
+        """Ask for a plan of a batch as the one program it is, and for each suspect alone.
+
+        One by one where there is none.
 
         `thorough`: ask it twice, and with everything pinned. `every` and `until` as for `examine`.
         """
@@ -153,7 +175,9 @@ class Examiner:
         return self._judged(pinned, batches(pinned[: len(answers)]), answers)
 
     def _note(self, programs: int, *, pinned: bool = False, again: bool = False) -> None:
-        """Count programs as judged by the properties of plain cases, of those with everything pinned, or of those that were asked twice."""
+        """Count programs as judged by the properties of plain cases, of those with everything
+        pinned, or of those that were asked twice.
+        """
         for name, row in self.rows.items():
             if (row.of == "pinned") == pinned and (name == "deterministic") == again:
                 self.tally.judged[name] += programs
@@ -169,7 +193,9 @@ class Examiner:
         self.tally.questions += len(batch) - 1
 
     def _closer(self, cases: Cut, answer: Answer, plan: Plan) -> list[BrokenProperty]:
-        """Return what is found of the suspects of a batch's plan, each asked alone: of one answered in two ways, all its programs."""
+        """Return what is found of the suspects of a batch's plan, each asked alone: of one answered
+        in two ways, all its programs.
+        """
         whole = FuzzCase(program=cases.batch.program, pinned=cases.pinned)
         found: list[BrokenProperty] = []
         with self.tally.timed("judging"):
@@ -183,7 +209,9 @@ class Examiner:
             return found
 
     def _note_as_one(self, name: str, whole: FuzzCase, answer: Answer, *, found_any: bool, innocent: int) -> None:
-        """Count a batch that breaks a property of `AS_ONE` as one program, where none of its programs does alone."""
+        """Count a batch that breaks a property of `AS_ONE` as one program, where none of its
+        programs does alone.
+        """
         if name in AS_ONE and innocent and not found_any:
             self.tally.broken["only in a batch"] += self.rows[name].broken(whole, answer) is not None
 
@@ -192,7 +220,7 @@ class Examiner:
         (answer,) = self.asker.ask([case], again=name == "deterministic")
         return self._sure(name, case, answer)
 
-    # ----------------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _described(self, cases: Sequence[FuzzCase]) -> Joined:
         """Count the features of programs, and return them in batches."""
@@ -203,7 +231,9 @@ class Examiner:
         return joined
 
     def _judged(self, cases: Sequence[FuzzCase], joined: Joined, answers: Sequence[Answer]) -> list[BrokenProperty]:
-        """Return what is wrong with answers: all that are no plans, and what a batch shows, looked at closer."""
+        """Return what is wrong with answers: all that are no plans, and what a batch shows, looked
+        at closer.
+        """
         found: dict[tuple[int, int], BrokenProperty] = {}
         with self.tally.timed("judging"):
             odd = {index for index, answer in enumerate(answers) if answer.plan is None or not answer.again}
@@ -235,7 +265,9 @@ class Examiner:
         return answers
 
     def _suspects(self, batch: Batch, plan: Plan, pinned: Bools | None) -> dict[str, Sequence[int]]:
-        """Return which programs of a batch to look at closer, by property: those that speak of plain cases, or of pinned ones."""
+        """Return which programs of a batch to look at closer, by property: those that speak of
+        plain cases, or of pinned ones.
+        """
         named = {name: row for name, row in self.rows.items() if speaks_of(row, pinned)}
         done: dict[Suspects, Sequence[int]] = {}
         for row in named.values():
@@ -244,7 +276,10 @@ class Examiner:
         return {name: done[row.suspects] for name, row in named.items()}
 
     def _sure(self, name: str, case: FuzzCase, answer: Answer) -> BrokenProperty | None:
-        """Return the finding if this answer breaks this property. Pins are to blame for what is not there without them, and only for that."""
+        """Return the finding if this answer breaks this property.
+
+        Pins are to blame for what is not there without them, and only for that.
+        """
         if not speaks_of(self.rows[name], case.pinned):
             return None
         why = self.rows[name].broken(case, answer)
@@ -267,8 +302,8 @@ def finding_of(name: str, why: Why, case: FuzzCase, answer: Answer) -> BrokenPro
 def bits(execute: Execute, tally: Tally) -> Property:
     """Return the row that runs plans: results under a plan are those without reuse, bit for bit.
 
-    A batch is run as one program, which costs little more than running a few. Unsound plans are not this row's business, nor is what
-    the engine has no kernels for.
+    A batch is run as one program, which costs little more than running a few. Unsound plans are not
+    this row's business, nor is what the engine has no kernels for.
     """
 
     def broken(case: FuzzCase, answer: Answer) -> Why | None:
@@ -309,8 +344,13 @@ def spread(suspects: Sequence[int]) -> Iterator[int]:
     return (place for begin in range(stride) for place in suspects[begin::stride])
 
 
-def enough(places: Iterable[int], look: Callable[[int], BrokenProperty | None]) -> tuple[dict[int, BrokenProperty], int]:
-    """Look at places until there are `CLOSE` findings; return these, and how many were looked at for nothing."""
+def enough(
+    places: Iterable[int], look: Callable[[int], BrokenProperty | None]
+) -> tuple[dict[int, BrokenProperty], int]:
+    """Look at places until there are `CLOSE` findings.
+
+    Return these, and how many were looked at for nothing.
+    """
     sure: dict[int, BrokenProperty] = {}
     innocent = 0
     for place in places:
@@ -325,7 +365,10 @@ def enough(places: Iterable[int], look: Callable[[int], BrokenProperty | None]) 
 
 
 def batches(cases: Sequence[FuzzCase]) -> Joined:
-    """Return the programs of cases in batches of as many arenas and equal streams; those cut from one batch as that batch."""
+    """Return the programs of cases in batches of as many arenas and equal streams.
+
+    Those cut from one batch as that batch.
+    """
     if isinstance(cases, Cut) and not cases.first:
         return [(cases.batch, range(len(cases)))]
     groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
@@ -335,7 +378,10 @@ def batches(cases: Sequence[FuzzCase]) -> Joined:
 
 
 def planned(joined: Joined, answers: Sequence[Answer]) -> Iterator[tuple[Batch, Sequence[int], Plan]]:
-    """Yield the batches again with one plan of each, without the programs that have none; those with a belief apart from those without."""
+    """Yield the batches again with one plan of each, without the programs that have none.
+
+    Those with a belief apart from those without.
+    """
     for batch, members in joined:
         groups: dict[bool, list[int]] = {}
         for index in members:

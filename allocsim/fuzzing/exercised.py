@@ -4,10 +4,12 @@
     shown = exercised(asked, result.tally)
     print("; ".join(shown.lines()))        # shown.as_json() for machines
 
-Three views of one campaign. *Features*: how many programs had each feature of `features.FEATURES`, and which pairs of two never met in one
-program. *Branches*: which branches of the target's own Python were taken (`tracing`; where the target was traced). *Mutants*: of the planners with a
-known bug (`mutants`), which the same source with the same seed finds, by which property; each is asked for `CASES` programs at most, in this
-process, since they are ours. A mutant is killed by its first finding; whether that is small is for reducing.
+Three views of one campaign. *Features*: how many programs had each feature of `features.FEATURES`,
+and which pairs of two never met in one program. *Branches*: which branches of the target's own
+Python were taken (`tracing`; where the target was traced). *Mutants*: of the planners with a known
+bug (`mutants`), which the same source with the same seed finds, by which property; each is asked
+for `CASES` programs at most, in this process, since they are ours. A mutant is killed by its first
+finding; whether that is small is for reducing.
 
 What this module does not see: how programs are made.
 """
@@ -48,7 +50,10 @@ class Exercised:
     branches: tuple[Branches, ...]
     """Of the target's own files; none where it was not traced."""
     mutants: dict[str, str | None]
-    """The property that found each mutant, None for those that are alive; empty where none was tried."""
+    """The property that found each mutant, None for those that are alive.
+
+    Empty where none was tried.
+    """
 
     @property
     def pairs_met(self) -> int:
@@ -91,10 +96,15 @@ class Exercised:
             yield f"mutants killed: {self.killed} of {len(self.mutants)}{left}"
 
 
-def exercised(asked: CampaignSpec, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES) -> Exercised:
-    """Return what a campaign exercised; `mutants`, by default all, are tried for it, at most `cases` programs each.
+def exercised(
+    asked: CampaignSpec, tally: Tally, *, mutants: Sequence[str] | None = None, cases: int = CASES
+) -> Exercised:
+    """Return what a campaign exercised.
 
-    Raises PlannerError where the target was traced and `coverage` is not there to say how many branches it has.
+    `mutants`, by default all, are tried for it, at most `cases` programs each.
+
+    Raises PlannerError where the target was traced and `coverage` is not there to say how many
+    branches it has.
     """
     return Exercised(
         programs=tally.programs,
@@ -109,7 +119,10 @@ def exercised(asked: CampaignSpec, tally: Tally, *, mutants: Sequence[str] | Non
 
 
 def killed_by(asked: CampaignSpec, name: str, *, cases: int = CASES) -> BrokenProperty | None:
-    """Return the first finding of a mutant among the programs of a campaign's source and seed; None where it stays alive."""
+    """Return the first finding of a mutant among the programs of a campaign's source and seed.
+
+    The answer is None where it stays alive.
+    """
     row = MUTANTS[name]
     return first_finding(asked, row.allocator(), guarantees=ALLOCATORS[row.into].guarantees, cases=cases)
 
@@ -117,9 +130,11 @@ def killed_by(asked: CampaignSpec, name: str, *, cases: int = CASES) -> BrokenPr
 def first_finding(
     asked: CampaignSpec, allocator: Allocator, *, guarantees: Sequence[str] | None = None, cases: int = CASES
 ) -> BrokenProperty | None:
-    """Return the first finding of a planner of ours among `cases` programs at most, asked in this process.
+    """Return the first finding of a planner of ours among `cases` programs at most, asked in this
+    process.
 
-    It is held to what these guarantees promise, by default its own; a mutant to those of the planner it is planted into.
+    It is held to what these guarantees promise, by default its own; a mutant to those of the
+    planner it is planted into.
     """
     asker: Any = Within(allocator)  # all that an examiner asks of an `Asker`
     examiner = Examiner(asker, properties=asked_of(allocator.guarantees if guarantees is None else guarantees))
@@ -158,11 +173,16 @@ class Within:
         except AllocsimError as error:
             if isinstance(error.__cause__, CapacityError):
                 return Answer(refused=str(error))
-            return Answer(failure=Failure(kind="raises", words=str(error), where=type(error.__cause__ or error).__name__))
+            return Answer(
+                failure=Failure(kind="raises", words=str(error), where=type(error.__cause__ or error).__name__)
+            )
 
 
 class _Found(BaseException):
-    """The first finding, on its way out of a source; no error, and nothing that a source may catch."""
+    """The first finding, on its way out of a source.
+
+    No error, and nothing that a source may catch.
+    """
 
     def __init__(self, finding: BrokenProperty) -> None:
         self.finding = finding
@@ -175,7 +195,9 @@ class _Enough(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Until:
-    """What a source does with its cases until the first finding, or until there were `cases` (`sources.Asking`)."""
+    """What a source does with its cases until the first finding, or until there were `cases`
+    (`sources.Asking`).
+    """
 
     examiner: Examiner
     cases: int

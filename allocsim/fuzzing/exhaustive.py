@@ -5,17 +5,18 @@ The scope of N
 Programs of 0 to N ops in one arena, in which an op is one of
 
 * `host.write` of a new buffer of one unit or two (a unit is one f32);
-* an op of one operand with its result in a new buffer: of the operand's size and declared in place, of its size and not declared, or of
-  the other size;
-* an op of two different operands with its result in a new buffer of the larger one's size, any of the operands of that size declared in
-  place;
+* an op of one operand with its result in a new buffer: of the operand's size and declared in place,
+  of its size and not declared, or of the other size;
+* an op of two different operands with its result in a new buffer of the larger one's size, any of
+  the operands of that size declared in place;
 * a mutation: a new value exactly over an operand, declared;
 * a view of the first or of the second unit of a value of two;
 * a `host.read` of a value, which pins it.
 
-Operands are values that can be read: written and not written over since; of a view, whatever lies there. Programs that differ only in how
-buffers and values are numbered, or in the order of an op's operands, are one: numbers follow the order of creation, operands the order of
-values. The tests count the same programs in another way.
+Operands are values that can be read: written and not written over since; of a view, whatever lies
+there. Programs that differ only in how buffers and values are numbered, or in the order of an op's
+operands, are one: numbers follow the order of creation, operands the order of values. The tests
+count the same programs in another way.
 
 What this module does not see: planners.
 """
@@ -59,7 +60,10 @@ class Odometer:
         return self._go(count, self._tables, write=False)
 
     def batch(self, count: int) -> Batch | None:
-        """Return the next programs, at most `count` of them, as a batch; None where there are no more."""
+        """Return the next programs, at most `count` of them, as a batch.
+
+        The answer is None where there are no more.
+        """
         tables = ProgramTables.room(count, rows=self.ops + 1)
         found = self._go(count, tables, write=True)
         return tables.batch(found, arenas=ARENAS) if found else None
@@ -79,7 +83,9 @@ def total(ops: int) -> int:
 
 
 def stretches(ops: int, size: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the scope in stretches of `size` programs, the last one of what is left: where each begins, and how many it has."""
+    """Yield the scope in stretches of `size` programs, the last one of what is left: where each
+    begins, and how many it has.
+    """
     odometer = Odometer(ops)
     while True:
         begin = odometer.at

@@ -1,8 +1,9 @@
 """The compiled part of exhaustive mode: it enumerates the programs of a scope.
 
-A program is the list of choices that make it, each a digit below the number of ways there were. After a program the last digit that can be
-raised is, and those behind it are dropped: an odometer whose wheels have as many digits as there are choices. So any program can be
-gone on from, given its digits.
+A program is the list of choices that make it, each a digit below the number of ways there were.
+After a program the last digit that can be raised is, and those behind it are dropped: an odometer
+whose wheels have as many digits as there are choices. So any program can be gone on from, given its
+digits.
 
 Importing this module imports numba. O(ops x values^2) for each program.
 """
@@ -31,7 +32,9 @@ from allocsim.model.layout import Int64s
 
 INPUT = int(Role.INPUT)
 PLACE, DEPTH, DONE = range(3)
-"""Of `cursor`: the next digit to read, how many there are, and whether there is no further program."""
+"""Of `cursor`: the next digit to read, how many there are, and whether there is no further
+program.
+"""
 
 
 @compiled()
@@ -70,7 +73,10 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
     write: bool,  # noqa: FBT001
     tables: ProgramTables,
 ) -> int:
-    """Make the next `count` programs of at most `most` ops, into tables if `write`; return how many there were."""
+    """Make the next `count` programs of at most `most` ops, into tables if `write`.
+
+    Return how many there were.
+    """
     buffers, values, dims, ops, operands, results, pairs, starts = tables
     at = np.zeros(7, dtype=np.int64)
     size = np.zeros(64, dtype=np.int64)  # of each value, in units
@@ -148,7 +154,9 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                         at[BUFFER] += 1
                 if kind != LOOK:
                     for value in range(many):
-                        meets = home[value] == buffer and low[value] < begin + units and begin < low[value] + size[value]
+                        meets = (
+                            home[value] == buffer and low[value] < begin + units and begin < low[value] + size[value]
+                        )
                         if meets and made[value]:
                             lost[value] = 1
                 size[many], home[many], low[many], lost[many] = units, buffer, begin, 0

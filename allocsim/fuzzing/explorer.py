@@ -2,8 +2,9 @@
 
     tally, findings = explore(asked, chunk)
 
-Nothing is started but the target. A chunk's findings depend on what is asked and on the chunk, so chunks may be explored in this process, in others, or
-on other machines (`allocsim.fuzzing.campaign`). What is found is told at once, and reduced where its cause is new.
+Nothing is started but the target. A chunk's findings depend on what is asked and on the chunk, so
+chunks may be explored in this process, in others, or on other machines
+(`allocsim.fuzzing.campaign`). What is found is told at once, and reduced where its cause is new.
 
 What this module does not see: which chunks there are, the corpus, the time of the whole campaign.
 """
@@ -28,7 +29,9 @@ from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
 
 THOROUGH: Final = 4
-"""One batch in so many, of those planned as one program, is asked twice and with everything pinned."""
+"""One batch in so many, of those planned as one program, is asked twice and with everything
+pinned.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,10 @@ class TimeIsUp(BaseException):
 
 
 class Explorer:
-    """A running target with all that is asked of it, for one chunk after another. Use as a context manager."""
+    """A running target with all that is asked of it, for one chunk after another.
+
+    Use as a context manager.
+    """
 
     def __init__(self, asked: CampaignSpec) -> None:
         self.asked = asked
@@ -89,12 +95,18 @@ class Explorer:
     def explore(self, chunk: SourceChunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
         """Go through a chunk; return what was exercised, and whether that is all of it.
 
-        `tell` is given each finding that is new or smaller, first as it came, then reduced. `until` is a time of `time.time`.
+        `tell` is given each finding that is new or smaller, first as it came, then reduced. `until`
+        is a time of `time.time`.
         """
         examiner = Examiner(
             self.asker, properties=asked_of(self.asker.guarantees, told=self.asker.told), execute=self.asked.execute
         )
-        origin = {"target": self.asked.target.name, "source": self.asked.source, "seed": chunk.seed, "chunk": chunk.number}
+        origin = {
+            "target": self.asked.target.name,
+            "source": self.asked.source,
+            "seed": chunk.seed,
+            "chunk": chunk.number,
+        }
         asking = _Asking(explorer=self, examiner=examiner, origin=origin, tell=tell, until=until)
         complete = True
         try:
@@ -139,9 +151,11 @@ class _Asking:
         return answer
 
     def batch(self, batch: Batch) -> None:
-        """Examine a batch: as one program if the planner is of this project and nothing is capped, else one by one.
+        """Examine a batch: as one program if the planner is of this project and nothing is capped,
+        else one by one.
 
-        Of an exhaustive source every program is asked twice and with everything pinned, so that all properties are proven.
+        Of an exhaustive source every program is asked twice and with everything pinned, so that all
+        properties are proven.
         """
         self._in_time()
         all_of_them = self.explorer.asked.source == "exhaustive"
@@ -166,7 +180,10 @@ class _Asking:
 
 
 def explore(asked: CampaignSpec, chunk: SourceChunk) -> tuple[Tally, list[BrokenProperty]]:
-    """Go through one chunk with a target started for it alone; return what was exercised and what was found, one for each cause."""
+    """Go through one chunk with a target started for it alone.
+
+    Return what was exercised and what was found, one for each cause.
+    """
     found: dict[str, BrokenProperty] = {}
     with Explorer(asked) as explorer:
         tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))

@@ -3,8 +3,9 @@
     mask = marks(batch)              # one int64 for each program of a batch
     names(mask[0])                   # ("view", "mutation", ...)
 
-A feature is a row of `FEATURES`: which table it is about, and a function that marks the rows that have it. A program has a feature if one
-of its rows does. All rows work on the columns of a whole batch. O(columns) for each.
+A feature is a row of `FEATURES`: which table it is about, and a function that marks the rows that
+have it. A program has a feature if one of its rows does. All rows work on the columns of a whole
+batch. O(columns) for each.
 
 What this module does not see: plans.
 """
@@ -114,8 +115,12 @@ def _capped(program: Program) -> Bools:
 
 FEATURES: Final[Mapping[str, Feature]] = {
     "view": Feature("ops", lambda p: p.ops.is_kind(VIEW), "a value in the buffer of another"),
-    "view of a view": Feature("ops", lambda p: p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "a view whose parent is one"),
-    "read through a view": Feature("ops", lambda p: ~p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "an op that reads a view"),
+    "view of a view": Feature(
+        "ops", lambda p: p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "a view whose parent is one"
+    ),
+    "read through a view": Feature(
+        "ops", lambda p: ~p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "an op that reads a view"
+    ),
     "strided": Feature("values", lambda p: ~p.values.dense, "a layout with holes"),
     "broadcast": Feature("values", lambda p: _dims(p, p.values.strides == 0), "a stride of zero"),
     "flip": Feature("values", lambda p: _dims(p, p.values.strides < 0), "a negative stride"),
@@ -139,7 +144,10 @@ FEATURES: Final[Mapping[str, Feature]] = {
         "an alignment other than the arena's",
     ),
 }
-"""Every feature by name; its place is its bit. In a batch the second arena of each program is another than the first."""
+"""Every feature by name; its place is its bit.
+
+In a batch the second arena of each program is another than the first.
+"""
 
 
 def marks(batch: Batch) -> Int64s:

@@ -1,11 +1,12 @@
 """Cases and answers: what a planner is asked, and what it returns.
 
-A case is a program and the buffers that are pinned, by default those a `host.read` of the program reads. It travels as a native
-document with one program and one problem, whose `pinned` and `own` are what the planner is told (format.md), so a kept case is a file
-like any other, and a reducer of documents reduces cases.
+A case is a program and the buffers that are pinned, by default those a `host.read` of the program
+reads. It travels as a native document with one program and one problem, whose `pinned` and `own`
+are what the planner is told (format.md), so a kept case is a file like any other, and a reducer of
+documents reduces cases.
 
-An answer is exactly one of three: a plan; a refusal, which is a `CapacityError` the planner raised itself; or a failure, one of
-`FAILURES` with words. Nothing a planner does is anything else.
+An answer is exactly one of three: a plan; a refusal, which is a `CapacityError` the planner raised
+itself; or a failure, one of `FAILURES` with words. Nothing a planner does is anything else.
 
 What this module does not see: planners, and how cases are made.
 """
@@ -51,7 +52,10 @@ class FuzzCase:
 
     @classmethod
     def of(cls, document: Document) -> "FuzzCase":
-        """Return the case a document holds: its one program, and what its problem says is pinned. Raises ModelError."""
+        """Return the case a document holds: its one program, and what its problem says is pinned.
+
+        Raises ModelError.
+        """
         if len(document.programs) != 1:
             raise ModelError("programs", f"there are {len(document.programs)}; a case has one")
         pinned = document.problems[0].pinned if document.problems else None
@@ -67,7 +71,10 @@ class Failure:
     words: str
     """What it said, in one line."""
     where: str = ""
-    """The innermost place in the target's own code, `file:function`, or a signal; part of the cause."""
+    """The innermost place in the target's own code, `file:function`, or a signal.
+
+    Part of the cause.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,4 +93,7 @@ class Answer:
 
 def same_plan(one: Plan, other: Plan) -> bool:
     """Return whether two plans put every buffer in the same place by the same events."""
-    return all(np.array_equal(getattr(one, column), getattr(other, column)) for column in ("arena", "offset", "nbytes", "events"))
+    return all(
+        np.array_equal(getattr(one, column), getattr(other, column))
+        for column in ("arena", "offset", "nbytes", "events")
+    )

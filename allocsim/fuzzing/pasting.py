@@ -1,6 +1,7 @@
 """A finding as a test file: one test asserts the violations, one asks the planner again.
 
-The planner is asked with the limits it had when it was found, and judged by the property it broke alone; for `bits` the engine runs its plan.
+The planner is asked with the limits it had when it was found, and judged by the property it broke
+alone; for `bits` the engine runs its plan.
 
 What this module does not see: how findings come about, and folders.
 """

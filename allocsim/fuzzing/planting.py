@@ -1,7 +1,8 @@
 """Faults to plant into plans and beliefs, for strategies and for tests of a judge.
 
-A fault is (name, buffer, choice) with small numbers, which choose by remainder; so any list of faults can be planted anywhere. Some plant
-nothing in some places. What comes out is well-formed, always: a fault is for the judge to find.
+A fault is (name, buffer, choice) with small numbers, which choose by remainder; so any list of
+faults can be planted anywhere. Some plant nothing in some places. What comes out is well-formed,
+always: a fault is for the judge to find.
 
 What this module does not see: whether what was planted is wrong.
 """
@@ -69,14 +70,30 @@ class Slots:
         self.offset[at] = END - 4 * j
 
 
-FAULTS: Final = ("onto", "onto", "onto", "shift", "beside", "beside", "drop", "keep", "elsewhere", "shrink", "grow", "far")
+FAULTS: Final = (
+    "onto",
+    "onto",
+    "onto",
+    "shift",
+    "beside",
+    "beside",
+    "drop",
+    "keep",
+    "elsewhere",
+    "shrink",
+    "grow",
+    "far",
+)
 """Names of the faults `Slots` can plant, the most telling ones often."""
 
 
 def faulty(plan: Plan, faults: Sequence[Fault]) -> Plan:
     """Return the plan with faults planted."""
     slots = Slots(
-        arena=plan.arena.tolist(), offset=plan.offset.tolist(), nbytes=plan.nbytes.tolist(), arenas=len(plan.program.arenas)
+        arena=plan.arena.tolist(),
+        offset=plan.offset.tolist(),
+        nbytes=plan.nbytes.tolist(),
+        arenas=len(plan.program.arenas),
     )
     for name, at, j in faults:
         if slots.arena:
@@ -118,7 +135,9 @@ def mistaken(problem: Problem, mistakes: Sequence[Fault]) -> Problem:
 
 
 def mistake(columns: dict[str, Any], fault: Fault) -> None:
-    """Plant one mistake (name, buffer, choice) in the columns of a belief, keeping them well-formed."""
+    """Plant one mistake (name, buffer, choice) in the columns of a belief, keeping them
+    well-formed.
+    """
     name, at, j = fault
     count = len(columns["start"])
     if not count:

@@ -1,12 +1,14 @@
 """Programs from recipes: every list of small numbers makes a program.
 
-A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after the other on a `Sketch`, which keeps values by
-register: `into` is the register of what a recipe makes (a second value goes into the next one), and i and j are the registers it reads, or the
-next ones that hold something that can be read. So every list of recipes is a program: nothing is filtered. And what a recipe reads stays the same when
-others are taken out, but for those that made it: a failing list shrinks by dropping recipes.
+A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after
+the other on a `Sketch`, which keeps values by register: `into` is the register of what a recipe
+makes (a second value goes into the next one), and i and j are the registers it reads, or the next
+ones that hold something that can be read. So every list of recipes is a program: nothing is
+filtered. And what a recipe reads stays the same when others are taken out, but for those that made
+it: a failing list shrinks by dropping recipes.
 
-As long as no recipe of `DEFECTS` is carried out the program has no defect of its own: what it reads is initialised and current, and what it writes
-within one buffer obeys the in-place rule.
+As long as no recipe of `DEFECTS` is carried out the program has no defect of its own: what it reads
+is initialised and current, and what it writes within one buffer obeys the in-place rule.
 
 What this module does not see: planners, and what is drawn how often (`strategies`).
 """
@@ -24,7 +26,7 @@ Recipe = tuple[str, int, int, int, int]
 PERSISTENT = (("w", Role.PARAMETER, 8), ("s", Role.STATE, 8), ("v", Role.STATE, 16))
 
 
-# --- recipes without defects ----------------------------------------------------------------------------------------------
+# --- recipes without defects ----------------------------------------------------------------------
 
 
 def upload(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -43,13 +45,18 @@ def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 
 def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A result in a new buffer, equal in layout to the first operand; pairs declared as `k` says."""
+    """A result in a new buffer, equal in layout to the first operand.
+
+    Pairs declared as `k` says.
+    """
     operands = sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j)
     result = sketch.fresh(j, operands[0].dtype, operands[0].shape)
     sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k), choice=k)
 
 
-def in_place_of(operands: Sequence[SketchedValue], results: Sequence[SketchedValue], k: int) -> list[tuple[int, int]] | None:
+def in_place_of(
+    operands: Sequence[SketchedValue], results: Sequence[SketchedValue], k: int
+) -> list[tuple[int, int]] | None:
     """Return a declaration: all pairs of equal layout, some, none, or nobody knows."""
     pairs = equal_pairs(operands, results)
     return (pairs, pairs, pairs[:1], pairs[:-1], [], None, pairs, pairs[1:])[k]
@@ -89,7 +96,9 @@ def mutate(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 
 def both(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A mutation and a fresh result of one op: its operand's buffer is no donor, for all that the pair is declared."""
+    """A mutation and a fresh result of one op: its operand's buffer is no donor, for all that the
+    pair is declared.
+    """
     (target,) = sketch.pick(i)
     if len(target.places) != prod(target.shape) * target.itemsize:
         return split(sketch, i, j, k)
@@ -107,7 +116,11 @@ def load(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 def column(sketch: Sketch, i: int, j: int, k: int) -> None:
     """One of two interleaved columns of a buffer is filled."""
-    shared = [row.buffer for row in sketch.rows if row.strides == (4,) and row.itemsize == 2 and sketch.sizes[row.buffer] == 12]
+    shared = [
+        row.buffer
+        for row in sketch.rows
+        if row.strides == (4,) and row.itemsize == 2 and sketch.sizes[row.buffer] == 12
+    ]
     buffer = shared[i % len(shared)] if shared and k % 2 else sketch.buffer(12, k)
     readable = sketch.pick(i)
     result = sketch.value(buffer, "f16", (3,), (4,), offset=2 * (j % 2))
@@ -183,7 +196,7 @@ ACTIONS: Mapping[str, Action] = {
 """Recipes that leave a program without defects, commonest first."""
 
 
-# --- recipes with a defect of the program ---------------------------------------------------------------------------------
+# --- recipes with a defect of the program ---------------------------------------------------------
 
 
 def read_any(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -206,7 +219,9 @@ def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 -
 
 
 def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A result lies exactly over an operand nobody wrote, in a buffer that is thereby no recipient."""
+    """A result lies exactly over an operand nobody wrote, in a buffer that is thereby no
+    recipient.
+    """
     operands = sketch.pick(i)
     seed = sketch.fresh(j, operands[0].dtype, operands[0].shape)
     sketch.rows[-1] = seed = replace(seed, made=False)
@@ -237,7 +252,9 @@ def twice(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 
 def clash(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A new value in the buffer of an operand, against the in-place rule or with a declaration too many."""
+    """A new value in the buffer of an operand, against the in-place rule or with a declaration too
+    many.
+    """
     (target,) = sketch.pick(i)
     flat = sketch.value(target.buffer, "u8", (max(sketch.sizes[target.buffer] - j % 3, 0),), offset=j % 3)
     sketch.op("clash", (target, target) if k % 2 else (target,), (flat,), ((), ((0, 0),), None)[k % 3], choice=i)
@@ -256,11 +273,13 @@ DEFECTS: Mapping[str, Action] = {
 """Recipes that may give a program a defect of its own."""
 
 
-# --- programs -------------------------------------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 
 def carry_out(sketch: Sketch, recipe: Recipe) -> None:
-    """Carry out a recipe and keep what it makes, the newest value in its own register, those before in the next ones."""
+    """Carry out a recipe and keep what it makes, the newest value in its own register, those before
+    in the next ones.
+    """
     action, i, j, k, into = recipe
     before = len(sketch.rows)
     (ACTIONS.get(action) or DEFECTS[action])(sketch, i, j, k)
@@ -277,7 +296,10 @@ def assemble(
     pad: int = 0,
     after: Callable[[Sketch], object] = lambda _: None,
 ) -> Program:
-    """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end. `after` is shown the sketch after each recipe."""
+    """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end.
+
+    `after` is shown the sketch after each recipe.
+    """
     spaces = tuple(arenas) or (Arena(name="cpu"),)
     sketch = Sketch(
         builder=ProgramBuilder(name, arenas=spaces, streams=[f"stream{n}" for n in range(streams)]),

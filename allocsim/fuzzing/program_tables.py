@@ -1,7 +1,8 @@
 """Tables that compiled generators fill with many small programs, and the batch they make.
 
-A row of each table is a row of the model, in order, programs one after another; indices in them count within their program. `ProgramTables.batch`
-makes the columns of one program of them all. All values are f32, all layouts have at most two dimensions.
+A row of each table is a row of the model, in order, programs one after another; indices in them
+count within their program. `ProgramTables.batch` makes the columns of one program of them all. All
+values are f32, all layouts have at most two dimensions.
 
 What this module does not see: what the programs do.
 """
@@ -16,8 +17,10 @@ from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, NEWEST, VIEW, Are
 from allocsim.model.layout import Int64s
 
 KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
-"""Kinds of op by code. `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what declares every pair
-of equal layout is a `neg` or an `add`, which ggml's list allows in place."""
+"""Kinds of op by code.
+
+`neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what
+declares every pair of equal layout is a `neg` or an `add`, which ggml's list allows in place."""
 
 WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE = range(len(KINDS))
 
@@ -35,7 +38,10 @@ BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
 
 
 class ProgramTables(NamedTuple):
-    """Room for `programs` programs, as compiled loops take it; each has at most `MOST` rows in any table."""
+    """Room for `programs` programs, as compiled loops take it.
+
+    Each has at most `MOST` rows in any table.
+    """
 
     buffers: Int64s
     """(n, 4): elements, arena, alignment, role."""
@@ -72,9 +78,12 @@ class ProgramTables(NamedTuple):
         )
 
     def batch(self, programs: int, *, arenas: Sequence[Arena], streams: int = 1) -> Batch:
-        """Return the first `programs` programs as a batch, each with arenas of its own; ops wait for the one before on another stream.
+        """Return the first `programs` programs as a batch, each with arenas of its own.
 
-        What fills the tables is trusted to make well-formed programs, as the tests see it does: to check that takes longer than all the rest.
+        Ops wait for the one before on another stream.
+
+        What fills the tables is trusted to make well-formed programs, as the tests see it does: to
+        check that takes longer than all the rest.
         """
         starts = self.starts[: programs + 1]
         b, v, d, o, x, r, p = (int(end) for end in starts[-1])
@@ -86,7 +95,9 @@ class ProgramTables(NamedTuple):
         counts = ops[:, 3:6]
         stream = ops[:, 2].astype(np.int32)
         waits = (
-            np.flatnonzero((stream[1:] != stream[:-1]) & (owner_o[1:] == owner_o[:-1])) if streams > 1 else np.empty(0, np.int64)
+            np.flatnonzero((stream[1:] != stream[:-1]) & (owner_o[1:] == owner_o[:-1]))
+            if streams > 1
+            else np.empty(0, np.int64)
         )
         waiting = np.zeros(o, dtype=np.int64)
         waiting[waits + 1] = 1
@@ -142,12 +153,19 @@ class ProgramTables(NamedTuple):
             ),
         )
         return Batch(
-            program=program, op_starts=op_starts, buffer_starts=buffer_starts, value_starts=value_starts, arenas=len(arenas)
+            program=program,
+            op_starts=op_starts,
+            buffer_starts=buffer_starts,
+            value_starts=value_starts,
+            arenas=len(arenas),
         )
 
 
 def _names(stem: str, starts: Int64s, owner: Int64s, apart: Bools | None = None) -> tuple[str, ...]:
-    """Return a name for each row by its place in its program; rows that are `apart` have the program's number in it, to be unique."""
+    """Return a name for each row by its place in its program.
+
+    Rows that are `apart` have the program's number in it, to be unique.
+    """
     found = _NAMES[stem][np.arange(len(owner)) - starts[owner]]
     if apart is not None:
         for row in np.flatnonzero(apart).tolist():

@@ -1,11 +1,13 @@
 """The properties of planners: one row for each.
 
-A row answers two questions. `suspects` looks at many plans at once, those of a batch, and names the ones to look at closer: all
-that break the property, and perhaps some that do not. `broken` looks at one case with its answer and says why it breaks the property, or
-None; it alone decides. What a row does not speak of it passes over: `no_worse` says nothing of alignments other than the arena's, `sound`
-nothing of a refusal.
+A row answers two questions. `suspects` looks at many plans at once, those of a batch, and names the
+ones to look at closer: all that break the property, and perhaps some that do not. `broken` looks at
+one case with its answer and says why it breaks the property, or None; it alone decides. What a row
+does not speak of it passes over: `no_worse` says nothing of alignments other than the arena's,
+`sound` nothing of a refusal.
 
-A row speaks of plain cases, of cases with pins beyond what the host reads, or of all. A batch that is looked at has the one or the other.
+A row speaks of plain cases, of cases with pins beyond what the host reads, or of all. A batch that
+is looked at has the one or the other.
 
 A cause is what two findings share that are one fault: words without numbers of the case.
 
@@ -50,14 +52,19 @@ class Property:
     of: str = ""
     """`plain` or `pinned` where it speaks of these cases only."""
     guarantee: str = ""
-    """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked only where this is one of them."""
+    """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
+    only where this is one of them.
+    """
 
 
-# failures ---------------------------------------------------------------------------------------------------------------
+# failures -----------------------------------------------------------------------------------------
 
 
 def no_answer(_: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by every failure but a plan beyond a capacity; the cause is how it failed and where."""
+    """Broken by every failure but a plan beyond a capacity.
+
+    The cause is how it failed and where.
+    """
     failure = answer.failure
     if failure is None or failure.kind == "exceeds":
         return None
@@ -76,13 +83,16 @@ def two_answers(_: FuzzCase, answer: Answer) -> Why | None:
     return None if answer.again else ("two answers to one question", "asked twice, it answered in two ways")
 
 
-# plans ------------------------------------------------------------------------------------------------------------------
+# plans --------------------------------------------------------------------------------------------
 
 
 def unsound(case: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by a plan with a violation; the cause is kind, class and party of the one a verdict names first.
+    """Broken by a plan with a violation.
 
-    And by bytes kept outside all arenas that the planner was not told to keep there, whatever its own problem says of it.
+    The cause is kind, class and party of the one a verdict names first.
+
+    And by bytes kept outside all arenas that the planner was not told to keep there, whatever its
+    own problem says of it.
     """
     if answer.plan is None:
         return None
@@ -95,7 +105,9 @@ def _kept_outside(plan: Plan, told: Bools) -> Why | None:
         return None
     buffer = int(found[0])
     what = f"buffer {buffer} {plan.program.buffers.names[buffer]!r}"
-    rule = "is answered with memory of its own, which the planner was not told; its bytes are in no arena and in no peak"
+    rule = (
+        "is answered with memory of its own, which the planner was not told; its bytes are in no arena and in no peak"
+    )
     return "OwnUntold C12 plan", f"{what} {rule}"
 
 
@@ -129,7 +141,9 @@ def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[
 
 
 def lost(case: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by a pinned buffer whose bytes are not there at the end, in a plan that is sound without that."""
+    """Broken by a pinned buffer whose bytes are not there at the end, in a plan that is sound
+    without that.
+    """
     if answer.plan is None or case.pinned is None or unsound(case, answer) is not None:
         return None
     why = _leading(Document.of(with_pins_read(answer.plan, case.pinned)))
@@ -145,7 +159,8 @@ def lost_among(batch: Batch, plan: Plan, pinned: Bools | None) -> Sequence[int]:
 
 
 def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
-    """Return the plan of the same program with one more op, in which the host reads what was last written into each pinned buffer.
+    """Return the plan of the same program with one more op, in which the host reads what was last
+    written into each pinned buffer.
 
     Belief and events are those of the shorter program and are left out. O(columns).
     """
@@ -159,7 +174,9 @@ def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
 
 
 def worse(case: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal where those would fit."""
+    """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal
+    where those would fit.
+    """
     if not uniform(case.program).all():
         return None
     arenas = case.program.arenas
@@ -177,7 +194,9 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
 
 
 def worse_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
-    """Return the programs of a batch with uniform alignments whose plan takes more bytes in some arena than they have."""
+    """Return the programs of a batch with uniform alignments whose plan takes more bytes in some
+    arena than they have.
+    """
     program = batch.program
     over = ends(plan) > side_by_side(program, plan.arena >= 0)
     found = np.unique(np.flatnonzero(over) // batch.arenas)
@@ -196,7 +215,9 @@ def uniform(program: Program) -> Bools:
 
 
 def side_by_side(program: Program, placed: Bools) -> Int64s:
-    """Return for each arena the bytes of the buffers placed there, each rounded up to its alignment: what they need without reuse."""
+    """Return for each arena the bytes of the buffers placed there, each rounded up to its
+    alignment: what they need without reuse.
+    """
     total = np.zeros(len(program.arenas), dtype=np.int64)
     np.add.at(total, program.buffers.arena[placed], _padded(program.buffers.nbytes, program.buffers.alignment)[placed])
     return total
@@ -232,16 +253,20 @@ PROPERTIES: Final[dict[str, Property]] = {
     ),
     "deterministic": Property(claim="the same question has the same answer", broken=two_answers),
 }
-"""Every property by name, in the order in which they are judged; `bits` joins them where an engine is given (`examination`).
+"""Every property by name, in the order in which they are judged.
 
-`pins` is broken only by what is sound without the pins (`examination`), `kept` by what is sound with them.
+`bits` joins them where an engine is given (`examination`).
+
+`pins` is broken only by what is sound without the pins (`examination`), `kept` by what is sound
+with them.
 """
 
 
 def asked_of(guarantees: Sequence[str] | None, *, told: bool = True) -> list[str]:
     """Return the names of the properties a planner is held to.
 
-    All, less those whose guarantee it leaves out on purpose, and those of pins for one that is not `told` of any.
+    All, less those whose guarantee it leaves out on purpose, and those of pins for one that is not
+    `told` of any.
     """
     return [
         name

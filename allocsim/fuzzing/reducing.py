@@ -1,7 +1,8 @@
 """Reducing a finding: the smallest program that breaks the same property for the same cause.
 
-The reducer is that of documents (`allocsim.reduction`); what it is asked here is the target itself: each candidate is planned anew, in the
-worker, and judged. A candidate must be honest: clean without reuse, so that what is wrong with its plan is the planner's doing.
+The reducer is that of documents (`allocsim.reduction`); what it is asked here is the target itself:
+each candidate is planned anew, in the worker, and judged. A candidate must be honest: clean without
+reuse, so that what is wrong with its plan is the planner's doing.
 
 What this module does not see: how candidates are made, and pictures.
 """
@@ -23,7 +24,10 @@ SECONDS: Final = 30.0
 
 
 def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SECONDS) -> BrokenProperty:
-    """Return the finding with the smallest case found; itself where the target does not break the property a second time."""
+    """Return the finding with the smallest case found.
+
+    Itself where the target does not break the property a second time.
+    """
 
     def again(document: Document) -> BrokenProperty | None:
         case = FuzzCase.of(document)

@@ -3,9 +3,11 @@
     with repeatable():
         one()                     # a function under `given` and `seed`
 
-Left to itself Hypothesis now and then draws a constant that it found in the source of some module of the project that is loaded just then, so one seed
-means other programs in a notebook, in a test and on another machine. A chunk of a campaign has to be the same everywhere: so in this block, in
-this thread, no such constants are drawn. Small numbers, which are all that the strategies here draw, lose nothing by that.
+Left to itself Hypothesis now and then draws a constant that it found in the source of some module
+of the project that is loaded just then, so one seed means other programs in a notebook, in a test
+and on another machine. A chunk of a campaign has to be the same everywhere: so in this block, in
+this thread, no such constants are drawn. Small numbers, which are all that the strategies here
+draw, lose nothing by that.
 
 What this module does not see: what is drawn.
 """

@@ -1,7 +1,8 @@
 """A program under construction that tracks the last writer of each byte, with values by register.
 
-Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and pick what they read by register. What can be picked is
-initialised and current, so that what reads it is no defect of the program. Buffers are at most a few dozen bytes.
+Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and
+pick what they read by register. What can be picked is initialised and current, so that what reads
+it is no defect of the program. Buffers are at most a few dozen bytes.
 
 What this module does not see: what recipes there are.
 """
@@ -73,7 +74,8 @@ class Sketch:
         itemsize = dict(DTYPES)[dtype]
         steps = tuple(strides) if strides is not None else contiguous_strides(tuple(shape), itemsize)
         elements = (
-            offset + sum(i * s for i, s in zip(index, steps, strict=True)) for index in product(*(range(n) for n in shape))
+            offset + sum(i * s for i, s in zip(index, steps, strict=True))
+            for index in product(*(range(n) for n in shape))
         )
         name = f"v{len(self.rows)}"
         row = SketchedValue(
@@ -125,12 +127,17 @@ class Sketch:
         return row
 
     def readable(self, row: SketchedValue) -> bool:
-        """Return whether a value can be read without a defect: its bytes are written, and by no other op since its own."""
+        """Return whether a value can be read without a defect: its bytes are written, and by no
+        other op since its own.
+        """
         found = [self.writer.get((row.buffer, byte)) for byte in row.places]
         return all(writer == row.index for writer in found) if row.made else None not in found
 
     def pick(self, *choices: int) -> list[SketchedValue]:
-        """Return a readable value for each register, the next one's where it holds none; makes an input where no register does."""
+        """Return a readable value for each register, the next one's where it holds none.
+
+        Makes an input where no register does.
+        """
         kept = {place: row for place, row in self.registers.items() if self.readable(row)}
         if not kept:
             kept[0] = self.registers[0] = self.given(DTYPES[0][0], SHAPES[0])
@@ -153,4 +160,6 @@ def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]
 
 def equal_pairs(operands: Sequence[SketchedValue], results: Sequence[SketchedValue]) -> list[tuple[int, int]]:
     """Return every (operand position, result position) of equal layout."""
-    return [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.same_layout(result)]
+    return [
+        (o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.same_layout(result)
+    ]

@@ -1,7 +1,8 @@
 """Sources of programs: each produces its cases in chunks that are the same every time.
 
-A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and has them examined, in lists or batches as
-suits it, and may steer by what comes back. So a campaign is a set of chunks, done in any order, anywhere, by however many.
+A chunk is (seed, number, count). A source is a function that makes the cases of one chunk and has
+them examined, in lists or batches as suits it, and may steer by what comes back. So a campaign is a
+set of chunks, done in any order, anywhere, by however many.
 
 What this module does not see: targets, findings, processes.
 """
@@ -20,14 +21,19 @@ from allocsim.fuzzing.repeatable import repeatable
 from allocsim.model import VIEW, Plan, Program
 from allocsim.programs.access_steps import first_and_last
 
-MISSING: Final = "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
+MISSING: Final = (
+    "drawing programs needs Hypothesis: pip install 'allocsim[fuzz]'; the bulk and the exhaustive source do without"
+)
 
 
 class Asking(Protocol):
     """What a source does with its cases."""
 
     def case(self, case: FuzzCase) -> Answer:
-        """Ask a case and return the answer; judge it, with others later if that is quicker, and keep what is found."""
+        """Ask a case and return the answer.
+
+        Judge it, with others later if that is quicker, and keep what is found.
+        """
         ...
 
     def batch(self, batch: Batch) -> None:
@@ -60,7 +66,10 @@ class Source:
 
 
 def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[SourceChunk]:
-    """Yield the chunks of a source with `total` cases in all, without end where that is None. What is exhaustive has its own end."""
+    """Yield the chunks of a source with `total` cases in all, without end where that is None.
+
+    What is exhaustive has its own end.
+    """
     size, number = SOURCES[source].size, 0
     if source == "exhaustive":
         from allocsim.fuzzing.exhaustive import stretches  # noqa: PLC0415 - only for this source
@@ -75,9 +84,11 @@ def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | N
 
 
 def by_hypothesis(chunk: SourceChunk, asking: Asking) -> None:
-    """Draw programs one by one: in every second chunk freely, else steered, in turn toward long chains of aliases and plans with much waste.
+    """Draw programs one by one: in every second chunk freely, else steered, in turn toward long
+    chains of aliases and plans with much waste.
 
-    Steering finds what is far out and draws less of everything else; so half of the programs go without. Toward both at once it would get far in neither.
+    Steering finds what is far out and draws less of everything else; so half of the programs go
+    without. Toward both at once it would get far in neither.
     """
     try:
         from hypothesis import HealthCheck, Phase, given, seed, settings, target  # noqa: PLC0415 - only for this source
@@ -115,7 +126,9 @@ def by_hypothesis(chunk: SourceChunk, asking: Asking) -> None:
 
 
 def strategy_of(options: Mapping[str, Any]) -> Any:
-    """Return the strategy a chunk draws programs with: the function `strategy` names as `package.module:function`, or one of ours."""
+    """Return the strategy a chunk draws programs with: the function `strategy` names as
+    `package.module:function`, or one of ours.
+    """
     from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - Hypothesis
 
     if "strategy" not in options:
@@ -141,21 +154,28 @@ def exhaustively(chunk: SourceChunk, asking: Asking) -> None:
 
 
 def alias_depth(program: Program) -> int:
-    """Return the length of the longest chain of views and mutations of one buffer, and of declared pairs from buffer to buffer."""
+    """Return the length of the longest chain of views and mutations of one buffer, and of declared
+    pairs from buffer to buffer.
+    """
     depth = [0] * len(program.values)
     of_value = program.values.buffer.tolist()
     for op in program.ops:
         for place, result in enumerate(op.results):
             joined = {o for o, r in op.in_place or () if r == place}
             before = [
-                depth[v] for o, v in enumerate(op.operands) if op.kind == VIEW or o in joined or of_value[v] == of_value[result]
+                depth[v]
+                for o, v in enumerate(op.operands)
+                if op.kind == VIEW or o in joined or of_value[v] == of_value[result]
             ]
             depth[result] = 1 + max(before) if before else 0
     return max(depth, default=0)
 
 
 def waste(plan: Plan) -> float:
-    """Return the peak of a plan over the most bytes that live at one step; 1 where nothing is wasted or nothing lives."""
+    """Return the peak of a plan over the most bytes that live at one step.
+
+    1 where nothing is wasted or nothing lives.
+    """
     program = plan.program
     first, last = first_and_last(program)
     rows = np.flatnonzero((last >= 0) & plan.placed)
@@ -167,7 +187,9 @@ def waste(plan: Plan) -> float:
 
 
 SOURCES: Final[dict[str, Source]] = {
-    "hypothesis": Source(what="drawn by Hypothesis, half of them steered to waste and chains", explore=by_hypothesis, size=250),
+    "hypothesis": Source(
+        what="drawn by Hypothesis, half of them steered to waste and chains", explore=by_hypothesis, size=250
+    ),
     "bulk": Source(what="drawn in batches from a seed", explore=in_bulk, size=4096),
     "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14),
 }

@@ -14,11 +14,13 @@
 | `sessions()` | several runs over the same memory as a document, with uploads left out, and with stale plans if asked to |
 | `engine.autodiff.training_graphs.training_graphs()` | real graphs of the engine, with backward and optimizer |
 
-Small parts are drawn and nothing is filtered: a program is a list of small recipes (`program_recipes`), so a failing one shrinks to the few ops
-that matter. A recipe, with the fault it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list takes one
-for each element, so whole recipes go. What is drawn is measured by the tests.
+Small parts are drawn and nothing is filtered: a program is a list of small recipes
+(`program_recipes`), so a failing one shrinks to the few ops that matter. A recipe, with the fault
+it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list
+takes one for each element, so whole recipes go. What is drawn is measured by the tests.
 
-What this module does not see: the planner under test. Sound plans come from the shelf, and those of programs from recipes only.
+What this module does not see: the planner under test. Sound plans come from the shelf, and those of
+programs from recipes only.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +49,10 @@ CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
 
 PLANNERS: Final = ("greedy_by_size", "reference", "linear_scan", "best_fit")
-"""Rows of the shelf whose plans `plans` starts from; all promise that these are sound, which ggml does not."""
+"""Rows of the shelf whose plans `plans` starts from.
+
+All promise that these are sound, which ggml does not.
+"""
 
 
 @cache
@@ -101,8 +106,9 @@ def programs(
         max_ops: recipes at most; one makes an op or two.
         capacities: of arenas, to draw from.
         streams: how many at most.
-        free: streams wait only for what they read and write, so that reuse across streams races; otherwise every op waits for the one
-            before it, and the order of the list is the only one.
+        free: streams wait only for what they read and write, so that reuse across streams races;
+            otherwise every op waits for the one before it, and the order of the list is the only
+            one.
     """
     return _assembled(draw, draw(recipes(max_size=max_ops)), capacities=capacities, streams=streams, free=free)
 
@@ -132,7 +138,10 @@ def _assembled(
 
 
 def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
-    """Draw programs of ops that the engine has kernels for, element by element; made from the codes of bulk mode."""
+    """Draw programs of ops that the engine has kernels for, element by element.
+
+    Made from the codes of bulk mode.
+    """
     from allocsim.fuzzing.bulk import WEIGHTS, assembled  # noqa: PLC0415 - numba
 
     actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]
@@ -149,7 +158,9 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
 
 @st.composite
 def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem:
-    """Draw what a planner believes of a program as `programs(**options)` draws it: what is so, or with mistakes planted if asked for."""
+    """Draw what a planner believes of a program as `programs(**options)` draws it: what is so, or
+    with mistakes planted if asked for.
+    """
     program, planted = _with_faults(draw, MISTAKES if mistakes else (), **options)
     believed = ALLOCATORS["reference"].believe(program)
     return mistaken(believed, [(name, at, other - at - 1 if name == "shares" else j) for name, at, j, other in planted])
@@ -157,20 +168,30 @@ def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem
 
 @st.composite
 def plans(draw: Any, /, *, faults: bool = True, **options: Any) -> Plan:
-    """Draw a plan of a program as `programs(**options)` draws it: sound as drawn, or with faults planted if asked for."""
+    """Draw a plan of a program as `programs(**options)` draws it: sound as drawn, or with faults
+    planted if asked for.
+    """
     options.setdefault("capacities", (None,))
     program, planted = _with_faults(draw, FAULTS if faults else (), **options)
     plan = ALLOCATORS[draw(st.sampled_from(PLANNERS))].plan(program)
-    return faulty(replace(plan, problem=None), [(name, at, other if name in ONTO else j) for name, at, j, other in planted])
+    return faulty(
+        replace(plan, problem=None), [(name, at, other if name in ONTO else j) for name, at, j, other in planted]
+    )
 
 
 def _with_faults(
-    draw: Any, names: tuple[str, ...], *, max_ops: int = 12, capacities: Sequence[int | None] = CAPACITIES, **options: Any
+    draw: Any,
+    names: tuple[str, ...],
+    *,
+    max_ops: int = 12,
+    capacities: Sequence[int | None] = CAPACITIES,
+    **options: Any,
 ) -> tuple[Program, list[tuple[str, int, int, int]]]:
     """Draw a program and faults for it: name, buffer, choice, and another buffer.
 
-    A recipe brings its fault with it, or none, as every second does. The fault befalls the newest buffer there is after the recipe, and the other one is
-    named by register, as operands are. So a fault goes when its recipe goes, and stays what it is when others go.
+    A recipe brings its fault with it, or none, as every second does. The fault befalls the newest
+    buffer there is after the recipe, and the other one is named by register, as operands are. So a
+    fault goes when its recipe goes, and stays what it is when others go.
     """
     drawn = draw(_recipes_with_faults(names, max_ops))
     places: list[tuple[int, dict[int, int]]] = []
@@ -188,17 +209,22 @@ def _with_faults(
 
 
 @cache
-def _recipes_with_faults(names: tuple[str, ...], max_size: int) -> Strategy[list[tuple[Recipe, tuple[str, int] | None]]]:
+def _recipes_with_faults(
+    names: tuple[str, ...], max_size: int
+) -> Strategy[list[tuple[Recipe, tuple[str, int] | None]]]:
     faults = [(name, j) for j in range(8) for name in names]
-    return st.lists(st.tuples(recipe(), st.sampled_from([None] * (len(faults) or 1) + faults)), min_size=1, max_size=max_size)
+    return st.lists(
+        st.tuples(recipe(), st.sampled_from([None] * (len(faults) or 1) + faults)), min_size=1, max_size=max_size
+    )
 
 
 @st.composite
 def sessions(draw: Any, /, *, stale: bool = False, max_runs: int = 4, **options: Any) -> Document:
     """Draw a document of one or two planned programs and a session of runs over the same memory.
 
-    A run may leave out uploads, where a run before it made them and their bytes are nobody else's. With `stale`, a run may use the plan of
-    another program with as many buffers, and may leave out any upload; otherwise the session is clean.
+    A run may leave out uploads, where a run before it made them and their bytes are nobody else's.
+    With `stale`, a run may use the plan of another program with as many buffers, and may leave out
+    any upload; otherwise the session is clean.
     """
     options.setdefault("capacities", (None,))
     first = draw(programs(**options))
@@ -237,7 +263,9 @@ def with_uniform_alignments(program: Program) -> Program:
 
 
 def in_list_order(program: Program) -> Program:
-    """Return the program with every op waiting for the one before it, where that is on another stream."""
+    """Return the program with every op waiting for the one before it, where that is on another
+    stream.
+    """
     stream = program.ops.stream
     waits = np.flatnonzero(stream[1:] != stream[:-1]).astype(np.int32)
     counts = np.zeros(len(stream), dtype=np.int64)
@@ -247,7 +275,9 @@ def in_list_order(program: Program) -> Program:
 
 
 def lasting(plan: Plan, step: int) -> bool:
-    """Return whether what an upload wrote is still there in the next run: in memory of its own, and written by no other op."""
+    """Return whether what an upload wrote is still there in the next run: in memory of its own, and
+    written by no other op.
+    """
     program = plan.program
     ops, of_value = program.ops, program.values.buffer
     mine = of_value[ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]]

@@ -23,13 +23,18 @@ class Tally:
     refusals: int = 0
     executed: int = 0
     judged: Counter[str] = field(default_factory=Counter)
-    """How many programs each property was judged on; of those asked twice or with everything pinned it may be some."""
+    """How many programs each property was judged on.
+
+    Of those asked twice or with everything pinned it may be some.
+    """
     broken: Counter[str] = field(default_factory=Counter)
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
     """How many programs had each set of features (`features.names`)."""
     arcs: Counter[str] = field(default_factory=Counter)
-    """Steps from line to line seen in the target's own files (`tracing`), where that was asked for."""
+    """Steps from line to line seen in the target's own files (`tracing`), where that was asked
+    for.
+    """
     microseconds: Counter[str] = field(default_factory=Counter)
     """CPU time by what it went into; `planning` is what the target says of itself."""
 

@@ -3,12 +3,14 @@
     with Target(name="my_package.planner:plan").open() as asker:
         answers = asker.ask(cases)              # one for each, in order, always
 
-A target that hangs is ended after `seconds` of CPU time for one case (or `PATIENCE` times that on the clock), one that eats memory is
-stopped by the system at `memory` bytes, one that dies is started again; each is the answer to the one case it was given, and the next
-case is asked as if nothing had happened. The first answer of all may take `GRACE` seconds longer, since kernels may be compiled on
-their first call.
+A target that hangs is ended after `seconds` of CPU time for one case (or `PATIENCE` times that on
+the clock), one that eats memory is stopped by the system at `memory` bytes, one that dies is
+started again; each is the answer to the one case it was given, and the next case is asked as if
+nothing had happened. The first answer of all may take `GRACE` seconds longer, since kernels may be
+compiled on their first call.
 
-Bad names, modules that cannot be imported and functions that are no planners are misuse: PlannerError or UnknownNameError in one line.
+Bad names, modules that cannot be imported and functions that are no planners are misuse:
+PlannerError or UnknownNameError in one line.
 
 What this module does not see: what is a good plan, and what happens in the process (`worker`).
 """
@@ -37,7 +39,9 @@ GRACE: Final = 60.0
 """Seconds a process may take beyond the limit to import the target, and for its first answer."""
 
 PATIENCE: Final = 10
-"""How much longer an answer may take on the clock than in CPU time: on a busy machine, or for a target that sleeps."""
+"""How much longer an answer may take on the clock than in CPU time: on a busy machine, or for a
+target that sleeps.
+"""
 
 MEMORY: Final = 2 << 30
 SECONDS: Final = 10.0
@@ -60,7 +64,10 @@ class Target:
     """Whether to note which branches of its own files are taken; needs `coverage`."""
 
     def open(self) -> "Asker":
-        """Start the target. Raises PlannerError or UnknownNameError where there is none of that name."""
+        """Start the target.
+
+        Raises PlannerError or UnknownNameError where there is none of that name.
+        """
         return Asker(self)
 
 
@@ -80,7 +87,9 @@ class Asker:
         self._fresh = True
         """Whether the process has not answered yet."""
         self._grace = GRACE
-        """What the first answer of a process may take beyond the limit: after a restart twice what it took, or half as much as was not enough."""
+        """What the first answer of a process may take beyond the limit: after a restart twice what
+        it took, or half as much as was not enough.
+        """
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self._start()
@@ -91,13 +100,18 @@ class Asker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.close()
 
     def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
-        """Return the answer to each case; with `again`, each is asked twice and the answers are compared.
+        """Return the answer to each case.
 
-        From `until` on, a time of `time.time`, no answer is waited for any more: there is none to the last cases.
+        With `again`, each is asked twice and the answers are compared.
+
+        From `until` on, a time of `time.time`, no answer is waited for any more: there is none to
+        the last cases.
         """
         found: list[Answer] = []
         while len(found) < len(cases) and not _over(until):
@@ -133,7 +147,7 @@ class Asker:
         self._stop()
         self._said.close()
 
-    # one answer ------------------------------------------------------------------------------------------------------------
+    # one answer -----------------------------------------------------------------------------------
 
     def _one(self, case: FuzzCase, *, again: bool) -> Answer:
         limit = self.target.seconds * (2 if again else 1) + (self._grace if self._fresh else 0)
@@ -145,9 +159,7 @@ class Asker:
                 reply = self._waited_for(limit, spent)
         except TimeoutError:
             if self._fresh:
-                self._grace /= (
-                    2  # what compiles is quicker the second time; what hangs on everything should not take a minute each time
-                )
+                self._grace /= 2  # what compiles is quicker the second time; what hangs on everything should not take a minute each time
             self._kill_child()
             self._ended()
             words = f"no answer in {self.target.seconds:g} s"
@@ -164,7 +176,11 @@ class Asker:
         return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
 
     def _waited_for(self, limit: float, spent: float) -> Any:
-        """Return the next reply. Raises TimeoutError after `limit` seconds of CPU, or `PATIENCE` times that on the clock; EOFError."""
+        """Return the next reply.
+
+        Raises TimeoutError after `limit` seconds of CPU, or `PATIENCE` times that on the clock;
+        EOFError.
+        """
         last = time.monotonic() + PATIENCE * limit
         left = limit
         while True:
@@ -175,7 +191,7 @@ class Asker:
                 if left < limit / 100 or time.monotonic() >= last:
                     raise
 
-    # the process -----------------------------------------------------------------------------------------------------------
+    # the process ----------------------------------------------------------------------------------
 
     def _start(self) -> None:
         replies, their_replies = os.pipe()
@@ -222,10 +238,14 @@ class Asker:
             raise PlannerError(f"allocator {self.target.name!r} did not {what} within {GRACE:g} s") from None
         except EOFError:
             self._process.wait()
-            raise PlannerError(f"allocator {self.target.name!r} ended its process on import: {self._last_line()}") from None
+            raise PlannerError(
+                f"allocator {self.target.name!r} ended its process on import: {self._last_line()}"
+            ) from None
 
     def _ended(self) -> tuple[int, str]:
-        """Return how the child ended, or the nursery if that did too, and the last line either wrote; by then there is another."""
+        """Return how the child ended, or the nursery if that did too, and the last line either
+        wrote; by then there is another.
+        """
         self.deaths += 1
         try:
             _, code = self._news("end")
@@ -259,14 +279,21 @@ class Asker:
 
 
 class Frames:
-    """The reading end of a pipe of frames, with a time limit; the bytes of half a frame are kept."""
+    """The reading end of a pipe of frames, with a time limit.
+
+    The bytes of half a frame are kept.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._bytes = bytearray()
 
     def receive(self, deadline: float, *, other: "Frames | None" = None) -> Any:
-        """Return the next frame. Raises TimeoutError at the deadline, EOFError at the end, or if `other` has news and this has not."""
+        """Return the next frame.
+
+        Raises TimeoutError at the deadline, EOFError at the end, or if `other` has news and this
+        has not.
+        """
         while (frame := self._whole()) is None:
             waiting = [self.descriptor] + ([other.descriptor] if other is not None else [])
             ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
@@ -309,7 +336,10 @@ def _over(until: float | None) -> bool:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU time a process has taken; where the system does not say, the time on the clock."""
+    """Return the CPU time a process has taken.
+
+    Where the system does not say, the time on the clock.
+    """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -3,9 +3,10 @@
     Target(name="my_package.planner:plan", trace=True)     # in the worker: what is seen travels with the answers, into the tally
     branches(tally.arcs)                                   # in the campaign: how many there are, and which were never taken
 
-A step is a string "file:from:to" of line numbers, as `coverage` has them, so steps add up over chunks, processes and machines. A target's own
-files are those of its package, for a planner of the shelf those of its belief and its placement. What is seen by an answer that never
-came is lost; what numba compiled is not seen, nor what runs in C.
+A step is a string "file:from:to" of line numbers, as `coverage` has them, so steps add up over
+chunks, processes and machines. A target's own files are those of its package, for a planner of the
+shelf those of its belief and its placement. What is seen by an answer that never came is lost; what
+numba compiled is not seen, nor what runs in C.
 
 What this module does not see: programs and plans.
 """
@@ -33,7 +34,9 @@ class Branches:
     there_are: int
     taken: int
     never: tuple[tuple[int, int], ...]
-    """(line, line it never went to; negative: out of the function that starts there) of those not taken."""
+    """(line, line it never went to; negative: out of the function that starts there) of those not
+    taken.
+    """
 
 
 class BranchTracer:
@@ -58,7 +61,10 @@ class BranchTracer:
 
 
 def branches(arcs: Iterable[str]) -> list[Branches]:
-    """Return the branches of each file of which steps were seen, by name of the file. Raises PlannerError without `coverage`."""
+    """Return the branches of each file of which steps were seen, by name of the file.
+
+    Raises PlannerError without `coverage`.
+    """
     steps: dict[str, list[tuple[int, int]]] = {}
     for arc in arcs:
         file, start, stop = arc.rsplit(":", 2)
@@ -80,7 +86,9 @@ def branches(arcs: Iterable[str]) -> list[Branches]:
     for file, row in sorted(report["files"].items()):
         summary = row["summary"]
         never = tuple((a, b) for a, b in row["missing_branches"])
-        found.append(Branches(file=file, there_are=summary["num_branches"], taken=summary["covered_branches"], never=never))
+        found.append(
+            Branches(file=file, there_are=summary["num_branches"], taken=summary["covered_branches"], never=never)
+        )
     return found
 
 

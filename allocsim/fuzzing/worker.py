@@ -4,16 +4,21 @@
 
 Contract
 --------
-* The first process (the *nursery*) imports the target once and never calls it. It forks a *child*, says which on its control pipe, waits
-  for its end, says how it ended, and forks the next when asked to. So a target that dies costs a fork, not an import.
-* The child reads requests from standard input and answers each case by a frame of its own on the reply pipe, in order: what was answered
-  before a target died is known, and the case it died of is the first without an answer.
-* A child that ended well has ended the campaign only where standard input has ended; else the target did, and it is a death like others.
+* The first process (the *nursery*) imports the target once and never calls it. It forks a *child*,
+  says which on its control pipe, waits for its end, says how it ended, and forks the next when
+  asked to. So a target that dies costs a fork, not an import.
+* The child reads requests from standard input and answers each case by a frame of its own on the
+  reply pipe, in order: what was answered before a target died is known, and the case it died of is
+  the first without an answer.
+* A child that ended well has ended the campaign only where standard input has ended; else the
+  target did, and it is a death like others.
 * `RLIMIT_AS` of the child is what it has mapped after the import, and MEMORY bytes more.
-* When the campaign ends, however it ends, so do both: at the end of standard input, or by the death signal of the parent (Linux).
+* When the campaign ends, however it ends, so do both: at the end of standard input, or by the death
+  signal of the parent (Linux).
 * What the target prints goes to a file that is shown only if it dies.
 
-A frame is its length, eight bytes, then a pickle; both ends are one program. What this module does not see: what is a good plan.
+A frame is its length, eight bytes, then a pickle; both ends are one program. What this module does
+not see: what is a good plan.
 """
 
 import contextlib
@@ -57,7 +62,10 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def die_with_parent() -> None:
-    """Ask the system to end this process when its parent ends; where it cannot, the end of standard input will do."""
+    """Ask the system to end this process when its parent ends.
+
+    Where it cannot, the end of standard input will do.
+    """
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - only here
 
@@ -66,7 +74,10 @@ def die_with_parent() -> None:
 
 
 def main(name: str, memory: int, answers: int, news: int) -> None:
-    """Import the target and keep a child alive that answers for it, on the descriptor `answers`; say on `news` what becomes of it."""
+    """Import the target and keep a child alive that answers for it, on the descriptor `answers`.
+
+    Say on `news` what becomes of it.
+    """
     die_with_parent()
     replies, control = os.fdopen(answers, "wb"), os.fdopen(news, "wb")
     os.dup2(2, 1)
@@ -106,7 +117,11 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
 
 
 def _limit(memory: int) -> None:
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 1 << 33
+    mapped = (
+        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        if sys.platform == "linux"
+        else 1 << 33
+    )
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
     with contextlib.suppress(ValueError, OSError):
@@ -114,7 +129,10 @@ def _limit(memory: int) -> None:
 
 
 def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
-    """Answer requests until there are no more; before the last answer of each, say which lines were seen. Never returns."""
+    """Answer requests until there are no more.
+
+    Before the last answer of each, say which lines were seen. Never returns.
+    """
     requests = os.fdopen(0, "rb", closefd=False)
     if tracer is not None:
         tracer.start()
@@ -131,7 +149,9 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
-    """Return one answer: ("plan", columns, belief, same again?, seconds) or a failure as `Answer` has it."""
+    """Return one answer: ("plan", columns, belief, same again?, seconds) or a failure as `Answer`
+    has it.
+    """
     from allocsim.fuzzing.fuzz_case import same_plan  # noqa: PLC0415 - loaded already
 
     begun = time.process_time()
@@ -189,7 +209,9 @@ def _line(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return exception, file and line of the innermost frame that belongs neither to numpy nor to the callers of planners."""
+    """Return exception, file and line of the innermost frame that belongs neither to numpy nor to
+    the callers of planners.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         f

@@ -1,21 +1,27 @@
 """When buffers live, what lives together, how many bytes that is, and why.
 
-Conventions: time is the step; lifetimes are half-open `[start, stop)`. A buffer is live in *segments*: from the write of a value to its last
-read, value by value, so that a buffer written anew is free in between; a `parameter` or `state` until its next full overwrite, or to the
-run's end. The *derived lifetime* of a buffer is the stretch that planners without gaps keep it for: from the first to the last op, other than
-`view`, that reads or writes a value in it, both included, so `stop` is the last access + 1; it is the whole program for `parameter` and
-`state`, and `[0, 0)` for a buffer nothing touches. Accesses of the host (`host.write`,
-`host.read`) count as any others; `skip` names the `host.write` ops a run leaves out, which are no access then. A view is a value
-in the buffer of another, so reading it is an access to that buffer.
+Conventions: time is the step; lifetimes are half-open `[start, stop)`. A buffer is live in
+*segments*: from the write of a value to its last read, value by value, so that a buffer written
+anew is free in between; a `parameter` or `state` until its next full overwrite, or to the run's
+end. The *derived lifetime* of a buffer is the stretch that planners without gaps keep it for: from
+the first to the last op, other than `view`, that reads or writes a value in it, both included, so
+`stop` is the last access + 1; it is the whole program for `parameter` and `state`, and `[0, 0)` for
+a buffer nothing touches. Accesses of the host (`host.write`, `host.read`) count as any others;
+`skip` names the `host.write` ops a run leaves out, which are no access then. A view is a value in
+the buffer of another, so reading it is an access to that buffer.
 
-Two buffers *interfere* if they are in one arena, neither is empty, and some segments of theirs intersect. A pair (donor, recipient) is
-*permissible* at an op where a segment of the donor ends and one of the recipient begins, if that op only reads the one and only writes the
-other, declares a pair that joins them, and with both at one address breaks the in-place rule of docs/format.md nowhere. Arenas do not matter to that.
+Two buffers *interfere* if they are in one arena, neither is empty, and some segments of theirs
+intersect. A pair (donor, recipient) is *permissible* at an op where a segment of the donor ends and
+one of the recipient begins, if that op only reads the one and only writes the other, declares a
+pair that joins them, and with both at one address breaks the in-place rule of docs/format.md
+nowhere. Arenas do not matter to that.
 
-Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about 1e4 buffers. Nothing here is
-shared with `allocsim.checks`, which derives the same facts again: neither can hide the other's mistake.
+Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about
+1e4 buffers. Nothing here is shared with `allocsim.checks`, which derives the same facts again:
+neither can hide the other's mistake.
 
-What this module does not see: plans, so offsets (`allocsim.liveness.explanation` puts the two together), and streams: time is list order.
+What this module does not see: plans, so offsets (`allocsim.liveness.explanation` puts the two
+together), and streams: time is list order.
 """
 
 from collections.abc import Iterable
@@ -39,7 +45,10 @@ MAX_EDGES = 5_000_000
 
 
 def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
-    """Return the derived lifetimes, int64 (buffers, 2), half-open; `[0, 0)` for what nothing touches. O(size)."""
+    """Return the derived lifetimes, int64 (buffers, 2), half-open.
+
+    `[0, 0)` for what nothing touches. O(size).
+    """
     first, last = first_and_last(program, skip=skip)
     start, stop = np.maximum(first, 0), last + 1
     whole = program.buffers.persistent
@@ -48,7 +57,8 @@ def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
 
 
 def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
-    """Return when buffers are live, int64 (n, 3): buffer, start, stop, in order of buffer, then start; stretches that share a step are one.
+    """Return when buffers are live, int64 (n, 3): buffer, start, stop, in order of buffer, then
+    start; stretches that share a step are one.
 
     O(size), and for each buffer that is written in parts O(accesses x pieces).
     """
@@ -69,7 +79,9 @@ def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
     several = [
         (int(index), low, high)
         for index in odd
-        for low, high in (_kept if program.buffers.persistent[index] else _lived)(program, int(index), deeds.get(int(index), []))
+        for low, high in (_kept if program.buffers.persistent[index] else _lived)(
+            program, int(index), deeds.get(int(index), [])
+        )
     ]
     found.append(np.array(several, dtype=np.int64).reshape(-1, 3))
     table: Int64s = np.concatenate(found)
@@ -77,7 +89,9 @@ def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
 
 
 def _in_parts(program: Program, skip: Iterable[int]) -> Bools:
-    """Return which buffers some op touches otherwise than whole, as far as they are touched at all."""
+    """Return which buffers some op touches otherwise than whole, as far as they are touched at
+    all.
+    """
     ops, values = program.ops, program.values
     active = ~ops.is_kind(VIEW)
     active[list(skip)] = False
@@ -110,7 +124,10 @@ def _deeds(program: Program, chosen: Int64s, skip: Iterable[int]) -> dict[int, l
     mask = np.zeros(len(program.buffers), dtype=np.bool_)
     mask[chosen] = True
     step = np.concatenate(
-        [np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts)), np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))]
+        [
+            np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts)),
+            np.repeat(np.arange(len(ops)), np.diff(ops.result_starts)),
+        ]
     )
     value = np.concatenate([ops.operands, ops.results])
     write = np.arange(len(step)) >= len(ops.operands)
@@ -124,14 +141,18 @@ def _deeds(program: Program, chosen: Int64s, skip: Iterable[int]) -> dict[int, l
 
 
 def _cells(program: Program, value: int) -> list[tuple[int, int]]:
-    """Return the bits of a value inside its buffer, or a stretch of no place for a value without any."""
+    """Return the bits of a value inside its buffer, or a stretch of no place for a value without
+    any.
+    """
     size = 8 * int(program.buffers.nbytes[program.values.buffer[value]])
     runs = [(max(low, 0), min(high, size)) for low, high in program.values.bit_runs(value).tolist()]
     return [run for run in runs if run[0] < run[1]] or [(-value - 2, -value - 1)]
 
 
 def _lived(program: Program, _: int, deeds: list[Deed]) -> list[tuple[int, int]]:
-    """Return the segments of a buffer that is written anew or in parts: each piece lives from its write to its last read."""
+    """Return the segments of a buffer that is written anew or in parts: each piece lives from its
+    write to its last read.
+    """
     pieces: list[tuple[int, int, int, int]] = []  # low, high, since, last
     done: list[tuple[int, int]] = []
     for step, write, value in deeds:
@@ -164,7 +185,9 @@ def _gaps_between(low: int, high: int, pieces: list[tuple[int, int, int, int]]) 
 
 
 def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, int]]:
-    """Return the segments of a parameter or state: up to the last read before each full overwrite, and to the run's end."""
+    """Return the segments of a parameter or state: up to the last read before each full overwrite,
+    and to the run's end.
+    """
     steps = len(program.ops)
     mine = np.flatnonzero(program.values.buffer == buffer).tolist()
     whole = set(_united([run for value in mine for run in _cells(program, value) if run[0] >= 0], touching=True))
@@ -184,7 +207,9 @@ def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, i
 
 
 def _fills(program: Program, step: int, buffer: int) -> bool:
-    """Return whether the results of an op together cover every byte that a value of the program in a buffer covers."""
+    """Return whether the results of an op together cover every byte that a value of the program in
+    a buffer covers.
+    """
     owner = program.values.buffer
 
     def cells(values: Iterable[int]) -> list[tuple[int, int]]:
@@ -195,7 +220,9 @@ def _fills(program: Program, step: int, buffer: int) -> bool:
 
 
 def _united(ranges: list[tuple[int, int]], *, touching: bool = False) -> list[tuple[int, int]]:
-    """Return sorted ranges with those that overlap, or with `touching` those that meet, made one."""
+    """Return sorted ranges with those that overlap, or with `touching` those that meet, made
+    one.
+    """
     out: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if out and (low < out[-1][1] or (touching and low == out[-1][1])):
@@ -206,7 +233,9 @@ def _united(ranges: list[tuple[int, int]], *, touching: bool = False) -> list[tu
 
 
 def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
-    """Return the interfering pairs, int32 (k, 2), each with the lower index first, sorted. O(n log n + k log k).
+    """Return the interfering pairs, int32 (k, 2), each with the lower index first, sorted.
+
+    O(n log n + k log k).
 
     Raises ModelError where k is beyond `MAX_EDGES`.
     """
@@ -217,7 +246,8 @@ def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     for arena in range(len(program.arenas)):
         members = np.flatnonzero((program.buffers.arena[owner] == arena) & (program.buffers.nbytes[owner] > 0))
         members = members[np.argsort(span[members, 0], kind="stable")]
-        # in order of start, a buffer interferes with just those that follow it and start before it stops
+        # in order of start, a buffer interferes with just those that follow it and start before it
+        # stops
         ends = np.searchsorted(span[members, 0], span[members, 1], side="left")
         counts = ends - np.arange(len(members)) - 1
         total += int(counts.sum())
@@ -233,7 +263,10 @@ def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
 
 def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] = ()) -> "nx.Graph":
-    """Return the interference graph: nodes are buffers with `name`, `nbytes`, `start`, `stop`; edges as `interference_pairs`."""
+    """Return the interference graph: nodes are buffers with `name`, `nbytes`, `start`, `stop`.
+
+    Edges as `interference_pairs`.
+    """
     import networkx as nx  # noqa: PLC0415  # a slow import that only graphs need
 
     program = as_program(program)
@@ -247,7 +280,9 @@ def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] =
 
 
 def live_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
-    """Return the bytes of all live buffers at each step, (ops,), by segments; `counted` masks the buffers that matter. O(size).
+    """Return the bytes of all live buffers at each step, (ops,), by segments.
+
+    `counted` masks the buffers that matter. O(size).
 
     int64, or Python ints where the sizes together go beyond 2^62.
     """
@@ -290,15 +325,19 @@ def peak(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip:
 
 
 def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
-    """Return the permissible pairs as int32 (n, 3): op, donor, recipient; sorted. O(size) and a look at each candidate.
+    """Return the permissible pairs as int32 (n, 3): op, donor, recipient; sorted.
 
-    Where a kernel declares nothing (`in_place` null), an exact alias of equal layout is permissible, as it is let pass.
+    O(size) and a look at each candidate.
+
+    Where a kernel declares nothing (`in_place` null), an exact alias of equal layout is
+    permissible, as it is let pass.
     """
     owner, table = program.values.buffer, segments(program, skip=skip)
     step, operand, result = _declared(program)
     donor, recipient = owner[operand], owner[result]
     width = len(program.ops) + 1
-    # a persistent buffer that lives to the run's end is not given there, and is taken only where it is overwritten fully
+    # a persistent buffer that lives to the run's end is not given there, and is taken only where it
+    # is overwritten fully
     stays = program.buffers.persistent[table[:, 0]] & (table[:, 2] == len(program.ops))
     ends = (table[:, 0] * width + table[:, 2] - 1)[~stays]
     begins = table[:, 0] * width + table[:, 1]
@@ -307,15 +346,19 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     overlay = _Overlay(program)
     persistent = program.buffers.persistent
     permitted = [
-        row for row in rows.tolist() if overlay.permits(*row) and (not persistent[row[2]] or _fills(program, row[0], row[2]))
+        row
+        for row in rows.tolist()
+        if overlay.permits(*row) and (not persistent[row[2]] or _fills(program, row[0], row[2]))
     ]
     return np.array(permitted, dtype=np.int32).reshape(-1, 3)
 
 
 def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> int:
-    """Return bytes no sound plan goes below: the peak of live bytes where a class of buffers that might share counts once, as its largest.
+    """Return bytes no sound plan goes below: the peak of live bytes where a class of buffers that
+    might share counts once, as its largest.
 
-    Buffers of one class are connected at a step by permissible pairs, or by a `same` of whatever part of them.
+    Buffers of one class are connected at a step by permissible pairs, or by a `same` of whatever
+    part of them.
     """
     program = as_program(program)
     live = live_bytes(program, counted=counted, skip=skip).copy()
@@ -359,7 +402,9 @@ def _handed_on(program: Program, counted: Bools | None) -> list[list[int]]:
 
 
 def _saved(pairs: list[list[int]], size: list[int]) -> int:
-    """Return by how much the classes that pairs make, each as its largest, are smaller than their buffers together."""
+    """Return by how much the classes that pairs make, each as its largest, are smaller than their
+    buffers together.
+    """
     classes: list[set[int]] = []
     for pair in pairs:
         meeting = [group for group in classes if not group.isdisjoint(pair)]
@@ -368,14 +413,18 @@ def _saved(pairs: list[list[int]], size: list[int]) -> int:
 
 
 def _declared(program: Program) -> tuple[Any, Any, Any]:
-    """Return (step, operand value, result value) of each declared pair; of every pair where nothing is known."""
+    """Return (step, operand value, result value) of each declared pair.
+
+    Of every pair where nothing is known.
+    """
     ops = program.ops
     pair_step = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
     operand = ops.operands[ops.operand_starts[pair_step] + ops.in_place[:, 0]]
     result = ops.results[ops.result_starts[pair_step] + ops.in_place[:, 1]]
     unknown = np.flatnonzero(~ops.in_place_known & ~ops.is_kind(VIEW)).tolist()
     guessed = np.array(
-        [(step, read, made) for step in unknown for read in ops[step].operands for made in ops[step].results], dtype=np.int64
+        [(step, read, made) for step in unknown for read in ops[step].operands for made in ops[step].results],
+        dtype=np.int64,
     ).reshape(-1, 3)
     return (
         np.concatenate([pair_step, guessed[:, 0]]),
@@ -385,7 +434,9 @@ def _declared(program: Program) -> tuple[Any, Any, Any]:
 
 
 class _Overlay:
-    """The in-place rule for one pair of buffers at a time, over plain lists: a program may have a candidate at every op."""
+    """The in-place rule for one pair of buffers at a time, over plain lists: a program may have a
+    candidate at every op.
+    """
 
     def __init__(self, program: Program) -> None:
         self.values, ops = program.values, program.ops
@@ -398,12 +449,16 @@ class _Overlay:
         self.layouts: dict[int, Any] = {}
 
     def permits(self, step: int, donor: int, recipient: int) -> bool:
-        """Return whether op `step`, last of the one and first of the other, breaks the rule nowhere with both at one address."""
+        """Return whether op `step`, last of the one and first of the other, breaks the rule nowhere
+        with both at one address.
+        """
         owner, known = self.owner, self.known[step]
         operands = self.operands[self.operand_starts[step] : self.operand_starts[step + 1]]
         results = self.results[self.result_starts[step] : self.result_starts[step + 1]]
         declared = self.in_place[self.pair_starts[step] : self.pair_starts[step + 1]]
-        if any(owner[result] == donor for result in results) or any(owner[operand] == recipient for operand in operands):
+        if any(owner[result] == donor for result in results) or any(
+            owner[operand] == recipient for operand in operands
+        ):
             return False
         joined = known  # where something is declared, the candidate is a declared pair
         for (made, result), (read, operand) in product(enumerate(results), enumerate(operands)):
@@ -438,7 +493,8 @@ def _share_bytes(first: Int64s, second: Int64s) -> bool:
     """Return whether two sorted lists of byte runs intersect. O(k log k)."""
     if not len(first) or not len(second):
         return False
-    # the last run of `second` that starts before a run of `first` ends is the only one that can reach furthest into it
+    # the last run of `second` that starts before a run of `first` ends is the only one that can
+    # reach furthest into it
     position = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
     candidates = position >= 0
     return bool(np.any(second[position[candidates], 1] > first[candidates, 0]))

@@ -1,10 +1,12 @@
 """Why a buffer lives when and where it does: `explain`, for people and for `allocsim explain`.
 
-The record holds the facts (steps, values, buffers, by index); its `text` says them in words, one fact to a line. Lifetimes and
-permissible pairs are those of `allocsim.liveness`. With a plan it also says who has the buffer's bytes before, while and after it
-lives; with a problem, what the planner believed, and whether that leaves out an access.
+The record holds the facts (steps, values, buffers, by index); its `text` says them in words, one
+fact to a line. Lifetimes and permissible pairs are those of `allocsim.liveness`. With a plan it
+also says who has the buffer's bytes before, while and after it lives; with a problem, what the
+planner believed, and whether that leaves out an access.
 
-What this module does not see: bytes within a buffer. Sharing is judged by whole slots; `allocsim.checks` judges bytes.
+What this module does not see: bytes within a buffer. Sharing is judged by whole slots;
+`allocsim.checks` judges bytes.
 """
 
 from dataclasses import dataclass
@@ -57,16 +59,20 @@ class Explanation:
     after: tuple[int, ...]
     """Buffers that get some of its bytes after it, under the plan."""
     conflicts: tuple[int, ...]
-    """Buffers that have some of its bytes while it lives, under the plan, and are no donor or recipient."""
+    """Buffers that have some of its bytes while it lives, under the plan, and are no donor or
+    recipient.
+    """
     text: str
     """All of it in words."""
 
 
 def explain(program: Any, buffer: int | str, plan: Plan | None = None, problem: Problem | None = None) -> Explanation:
-    """Return why `buffer` (index or name) of a program or DiGraph lives when it does and, given a plan, where.
+    """Return why `buffer` (index or name) of a program or DiGraph lives when it does and, given a
+    plan, where.
 
-    O(size of the program). Raises ModelError for an index that does not exist or a plan of another program, UnknownNameError for
-    an unknown name; of several buffers with one name the first is taken and the text says so.
+    O(size of the program). Raises ModelError for an index that does not exist or a plan of another
+    program, UnknownNameError for an unknown name; of several buffers with one name the first is
+    taken and the text says so.
     """
     program = as_program(program)
     index = _resolve(program, buffer)
@@ -130,7 +136,10 @@ def _facts(program: Program, buffer: int, plan: Plan | None) -> dict[str, Any]:
 
 
 def _sharers(program: Program, span: Int64s, plan: Plan | None, buffer: int) -> dict[str, tuple[int, ...]]:
-    """Return the buffers whose slots share bytes with this one's, by when they live; nearest in time first."""
+    """Return the buffers whose slots share bytes with this one's, by when they live.
+
+    Nearest in time first.
+    """
     if plan is None or plan.arena[buffer] < 0:
         return {"before": (), "while": (), "after": ()}
     size = program.buffers.nbytes
@@ -171,7 +180,9 @@ def _lines(program: Program, facts: dict[str, Any], plan: Plan | None, problem: 
             f"in place: {'may take' if alone else 'takes'} the bytes of {donors}, read for the last time by its first op"
         )
     if recipients:
-        lines.append(f"in place: {'may give' if alone else 'gives'} its bytes to {recipients}, first written by its last op")
+        lines.append(
+            f"in place: {'may give' if alone else 'gives'} its bytes to {recipients}, first written by its last op"
+        )
     if plan is not None:
         lines += _place_lines(program, facts, plan)
     if problem is not None:
@@ -228,7 +239,11 @@ def _belief_lines(facts: dict[str, Any], problem: Problem) -> list[str]:
     told = [word for word, mask in (("pinned", problem.pinned), ("own memory", problem.own)) if mask[buffer]]
     lines = [f"believed to live [{start}, {stop}){''.join(f', {word}' for word in told)}"]
     if facts["start"] < facts["stop"] and not problem.pinned[buffer]:
-        missed = [step for step in (*facts["writers"], *(reader.step for reader in facts["readers"])) if not start <= step < stop]
+        missed = [
+            step
+            for step in (*facts["writers"], *(reader.step for reader in facts["readers"]))
+            if not start <= step < stop
+        ]
         if missed:
             lines.append(f"TOO SHORT: that leaves out its access at step {min(missed)}")
     return lines

@@ -1,14 +1,16 @@
 """What lifetimes that are believed too long cost: detector L, in bytes.
 
-A lifetime is too long where it begins before the first access or ends later than just after the last one, unless the buffer is pinned or persistent
-(`LifetimeTooLong`). Three measures, from the surest to the most telling:
+A lifetime is too long where it begins before the first access or ends later than just after the
+last one, unless the buffer is pinned or persistent (`LifetimeTooLong`). Three measures, from the
+surest to the most telling:
 
     wasted         bytes times steps for which a buffer keeps memory that nothing in it needs
     live           the most bytes alive at a step, as believed and as it is; buffers in memory of their own and pairs in place left out of account. No plan
                    without pairs in place goes below it
     peak           what a planner makes of the problem, and of the same problem with these lifetimes cut to what they are; pairs are the believed ones
 
-What this module does not see: lifetimes that are too short (those are faults: `allocsim.checks`), and whether the plan is sound.
+What this module does not see: lifetimes that are too short (those are faults: `allocsim.checks`),
+and whether the plan is sound.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +50,9 @@ class Waste:
     """Bytes times steps, of all of them."""
     live_believed: int
     live: int
-    """The most bytes alive at a step: as believed, and with these lifetimes cut to what they are."""
+    """The most bytes alive at a step: as believed, and with these lifetimes cut to what they
+    are.
+    """
     allocator: str | None
     peak_believed: int | None
     peak: int | None
@@ -56,7 +60,10 @@ class Waste:
 
 
 def waste(problem: Problem, planner: Planner | None = None) -> Waste:
-    """Measure a problem; with a planner, also by planning it twice. O(size) and two placements; errors are the planner's."""
+    """Measure a problem; with a planner, also by planning it twice.
+
+    O(size) and two placements; errors are the planner's.
+    """
     program = problem.program
     span = lifetimes(program)
     start, stop = problem.start, problem.stop

@@ -2,16 +2,21 @@
 
 Conventions
 -----------
-* Time is the *step*: the index of an op in its program's list. Lifetimes are half-open `[start, stop)` ranges of steps.
-* Space is bytes. Ranges of bytes are half-open; offsets count from the start of an arena (slots) or of a buffer (values).
-* Identity is a dense index into a table; names are for people, may repeat, and mean nothing to any check (except that
-  persistent buffers of several programs are one buffer where their names are equal).
-* Columns, not objects: a program is tables of numpy arrays (`allocsim.model.tables`, whose nouns are this module's too).
+* Time is the *step*: the index of an op in its program's list. Lifetimes are half-open
+  `[start, stop)` ranges of steps.
+* Space is bytes. Ranges of bytes are half-open; offsets count from the start of an arena (slots) or
+  of a buffer (values).
+* Identity is a dense index into a table; names are for people, may repeat, and mean nothing to any
+  check (except that persistent buffers of several programs are one buffer where their names are
+  equal).
+* Columns, not objects: a program is tables of numpy arrays (`allocsim.model.tables`, whose nouns
+  are this module's too).
 
 Invariants
 ----------
-Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises `ModelError`; an instance that
-exists is well-formed. What can be *wrong* about a well-formed program or plan is a defect, and found by `allocsim.checks`.
+Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
+`ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
+program or plan is a defect, and found by `allocsim.checks`.
 
 Each module imports only those before it:
 

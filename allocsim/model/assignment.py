@@ -1,9 +1,10 @@
 """The plan: the answer to a problem, a slot for each buffer of a program.
 
-Offsets count bytes from the start of an arena. Construction checks that every buffer has one entry and that indices exist, and raises
-`ModelError` with the place as a document spells it.
+Offsets count bytes from the start of an arena. Construction checks that every buffer has one entry
+and that indices exist, and raises `ModelError` with the place as a document spells it.
 
-What this module does not see: how a plan was made, and whether it is any good. `allocsim.checks` decides that.
+What this module does not see: how a plan was made, and whether it is any good. `allocsim.checks`
+decides that.
 """
 
 from collections.abc import Mapping

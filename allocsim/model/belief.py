@@ -1,9 +1,11 @@
 """The problem: what a planner believes of a program, the input of a placement.
 
-Lifetimes are half-open ranges `[start, stop)` of steps; every column has an entry for each buffer of the program. Construction checks that
-columns and indices fit and raises `ModelError` with the place as a document spells it.
+Lifetimes are half-open ranges `[start, stop)` of steps; every column has an entry for each buffer
+of the program. Construction checks that columns and indices fit and raises `ModelError` with the
+place as a document spells it.
 
-What this module does not see: whether a belief is true. `allocsim.checks` compares it with the program.
+What this module does not see: whether a belief is true. `allocsim.checks` compares it with the
+program.
 """
 
 from collections.abc import Mapping
@@ -21,9 +23,12 @@ from allocsim.model.tables import Bools, Int32s, Meta, freeze
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Problem:
-    """What a planner believes of a program: the input of a placement. Every column has an entry for each buffer.
+    """What a planner believes of a program: the input of a placement.
 
-    Only `program` need be given; the defaults are those of a document (docs/format.md), lifetimes default to the whole program.
+    Every column has an entry for each buffer.
+
+    Only `program` need be given; the defaults are those of a document (docs/format.md), lifetimes
+    default to the whole program.
     """
 
     program: Program

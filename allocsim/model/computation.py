@@ -1,7 +1,8 @@
 """The program: what is to be computed, as far as bytes and steps go.
 
-Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises `ModelError`; an instance that exists is
-well-formed. What can be *wrong* about a well-formed program is a defect, and found by `allocsim.checks`.
+Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
+`ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
+program is a defect, and found by `allocsim.checks`.
 
 What this module does not see: plans, runs, and what a kernel computes.
 """
@@ -21,7 +22,9 @@ NEWEST: Final = 2
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Program:
-    """What is to be computed, as far as bytes and steps go: buffers, the values in them, and ops in order."""
+    """What is to be computed, as far as bytes and steps go: buffers, the values in them, and ops in
+    order.
+    """
 
     name: str
     arenas: tuple[Arena, ...] = DEFAULT_ARENAS
@@ -30,7 +33,9 @@ class Program:
     ops: Ops
     streams: tuple[str, ...] = ("main",)
     version: int = NEWEST
-    """Version of the document whose meaning it has: in 1 `same` is a kind like any other, and there is nothing that came with 2."""
+    """Version of the document whose meaning it has: in 1 `same` is a kind like any other, and there
+    is nothing that came with 2.
+    """
     path: str = ""
     """Which way through its branches and loops this program is; for people."""
     meta: Meta = field(default_factory=dict)

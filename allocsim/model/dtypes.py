@@ -1,7 +1,8 @@
 """The element types a value may have: names, item sizes in bytes, widths in bits.
 
-Elements narrower than a byte (`i4 u4 i2 u2 f4`) are *packed*: several stand in one byte, the first in its lowest bits. `ITEMSIZES` gives
-the bytes that hold one element, so 1 for these; whoever counts or compares elements takes `WIDTHS`.
+Elements narrower than a byte (`i4 u4 i2 u2 f4`) are *packed*: several stand in one byte, the first
+in its lowest bits. `ITEMSIZES` gives the bytes that hold one element, so 1 for these; whoever
+counts or compares elements takes `WIDTHS`.
 
 What this module does not see: what the numbers mean, and what other libraries call them.
 """
@@ -17,7 +18,10 @@ _BITS: Final[tuple[tuple[str, int], ...]] = (
 )  # fmt: skip
 
 DTYPES: Final[tuple[tuple[str, int], ...]] = tuple((name, max(bits // 8, 1)) for name, bits in _BITS)
-"""Name and item size in bytes of each dtype; a value's `dtype` column is an index into this table."""
+"""Name and item size in bytes of each dtype.
+
+A value's `dtype` column is an index into this table.
+"""
 
 DTYPE_CODES: Final = {name: code for code, (name, _) in enumerate(DTYPES)}
 

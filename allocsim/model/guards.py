@@ -1,6 +1,8 @@
-"""What the rules of a well-formed model are made of: each guard raises `ModelError` at the first row of a column that breaks it.
+"""What the rules of a well-formed model are made of: each guard raises `ModelError` at the first
+row of a column that breaks it.
 
-Places are strings with one hole for the row, or functions of the row; so are rules. All are vectorised, O(rows).
+Places are strings with one hole for the row, or functions of the row; so are rules. All are
+vectorised, O(rows).
 
 What this module does not see: which rule of the format it is that a column breaks.
 """
@@ -17,7 +19,10 @@ Column = NDArray[Any]
 
 
 def first_bad(bad: Column, place: Any, rule: Any) -> None:
-    """Raise at the first place where `bad` holds; `place` and `rule` are strings or functions of the index."""
+    """Raise at the first place where `bad` holds.
+
+    `place` and `rule` are strings or functions of the index.
+    """
     found = np.flatnonzero(bad)
     if found.size:
         index = int(found[0])
@@ -30,7 +35,9 @@ def first_bad(bad: Column, place: Any, rule: Any) -> None:
 def in_range(column: Column, count: int, place: Any, what: str) -> None:
     """Raise at the first entry that is no index into `count` things, which `what` names."""
     if column.size and (column.min() < 0 or column.max() >= count):
-        first_bad((column < 0) | (column >= count), place, lambda k: f"{what} {column[k]} does not exist; there are {count}")
+        first_bad(
+            (column < 0) | (column >= count), place, lambda k: f"{what} {column[k]} does not exist; there are {count}"
+        )
 
 
 def sizes(column: Column, place: str) -> None:

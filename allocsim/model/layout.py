@@ -1,16 +1,20 @@
 """Where the bytes, or bits, of a strided value lie: the arithmetic of layouts.
 
-Convention: a layout is (shape, strides, offset, itemsize); strides and offset are bytes, possibly negative or zero; the bytes
-of the element at `index` are `[p, p + itemsize)` with `p = offset + sum(index * stride)`. All ranges are half-open. A shape
-with a zero in it touches no bytes; a scalar (shape `()`) touches one element.
+Convention: a layout is (shape, strides, offset, itemsize); strides and offset are bytes, possibly
+negative or zero; the bytes of the element at `index` are `[p, p + itemsize)` with
+`p = offset + sum(index * stride)`. All ranges are half-open. A shape with a zero in it touches no
+bytes; a scalar (shape `()`) touches one element.
 
-Elements narrower than a byte are packed along the last dimension, whose stride is written 0: the bits of the element at `index` are
-`[p, p + width)` with `p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, and bit 0 is the lowest of byte 0. What is one
-after the other along the last dimension is one *row*; its bits are `row_bits`. Rows start at whole bytes and `bit_offset`.
+Elements narrower than a byte are packed along the last dimension, whose stride is written 0: the
+bits of the element at `index` are `[p, p + width)` with
+`p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, and bit 0 is the lowest of
+byte 0. What is one after the other along the last dimension is one *row*; its bits are `row_bits`.
+Rows start at whole bytes and `bit_offset`.
 
-The *runs* of a layout are its bytes as the smallest list of disjoint, sorted, non-adjacent ranges. The *hull* is the single
-range from its lowest to its highest byte. A layout is *dense* if it is one run, that is if runs and hull agree. A layout
-*overlaps itself* if two of its elements share a byte (packed: a bit).
+The *runs* of a layout are its bytes as the smallest list of disjoint, sorted, non-adjacent ranges.
+The *hull* is the single range from its lowest to its highest byte. A layout is *dense* if it is one
+run, that is if runs and hull agree. A layout *overlaps itself* if two of its elements share a byte
+(packed: a bit).
 
 What this module does not see: buffers, slots and addresses. It knows one value at a time.
 """
@@ -28,10 +32,14 @@ MAX_RANK = 32
 """Dimensions a value may have; numpy's own limit is 64, no runtime surveyed has more than 16."""
 
 MAX_RUNS = 1 << 22
-"""Byte runs one value may fall into before it is refused: a bound on memory (64 MiB), not on any real program."""
+"""Byte runs one value may fall into before it is refused: a bound on memory (64 MiB), not on any
+real program.
+"""
 
 LIMIT = 1 << 62
-"""Largest magnitude of any number in the model (docs/format.md): sums of two of them still fit 64 bits."""
+"""Largest magnitude of any number in the model (docs/format.md): sums of two of them still fit 64
+bits.
+"""
 
 PACKED_LIMIT = LIMIT // 8
 """Highest byte a packed value may reach: its place in bits is then within `LIMIT`."""
@@ -46,7 +54,9 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 def dense_strides(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Return the byte strides of a row-major layout of elements of `width` bits: contiguous, packed rows padded to whole bytes."""
+    """Return the byte strides of a row-major layout of elements of `width` bits: contiguous, packed
+    rows padded to whole bytes.
+    """
     if width >= 8 or not shape:
         return contiguous_strides(shape, width // 8)
     row = -(-max(shape[-1], 1) * width // 8)
@@ -61,12 +71,17 @@ def dense_nbytes(shape: tuple[int, ...], width: int) -> int:
 
 
 def row_bits(shape: tuple[int, ...], width: int) -> int:
-    """Return the bits of what stands one after the other: a row of packed elements, or one element that is not packed."""
+    """Return the bits of what stands one after the other: a row of packed elements, or one element
+    that is not packed.
+    """
     return shape[-1] * width if width < 8 and shape else width
 
 
 def hull(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> tuple[int, int]:
-    """Return the range from the lowest to the highest byte touched; `(offset, offset)` for an empty shape."""
+    """Return the range from the lowest to the highest byte touched.
+
+    `(offset, offset)` for an empty shape.
+    """
     if 0 in shape:
         return offset, offset
     low = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
@@ -75,7 +90,8 @@ def hull(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize
 
 
 def byte_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> Int64s:
-    """Return the runs as an int64 array (k, 2) of half-open ranges, sorted, disjoint and not adjacent.
+    """Return the runs as an int64 array (k, 2) of half-open ranges, sorted, disjoint and not
+    adjacent.
 
     O(rank + k log k). Raises ModelError where k would exceed `MAX_RUNS`.
     """
@@ -101,9 +117,12 @@ def byte_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, ite
 
 
 def bit_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, width: int, bit_offset: int = 0) -> Int64s:
-    """Return the runs in bits, int64 (k, 2), sorted, disjoint and not adjacent; eight times the byte runs where nothing is packed.
+    """Return the runs in bits, int64 (k, 2), sorted, disjoint and not adjacent.
 
-    `offset` and `strides` are bytes; no byte may lie beyond `PACKED_LIMIT`. Complexity and errors are those of `byte_runs`.
+    Eight times the byte runs where nothing is packed.
+
+    `offset` and `strides` are bytes; no byte may lie beyond `PACKED_LIMIT`. Complexity and errors
+    are those of `byte_runs`.
     """
     if 0 in shape:
         return np.empty((0, 2), dtype=np.int64)
@@ -112,7 +131,9 @@ def bit_runs(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, widt
 
 
 def merge_runs(runs: Int64s) -> Int64s:
-    """Return ranges sorted by start with overlapping and adjacent ones merged and empty ones dropped. O(k log k)."""
+    """Return ranges sorted by start with overlapping and adjacent ones merged and empty ones
+    dropped. O(k log k).
+    """
     runs = runs[runs[:, 1] > runs[:, 0]]
     if len(runs) <= 1:
         return runs
@@ -125,7 +146,10 @@ def merge_runs(runs: Int64s) -> Int64s:
 
 
 def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> bool:
-    """Return whether two elements of `width` bits share a byte, or packed ones a bit. Exact; O(rank log rank) for nested layouts."""
+    """Return whether two elements of `width` bits share a byte, or packed ones a bit.
+
+    Exact; O(rank log rank) for nested layouts.
+    """
     if 0 in shape:
         return False
     if width < 8:  # the elements of a row never do, so rows of bits take the place of elements of bytes
@@ -146,8 +170,12 @@ def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], width: int
     return int((runs[:, 1] - runs[:, 0]).sum()) != prod(shape) * unit
 
 
-def same_layout(a: tuple[tuple[int, ...], tuple[int, ...], int], b: tuple[tuple[int, ...], tuple[int, ...], int]) -> bool:
-    """Return whether two (shape, strides, width) agree in all but the strides of dimensions of length <= 1."""
+def same_layout(
+    a: tuple[tuple[int, ...], tuple[int, ...], int], b: tuple[tuple[int, ...], tuple[int, ...], int]
+) -> bool:
+    """Return whether two (shape, strides, width) agree in all but the strides of dimensions of
+    length <= 1.
+    """
     (shape, strides, width), (other_shape, other_strides, other_width) = a, b
     if shape != other_shape or width != other_width:
         return False

@@ -1,7 +1,7 @@
 """Run and document: what was executed, and everything a check looks at.
 
-Runs are numbered by their place in the session, and all they refer to is part of one document. Construction checks that, and raises
-`ModelError` with the place as a document spells it.
+Runs are numbered by their place in the session, and all they refer to is part of one document.
+Construction checks that, and raises `ModelError` with the place as a document spells it.
 
 What this module does not see: files (`allocsim.document`).
 """
@@ -21,7 +21,9 @@ from allocsim.model.wellformed import NEEDS_VERSION_2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Run:
-    """One execution in a session: a program with the slots of a plan, possibly made for another program."""
+    """One execution in a session: a program with the slots of a plan, possibly made for another
+    program.
+    """
 
     plan: Plan
     program: Program
@@ -30,7 +32,9 @@ class Run:
     after: tuple[int, ...] | None = None
     """Earlier runs of the session that it waits for; None is all of them."""
     read_after: int | None = None
-    """A later run after which, and not at their own place, the `host.read` ops of this run look at memory; None for at once."""
+    """A later run after which, and not at their own place, the `host.read` ops of this run look at
+    memory; None for at once.
+    """
     meta: Meta = field(default_factory=dict)
 
     @classmethod
@@ -77,7 +81,10 @@ class Document:
 
     @classmethod
     def of(cls, *parts: Plan | Problem | Program | Run) -> "Document":
-        """Gather plans, problems, programs and runs, with all they refer to, into one document; runs make a session."""
+        """Gather plans, problems, programs and runs, with all they refer to, into one document.
+
+        Runs make a session.
+        """
         seen: dict[int, Any] = {}
 
         def add(part: Any) -> None:
@@ -108,7 +115,9 @@ def index_of(items: tuple[Any, ...], item: object) -> int:
 
 
 def _check_parts(document: Document) -> None:
-    """Raise ModelError unless all parts refer to parts of the document and the programs agree on arenas and version."""
+    """Raise ModelError unless all parts refer to parts of the document and the programs agree on
+    arenas and version.
+    """
     for index, program in enumerate(document.programs):
         if program.arenas != document.programs[0].arenas:
             raise ModelError(f"programs[{index}]", "has other arenas than the first program")
@@ -135,7 +144,9 @@ def _part(place: str, part: object, known: set[int]) -> None:
 
 
 def _check_run(place: str, index: int, run: Run, runs: int) -> None:
-    """Raise ModelError unless a run fits its plan, leaves out uploads only, and waits for runs before it."""
+    """Raise ModelError unless a run fits its plan, leaves out uploads only, and waits for runs
+    before it.
+    """
     made_for, found = len(run.plan.program.buffers), len(run.program.buffers)
     if made_for != found:
         raise ModelError(f"{place}.program", f"has {found} buffers; the plan was made for a program with {made_for}")
@@ -162,7 +173,9 @@ def _check_run(place: str, index: int, run: Run, runs: int) -> None:
 
 
 def _check_persistent(programs: tuple[Program, ...]) -> None:
-    """Raise ModelError unless persistent buffers of one name, which are one buffer, have one size and one range of sizes."""
+    """Raise ModelError unless persistent buffers of one name, which are one buffer, have one size
+    and one range of sizes.
+    """
     sizes: dict[str, tuple[int, int, tuple[int, int] | None]] = {}
     for index, program in enumerate(programs):
         buffers = program.buffers
@@ -171,7 +184,9 @@ def _check_persistent(programs: tuple[Program, ...]) -> None:
             first, known, range_known = sizes.setdefault(name, (index, nbytes, ends))
             place = f"programs[{index}].buffers[{buffer}]"
             if known != nbytes:
-                raise ModelError(f"{place}.nbytes", f"{nbytes}; the persistent buffer {name!r} has {known} in programs[{first}]")
+                raise ModelError(
+                    f"{place}.nbytes", f"{nbytes}; the persistent buffer {name!r} has {known} in programs[{first}]"
+                )
             if range_known != ends:
                 rule = f"{_ends(ends)}; the persistent buffer {name!r} has {_ends(range_known)} in programs[{first}]"
                 raise ModelError(f"{place}.nbytes_range", rule)

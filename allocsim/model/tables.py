@@ -1,7 +1,10 @@
-"""What a program consists of: arenas, and the tables of its buffers, values and ops. `allocsim.model.computation` makes programs of them.
+"""What a program consists of: arenas, and the tables of its buffers, values and ops.
 
-Columns, not objects: each table is a frozen bundle of read-only numpy arrays; lists of lists are in CSR form (`starts`, flat). The little objects
-(`Op`, `Value`) are views for reading a few rows; hot code takes the columns. Steps, bytes and indices are what the header of `allocsim.model` says.
+`allocsim.model.computation` makes programs of them.
+
+Columns, not objects: each table is a frozen bundle of read-only numpy arrays; lists of lists are in
+CSR form (`starts`, flat). The little objects (`Op`, `Value`) are views for reading a few rows; hot
+code takes the columns. Steps, bytes and indices are what the header of `allocsim.model` says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,13 +29,19 @@ HOST_WRITE: Final = "host.write"
 HOST_READ: Final = "host.read"
 VIEW: Final = "view"
 SAME: Final = "same"
-"""Kind of an op whose results equal its operands, byte by byte; a kind like any other in version 1 (`Program.same_ops`)."""
+"""Kind of an op whose results equal its operands, byte by byte.
+
+A kind like any other in version 1 (`Program.same_ops`).
+"""
 
 EXACT: Final = 0
 BYTES: Final = 1
 WHOLE: Final = 2
 STRENGTHS: Final = ("exact", "bytes", "whole")
-"""What an `in_place` pair promises, by code (docs/format.md): one address and layout; one address, any shapes; any overlap."""
+"""What an `in_place` pair promises, by code (docs/format.md): one address and layout.
+
+One address, any shapes; any overlap.
+"""
 
 
 def _no_bytes() -> Bytes:
@@ -87,7 +96,10 @@ class Buffers:
     """`Role` codes."""
     read_only: Bools
     nbytes_range: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Buffer -> least and greatest size, both included, where only the run decides; a plan must hold at both."""
+    """Buffer -> least and greatest size, both included, where only the run decides.
+
+    A plan must hold at both.
+    """
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -127,12 +139,17 @@ class Values:
     offset: Int64s
     """Bytes from the start of the buffer to element 0."""
     dim_starts: Int64s
-    """CSR: the dimensions of value j are rows `dim_starts[j]:dim_starts[j + 1]` of `shape` and `strides`."""
+    """CSR: the dimensions of value j are rows `dim_starts[j]:dim_starts[j + 1]` of `shape` and
+    `strides`.
+    """
     shape: Int64s
     strides: Int64s
     """Bytes; negative flips, zero broadcasts; 0 in the last dimension of a packed value."""
     bit_offset: Bytes = field(default_factory=_no_bytes)
-    """Bits from the start of its byte to element 0 of a packed value, low bits first; 0 for all others, and if left out."""
+    """Bits from the start of its byte to element 0 of a packed value, low bits first.
+
+    0 for all others, and if left out.
+    """
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,7 +202,9 @@ class Values:
 
     @cached_property
     def row_bits(self) -> Int64s:
-        """Bits of what stands one after the other (`allocsim.model.layout.row_bits`), for each value."""
+        """Bits of what stands one after the other (`allocsim.model.layout.row_bits`), for each
+        value.
+        """
         rows = self.width.copy()
         last = np.flatnonzero(self.packed & (np.diff(self.dim_starts) > 0))
         rows[last] *= self.shape[self.dim_starts[last + 1] - 1]
@@ -193,14 +212,21 @@ class Values:
 
     @cached_property
     def ragged(self) -> Bools:
-        """Which values hold some byte only in part; for the others `bit_runs(j)` is `8 * runs(j)`. Sufficient and necessary."""
-        # The first bit of the lowest row and the last of the highest are covered by no other row, and all rows begin alike.
+        """Which values hold some byte only in part; for the others `bit_runs(j)` is `8 * runs(j)`.
+
+        Sufficient and necessary.
+        """
+        # The first bit of the lowest row and the last of the highest are covered by no other row,
+        # and all rows begin alike.
         partly: Bools = (((self.bit_offset | self.row_bits) & 7) != 0) & (self.counts > 0)
         return partly
 
     @cached_property
     def hulls(self) -> Int64s:
-        """(n, 2): lowest and highest byte touched by each value, half-open, within its buffer; empty shapes give (x, x)."""
+        """(n, 2): lowest and highest byte touched by each value, half-open, within its buffer.
+
+        Empty shapes give (x, x).
+        """
         low, high = self._reach
         empty = self.counts == 0
         low, high = low.copy(), high + self._row_bytes
@@ -210,7 +236,10 @@ class Values:
 
     @cached_property
     def bit_hulls(self) -> Int64s:
-        """(n, 2): as `hulls`, in bits; only for values within `allocsim.model.layout.PACKED_LIMIT`."""
+        """(n, 2): as `hulls`, in bits.
+
+        Only for values within `allocsim.model.layout.PACKED_LIMIT`.
+        """
         bits = 8 * self.hulls
         bits[:, 0] += self.bit_offset
         some = self.packed & (self.counts > 0)
@@ -243,7 +272,8 @@ class Values:
         return one_run
 
     def runs(self, index: int) -> Int64s:
-        """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted, disjoint (`allocsim.model.layout`).
+        """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted,
+        disjoint (`allocsim.model.layout`).
 
         A byte that a packed value holds in part is in them.
         """
@@ -255,7 +285,10 @@ class Values:
         return layout.byte_runs(value.shape[inner], value.strides[inner], value.offset, int(self._row_bytes[index]))
 
     def bit_runs(self, index: int) -> Int64s:
-        """Return the runs of a value in bits, as `runs` in bytes; only for one within `allocsim.model.layout.PACKED_LIMIT`."""
+        """Return the runs of a value in bits, as `runs` in bytes.
+
+        Only for one within `allocsim.model.layout.PACKED_LIMIT`.
+        """
         if not self.packed[index]:
             return 8 * self.runs(index)
         value = self[index]
@@ -299,7 +332,10 @@ class Value:
     bit_offset: int
 
     def same_layout(self, other: "Value") -> bool:
-        """Return whether shape, width, place in the byte and every stride that matters agree; offsets and buffers may differ."""
+        """Return whether shape, width, place in the byte and every stride that matters agree.
+
+        Offsets and buffers may differ.
+        """
         alike = layout.same_layout((self.shape, self.strides, self.width), (other.shape, other.strides, other.width))
         return alike and self.bit_offset == other.bit_offset
 
@@ -378,7 +414,9 @@ class Op:
 
 
 def freeze(table: object) -> None:
-    """Make every column of a frozen table read-only, without a copy where nobody else holds a writeable one."""
+    """Make every column of a frozen table read-only, without a copy where nobody else holds a
+    writeable one.
+    """
     for name, column in vars(table).items():
         if isinstance(column, np.ndarray) and column.flags.writeable:
             frozen = column.view() if column.base is None else column.copy()
@@ -387,7 +425,9 @@ def freeze(table: object) -> None:
 
 
 def _fill(table: object, name: str, count: int) -> None:
-    """Fit a column that says nothing, because it was left out or holds zeros only, to the rows that others have."""
+    """Fit a column that says nothing, because it was left out or holds zeros only, to the rows that
+    others have.
+    """
     column = getattr(table, name)
     if len(column) != count and not np.any(column):
         object.__setattr__(table, name, np.zeros(count, dtype=np.uint8))

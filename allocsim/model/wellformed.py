@@ -1,10 +1,11 @@
 """The rules the tables of a program must obey to be judged at all (docs/format.md).
 
-Each rule raises `ModelError` with the place as a document spells it and the value that breaks it. The constructor of `Program` calls
-them, so that readers, builders and importers share one set of rules. All are vectorised: O(size of the columns), plus O(runs) for
-results with unusual strides.
+Each rule raises `ModelError` with the place as a document spells it and the value that breaks it.
+The constructor of `Program` calls them, so that readers, builders and importers share one set of
+rules. All are vectorised: O(size of the columns), plus O(runs) for results with unusual strides.
 
-What this module does not see: beliefs, plans and sessions, whose rules stand beside them, and whether a program is any good.
+What this module does not see: beliefs, plans and sessions, whose rules stand beside them, and
+whether a program is any good.
 """
 
 from collections.abc import Mapping
@@ -20,14 +21,20 @@ from allocsim.model.layout import LIMIT, MAX_RANK, PACKED_LIMIT, overlaps_itself
 from allocsim.model.tables import EXACT, HOST_READ, HOST_WRITE, STRENGTHS, VIEW, Arena, Buffers, Ops, Role, Values
 
 MAX_PIECES: Final = 1 << 24
-"""Elements of results with crossing strides that are looked at, in all results of a program: a bound on time."""
+"""Elements of results with crossing strides that are looked at, in all results of a program: a
+bound on time.
+"""
 
 NEEDS_VERSION_2: Final = 'needs "version": 2'
 """What is said of anything that version 1 of the document has not."""
 
 
-def check_tables(arenas: tuple[Arena, ...], buffers: Buffers, values: Values, ops: Ops, streams: tuple[str, ...]) -> None:
-    """Raise ModelError unless the tables of a program are well-formed, each by itself and all together."""
+def check_tables(
+    arenas: tuple[Arena, ...], buffers: Buffers, values: Values, ops: Ops, streams: tuple[str, ...]
+) -> None:
+    """Raise ModelError unless the tables of a program are well-formed, each by itself and all
+    together.
+    """
     _check_arenas(arenas)
     _check_buffers(buffers, len(arenas))
     _check_values(values, len(buffers))
@@ -37,7 +44,9 @@ def check_tables(arenas: tuple[Arena, ...], buffers: Buffers, values: Values, op
 
 
 def check_same(values: Values, ops: Ops, chosen: Column) -> None:
-    """Raise ModelError unless each of the ops in the mask `chosen` has as many operands as results, and those of one place equal sizes."""
+    """Raise ModelError unless each of the ops in the mask `chosen` has as many operands as results,
+    and those of one place equal sizes.
+    """
     steps = np.flatnonzero(chosen)
     if not steps.size:
         return
@@ -50,7 +59,8 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
     owner = np.repeat(steps, operand_counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(operand_counts) - operand_counts, operand_counts)
     one, other = ops.operands[ops.operand_starts[owner] + place], ops.results[ops.result_starts[owner] + place]
-    # widths are powers of two; the counts are compared in units of the wider, so that no product leaves 64 bits
+    # widths are powers of two; the counts are compared in units of the wider, so that no product
+    # leaves 64 bits
     units = [np.log2(values.width[side]).astype(np.int64) for side in (one, other)]
     ups = [np.maximum(units[1] - units[0], 0), np.maximum(units[0] - units[1], 0)]
     counts = [values.counts[one], values.counts[other]]
@@ -75,7 +85,9 @@ def check_version(version: int, path: str, buffers: Buffers, values: Values, ops
 
 
 def newer(path: str, buffers: Buffers, values: Values, ops: Ops) -> str | None:
-    """Return the first place in a program, kinds aside, that holds what version 1 of the document has not; None if there is none."""
+    """Return the first place in a program, kinds aside, that holds what version 1 of the document
+    has not; None if there is none.
+    """
     if path:
         return "path"
     if buffers.nbytes_range:
@@ -149,7 +161,11 @@ def _check_values(values: Values, buffers: int) -> None:
     def at(name: str) -> "Any":
         return lambda k: f"values[{owner[k]}].{name}[{k - values.dim_starts[owner[k]]}]"
 
-    first_bad((values.shape < 0) | (values.shape > LIMIT), at("shape"), lambda k: f"{values.shape[k]} is not between 0 and 2^62")
+    first_bad(
+        (values.shape < 0) | (values.shape > LIMIT),
+        at("shape"),
+        lambda k: f"{values.shape[k]} is not between 0 and 2^62",
+    )
     first_bad(np.abs(values.strides) > LIMIT, at("strides"), lambda k: f"{values.strides[k]} exceeds 2^62")
     first_bad(np.abs(values.offset) > LIMIT, "values[{}].offset", lambda i: f"{values.offset[i]} exceeds 2^62")
     reach = np.abs(values.offset).astype(np.float64) + values.itemsize
@@ -219,12 +235,16 @@ def _check_ops(ops: Ops, values: int, streams: int) -> None:
     first_bad(
         (ops.in_place[:, 0] < 0) | (ops.in_place[:, 0] >= np.diff(ops.operand_starts)[pair_op]),
         pair_at,
-        lambda k: f"operand position {ops.in_place[k, 0]} does not exist; there are {np.diff(ops.operand_starts)[pair_op[k]]}",
+        lambda k: (
+            f"operand position {ops.in_place[k, 0]} does not exist; there are {np.diff(ops.operand_starts)[pair_op[k]]}"
+        ),
     )
     first_bad(
         (ops.in_place[:, 1] < 0) | (ops.in_place[:, 1] >= np.diff(ops.result_starts)[pair_op]),
         pair_at,
-        lambda k: f"result position {ops.in_place[k, 1]} does not exist; there are {np.diff(ops.result_starts)[pair_op[k]]}",
+        lambda k: (
+            f"result position {ops.in_place[k, 1]} does not exist; there are {np.diff(ops.result_starts)[pair_op[k]]}"
+        ),
     )
     in_range(ops.in_place_strength, len(STRENGTHS), pair_at, "strength")
     made_by = np.full(values, -1, dtype=np.int64)
@@ -268,7 +288,8 @@ def _check_results(values: Values, ops: Ops) -> None:
     np.add.at(numbers, owner, np.log2(np.maximum(values.shape, 1).astype(np.float64)))
     hull_bytes = values.hulls[:, 1] - values.hulls[:, 0]
     full = np.isclose(np.exp2(numbers) * values.width, 8.0 * hull_bytes)
-    # a dense row-major or permuted result fills its hull with as many bytes as it has; only the others need a closer look
+    # a dense row-major or permuted result fills its hull with as many bytes as it has; only the
+    # others need a closer look
     simple = values.dense & full
     strange = written[~simple[written]]
     pieces = 0
@@ -287,9 +308,11 @@ def _check_results(values: Values, ops: Ops) -> None:
 
 
 def _nested(values: Values, chosen: Column) -> Column:
-    """Return which values have strides that each step over all that lies inside them: no two elements of these share a byte.
+    """Return which values have strides that each step over all that lies inside them: no two
+    elements of these share a byte.
 
-    Packed values are counted in bits, and their last dimension steps from element to element; all others in bytes.
+    Packed values are counted in bits, and their last dimension steps from element to element; all
+    others in bytes.
     """
     ranks = np.diff(values.dim_starts)[chosen]
     inside = np.arange(int(ranks.max(initial=0))) < ranks[:, None]

@@ -3,15 +3,18 @@
     outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])
 
-A file is a document, a file of another format, or a folder of evidence. It is judged once, and every command, test and report tells the
-same outcome: its causes, the violations under them, and what was examined.
+A file is a document, a file of another format, or a folder of evidence. It is judged once, and
+every command, test and report tells the same outcome: its causes, the violations under them, and
+what was examined.
 
-An outcome *passes* if every violation is a known one, there is no more of them than is listed, no kernel is at fault, and the peak is within its limit.
-It *cannot be judged* (`status` 2) if it cannot be read, if no detector had anything to look at, or if one did not run that was required.
+An outcome *passes* if every violation is a known one, there is no more of them than is listed, no
+kernel is at fault, and the peak is within its limit. It *cannot be judged* (`status` 2) if it
+cannot be read, if no detector had anything to look at, or if one did not run that was required.
 
-A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what takes part. It holds no index, no
-address, no run, no size and no file, so it stays as it is when a program grows, is planned anew or is numbered otherwise, and
-changes only with names. Two faults with the same names are one; without names, kinds of ops are all there is.
+A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what
+takes part. It holds no index, no address, no run, no size and no file, so it stays as it is when a
+program grows, is planned anew or is numbered otherwise, and changes only with names. Two faults
+with the same names are one; without names, kinds of ops are all there is.
 
 What this module does not see: the terminal and files.
 """
@@ -85,7 +88,9 @@ class Outcome:
     required: str = ""
     """Letters of the detectors that must have run."""
     executed_by: str = ""
-    """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the plan."""
+    """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the
+    plan.
+    """
 
     @property
     def over_peak(self) -> bool:
@@ -112,7 +117,9 @@ class Outcome:
     @property
     def unexamined(self) -> tuple[str, ...]:
         """Letters of the detectors that are required and did not run."""
-        return tuple(letter for letter in self.required if letter in self.examined and self.examined[letter].state == NOT_RUN)
+        return tuple(
+            letter for letter in self.required if letter in self.examined and self.examined[letter].state == NOT_RUN
+        )
 
     @property
     def judged(self) -> bool:
@@ -169,15 +176,17 @@ def judge_file(
     cures: bool = False,
     required: str = "",
 ) -> Outcome:
-    """Read a file in any supported format, or a folder of evidence, and judge it; what cannot be read is an outcome with an error.
+    """Read a file in any supported format, or a folder of evidence, and judge it.
+
+    What cannot be read is an outcome with an error.
 
     Args:
         path: the file or folder, as it is named in what is printed.
         rules: how the judge is asked.
         known: fingerprints of violations that do not count.
         max_peak: bytes the plan may need at most.
-        causes_too: whether causes are found and each violation is given its cause and fingerprint, which costs as much as judging. Without,
-            `findings` and `causes` are empty.
+        causes_too: whether causes are found and each violation is given its cause and fingerprint,
+            which costs as much as judging. Without, `findings` and `causes` are empty.
         cures: whether the cure of each cause is sought too.
         required: letters of the detectors that must have run.
     """
@@ -191,11 +200,16 @@ def judge_file(
         return Outcome(file=name, error=os_error_line(error))
     if not causes_too and not _measures(evidence):
         return _outcome(name, evidence, report, max_peak=max_peak, required=required)
-    return outcome_of(name, evidence, report=report, rules=rules, known=known, max_peak=max_peak, cures=cures, required=required)
+    return outcome_of(
+        name, evidence, report=report, rules=rules, known=known, max_peak=max_peak, cures=cures, required=required
+    )
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Return what a folder of evidence holds, or a document as evidence without measurements; DocumentError or OSError for anything else."""
+    """Return what a folder of evidence holds, or a document as evidence without measurements.
+
+    Raises DocumentError or OSError for anything else.
+    """
     return load_evidence(path) if (path / SESSION_FILE).is_file() else Evidence(document=load(str(path)))
 
 
@@ -213,16 +227,20 @@ def outcome_of(
     executed_by: str = "",
     required: str = "",
 ) -> Outcome:
-    """Judge a document or evidence by some rules, unless the `report` of its document is given; violations whose fingerprint is `known` are marked so.
+    """Judge a document or evidence by some rules, unless the `report` of its document is given.
 
-    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors that did not run why,
-    `executed_by` whose kernels were run.
+    Violations whose fingerprint is `known` are marked so.
+
+    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors
+    that did not run why, `executed_by` whose kernels were run.
     """
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
     document = evidence.document
     if report is None:
         report = rules.report(document)
-    plain = replace(_outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by)
+    plain = replace(
+        _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by
+    )
     if report.clean and not _measures(evidence):
         return plain
     if causes is None:
@@ -268,7 +286,9 @@ def _outcome(
 
 
 def verdict_entry(verdict: Verdict, evidence: Evidence) -> dict[str, Any]:
-    """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what was examined."""
+    """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what
+    was examined.
+    """
     return {
         "verdict": verdict.as_json(),
         "detectors": dict(verdict.detectors),
@@ -320,4 +340,13 @@ def _kind(program: Program | None, op: int | None) -> str | None:
     return None if program is None or op is None else program.ops.kinds[program.ops.kind[op]]
 
 
-__all__ = ["FiledViolation", "JudgeRules", "Outcome", "fingerprint", "judge_file", "outcome_of", "read_evidence", "verdict_entry"]
+__all__ = [
+    "FiledViolation",
+    "JudgeRules",
+    "Outcome",
+    "fingerprint",
+    "judge_file",
+    "outcome_of",
+    "read_evidence",
+    "verdict_entry",
+]

@@ -4,7 +4,8 @@
     allocsim.assert_clean(document)                      # or whatever else `verify` takes
     allocsim.assert_clean(program, plan, max_peak=1 << 20)
 
-What this module does not see: test runners. `allocsim.outcomes.pytest_plugin` is the fixture for pytest.
+What this module does not see: test runners. `allocsim.outcomes.pytest_plugin` is the fixture for
+pytest.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +20,10 @@ from allocsim.outcomes.verification import document_of
 from allocsim.verdict.attribution import Charge
 
 SHOWN: Final = 3
-"""Violations that a message describes with the ops round them; the others are one line each up to `LISTED`."""
+"""Violations that a message describes with the ops round them.
+
+The others are one line each up to `LISTED`.
+"""
 
 LISTED: Final = 20
 
@@ -56,7 +60,8 @@ def assert_clean(
         The report, whose warnings may be of interest.
 
     Raises:
-        UncleanError: an AssertionError with the faults in its message, and document and outcome as attributes.
+        UncleanError: an AssertionError with the faults in its message, and document and outcome as
+            attributes.
         ModelError: `what` and `plan` make no question.
     """
     __tracebackhide__ = True
@@ -69,7 +74,9 @@ def assert_clean(
 
 
 def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> str:
-    """Return the faults of an outcome as text: causes, the first few violations with the ops round them, more in a line each, how many are left."""
+    """Return the faults of an outcome as text: causes, the first few violations with the ops round
+    them, more in a line each, how many are left.
+    """
     fresh = [finding for finding in outcome.findings if not finding.known]
     lines: list[str] = []
     if outcome.new:
@@ -91,5 +98,7 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
 
 
 def _leading(findings: Sequence[Any]) -> list[Charge]:
-    """Return the causes, late reads first: they tell more than the overlaps and beliefs behind them."""
+    """Return the causes, late reads first: they tell more than the overlaps and beliefs behind
+    them.
+    """
     return sorted((finding.cause for finding in findings), key=lambda cause: cause.violation.kind != "StaleRead")

@@ -2,7 +2,8 @@
 
     {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "cause": ..., "message": ...}]}
 
-Only `fingerprint` is read back; the rest is for people who review the file. Entries are sorted, so that a file changes where the faults do.
+Only `fingerprint` is read back; the rest is for people who review the file. Entries are sorted, so
+that a file changes where the faults do.
 
 What this module does not see: what a fingerprint is made of (`allocsim.outcomes`).
 """
@@ -52,13 +53,18 @@ def dumps(outcomes: Iterable[Outcome]) -> bytes:
             known.setdefault(finding.fingerprint, entry)
     ordered = tuple(sorted(known.values(), key=lambda entry: (entry.kind, entry.fingerprint)))
     return (
-        msgspec.json.format(msgspec.json.encode(_Baseline(format="allocsim-baseline", version=1, known=ordered)), indent=1)
+        msgspec.json.format(
+            msgspec.json.encode(_Baseline(format="allocsim-baseline", version=1, known=ordered)), indent=1
+        )
         + b"\n"
     )
 
 
 def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
-    """Return the fingerprints in a file of known faults; raise DocumentError with the place of what is wrong."""
+    """Return the fingerprints in a file of known faults.
+
+    Raise DocumentError with the place of what is wrong.
+    """
     try:
         return frozenset(entry.fingerprint for entry in msgspec.json.decode(data, type=_Baseline).known)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -66,5 +72,8 @@ def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
 
 
 def read(path: str | Path) -> frozenset[str]:
-    """Return the fingerprints in a file; raise DocumentError where it is no such file, OSError where it cannot be read."""
+    """Return the fingerprints in a file.
+
+    Raise DocumentError where it is no such file, OSError where it cannot be read.
+    """
     return loads(Path(path).read_bytes(), str(path))

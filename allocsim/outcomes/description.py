@@ -10,8 +10,9 @@
       'x' (buffer 0): 256 bytes in cpu[0, 256), accessed in steps [0, 3), believed to live [0, 2)
       'y' (buffer 1): 256 bytes in cpu[0, 256), accessed in steps [1, 3), believed to live [1, 3)
 
-Every party is marked, `>` marks the op a violation is filed under, and `CONTEXT` ops before and after each are shown; what lies between
-is counted. Parties of several runs stand under one heading for each run. Names come from files; they are quoted and kept to one line.
+Every party is marked, `>` marks the op a violation is filed under, and `CONTEXT` ops before and
+after each are shown; what lies between is counted. Parties of several runs stand under one heading
+for each run. Names come from files; they are quoted and kept to one line.
 
 Complexity: O(accesses) for each violation.
 
@@ -57,7 +58,10 @@ DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     "FreeOfUnallocated": ("freed here, and was never allocated: {place}", "", ""),
     "AllocOverLive": ("allocated here, over what is still allocated: {place}", "", ""),
 }
-"""What the parties of a violation did, in words; other kinds are filed under an op without a word."""
+"""What the parties of a violation did, in words.
+
+Other kinds are filed under an op without a word.
+"""
 
 RACING: Final[dict[str, tuple[str, str]]] = {
     "write after read": ("writes {bytes}", "may still be reading them"),
@@ -81,7 +85,8 @@ class _Party:
 def describe(document: Document, violation: Violation, *, cause: Charge | None = None, context: int = CONTEXT) -> str:
     """Return a violation of a document as text of several lines, without a newline at the end.
 
-    `cause` adds its class and party (`allocsim.verdict.attribution`). Every index of the violation must be of this document.
+    `cause` adds its class and party (`allocsim.verdict.attribution`). Every index of the violation
+    must be of this document.
     """
     lines = [f"{violation.kind}: {_one_line(violation.message)}"]
     if cause is not None and cause.class_ is not None:
@@ -102,7 +107,9 @@ def describe(document: Document, violation: Violation, *, cause: Charge | None =
 
 
 def describe_program(program: Program, plan: Plan | None = None) -> str:
-    """Return every op and every buffer of a program, with its place in a plan, as text of several lines. O(program)."""
+    """Return every op and every buffer of a program, with its place in a plan, as text of several
+    lines. O(program).
+    """
     ops = [f"    {op.step:>6}  {_op_line(program, op)}".rstrip() for op in program.ops]
     buffers = [f"  {_buffer_line(program, buffer, plan, None)}" for buffer in range(len(program.buffers))]
     return "\n".join([f"program {_quoted(program.name)}", *ops, *buffers])
@@ -161,7 +168,9 @@ def _sharing(document: Document, v: Violation) -> Iterator[_Party]:
         return
     last, first = spans[0][1] - 1, spans[1][0]
     if last == first:
-        yield _Party(run=None, op=last, deed="accesses the donor for the last time, the recipient for the first", main=False)
+        yield _Party(
+            run=None, op=last, deed="accesses the donor for the last time, the recipient for the first", main=False
+        )
         return
     yield _Party(run=None, op=first, deed="accesses the recipient for the first time", main=False)
     yield _Party(run=None, op=last, deed="accesses the donor for the last time", main=False)
@@ -247,7 +256,9 @@ def _where(program: Program, buffer: int, plan: Plan | None) -> str:
 
 
 def _span(program: Program, buffer: int) -> tuple[int, int] | None:
-    """Return the steps `[first, last + 1)` of the ops, views apart, that name a value of the buffer."""
+    """Return the steps `[first, last + 1)` of the ops, views apart, that name a value of the
+    buffer.
+    """
     ops = program.ops
     inside = program.values.buffer == buffer
     steps = np.arange(len(ops))

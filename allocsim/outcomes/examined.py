@@ -1,9 +1,12 @@
-"""What was examined: for each detector whether it ran, on what, and what it said; and what nobody vouches for.
+"""What was examined: for each detector whether it ran, on what, and what it said.
+
+And what nobody vouches for.
 
     examined = examination(evidence, report)
     examined["K"].state                     # "clean", "found" or "not run"
 
-A detector that did not run says nothing, neither good nor bad; `why` says why, and where a command of this project can run it, which.
+A detector that did not run says nothing, neither good nor bad; `why` says why, and where a command
+of this project can run it, which.
 
 | | asks | ran if |
 |---|---|---|
@@ -56,7 +59,8 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     Args:
         evidence: what was judged, with the rows that were measured.
         report: what S, L and H found in its document.
-        whys: why a detector whose rows are not there did not run, where that is known; of one that ran, what it saw little of.
+        whys: why a detector whose rows are not there did not run, where that is known; of one that
+            ran, what it saw little of.
     """
     document, whys = evidence.document, whys or {}
     runs, streams = len(document.runs), max((len(run.program.streams) for run in document.runs), default=1)
@@ -101,7 +105,9 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
 
 
 def unvouched(evidence: Evidence, report: Report) -> int:
-    """Return how many ops lie in place in a way that no kernel declares and no audit has found safe; each op of a program counts once."""
+    """Return how many ops lie in place in a way that no kernel declares and no audit has found
+    safe; each op of a program counts once.
+    """
     safe = {row.kind for row in evidence.audit or () if row.measured == "safe"}
     programs = evidence.document.programs
     assumed = [v for v in report.warnings if v.kind == "AssumedInPlace"]
@@ -111,7 +117,9 @@ def unvouched(evidence: Evidence, report: Report) -> int:
 
 
 def kept_outside(document: Document) -> tuple[int, int]:
-    """Return how many buffers, and bytes, the plans in use keep in memory of their own that no problem told them to keep there."""
+    """Return how many buffers, and bytes, the plans in use keep in memory of their own that no
+    problem told them to keep there.
+    """
     plans = {id(run.plan): run.plan for run in document.runs}.values()
     buffers = nbytes = 0
     for plan in plans:

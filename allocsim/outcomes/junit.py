@@ -1,8 +1,9 @@
 """Outcomes as JUnit XML, as continuous integration shows tests.
 
-A file is a test suite, a kind of violation a test case in it: the names of the cases are the same for every file and every run. A case fails
-with all violations of its kind in its text, is skipped if all of them are known, and passes if there are none. `max-peak` is a case
-of its own where a limit was given. A file that cannot be read is a suite with one error.
+A file is a test suite, a kind of violation a test case in it: the names of the cases are the same
+for every file and every run. A case fails with all violations of its kind in its text, is skipped
+if all of them are known, and passes if there are none. `max-peak` is a case of its own where a
+limit was given. A file that cannot be read is a suite with one error.
 
 What this module does not see: time. Every case took none.
 """
@@ -21,7 +22,9 @@ SHOWN: Final = 100
 def dumps(outcomes: Iterable[Outcome]) -> bytes:
     """Return the outcomes as UTF-8 XML. What XML cannot hold is spelled out."""
     suites = [_suite(outcome) for outcome in outcomes]
-    totals = {name: count for name, count in _totals(suites).items() if name != "skipped"}  # Jenkins' schema has none there
+    totals = {
+        name: count for name, count in _totals(suites).items() if name != "skipped"
+    }  # Jenkins' schema has none there
     root = ET.Element("testsuites", {"name": "allocsim", **totals})
     root.extend(suites)
     ET.indent(root)
@@ -51,7 +54,9 @@ def _suite(outcome: Outcome) -> ET.Element:
         if outcome.max_peak is not None:
             case = _case(suite, name, "max-peak")
             if outcome.over_peak:
-                message = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
+                message = (
+                    f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
+                )
                 ET.SubElement(case, "failure", {"message": message, "type": "max-peak"})
     suite.attrib.update(_totals([suite]))
     return suite

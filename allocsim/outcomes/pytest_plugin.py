@@ -10,7 +10,8 @@
 | `--allocsim-save DIR` | what is not clean is reduced and written there: `NAME.json`, and `NAME_test.py` to paste |
 | `--allocator NAME` | for `--pyargs allocsim.conformance`: the planner under test; `--allocator-examples`, `-seed`, `-seconds` go with it |
 
-Loaded by its entry point, `-p allocsim.outcomes.pytest_plugin`, or `pytest_plugins`. Loading it imports nothing else of allocsim.
+Loaded by its entry point, `-p allocsim.outcomes.pytest_plugin`, or `pytest_plugins`. Loading it
+imports nothing else of allocsim.
 
 What this module does not see: how plans are judged (`allocsim.outcomes.assertions`).
 """
@@ -40,18 +41,27 @@ REDUCING_SECONDS = 30.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("allocsim", "memory plans")
-    group.addoption("--allocsim-baseline", metavar="FILE", help="violations listed in this file are known and do not count")
+    group.addoption(
+        "--allocsim-baseline", metavar="FILE", help="violations listed in this file are known and do not count"
+    )
     group.addoption("--allocsim-max-peak", metavar="BYTES", help="no plan may need more than this: 4096, 64KiB, ...")
-    group.addoption("--allocsim-save", metavar="DIR", help="write what is not clean here, reduced, as a document and a test")
+    group.addoption(
+        "--allocsim-save", metavar="DIR", help="write what is not clean here, reduced, as a document and a test"
+    )
     suite = parser.getgroup("allocsim.conformance", "planners: --pyargs allocsim.conformance")
     suite.addoption("--allocator", metavar="NAME", help="the planner: package.module:function, or an installed name")
     suite.addoption("--allocator-examples", type=int, default=300, metavar="N", help="programs (default 300)")
     suite.addoption("--allocator-seed", type=int, default=0, metavar="N", help="of the programs (default 0)")
-    suite.addoption("--allocator-seconds", type=float, default=10.0, metavar="S", help="CPU time for one answer (default 10)")
+    suite.addoption(
+        "--allocator-seconds", type=float, default=10.0, metavar="S", help="CPU time for one answer (default 10)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read what the options name before any test runs; UsageError, one line, where it cannot be read."""
+    """Read what the options name before any test runs.
+
+    Raises UsageError, one line, where it cannot be read.
+    """
     file, most = config.getoption("--allocsim-baseline"), config.getoption("--allocsim-max-peak")
     if file is None and most is None:
         return
@@ -72,7 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def allocsim_check(request: pytest.FixtureRequest) -> Check:
     """A function like `allocsim.assert_clean`, with the options of the run."""
     stash, folder = request.config.stash, request.config.getoption("--allocsim-save")
-    return partial(_check, name=request.node.name, known=stash.get(KNOWN, frozenset()), most=stash.get(MOST, None), folder=folder)
+    return partial(
+        _check, name=request.node.name, known=stash.get(KNOWN, frozenset()), most=stash.get(MOST, None), folder=folder
+    )
 
 
 def _check(

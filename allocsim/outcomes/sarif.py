@@ -1,8 +1,9 @@
 """Outcomes as SARIF 2.1.0 (OASIS), as code hosts show findings.
 
-One run with one rule for each kind of violation; warnings are left out. A violation is a result with its file, the program, op and buffer as logical locations, the other parties as
-related ones, and its fingerprint; a known one is suppressed. A plan over its peak is a result of the rule `max-peak`. Files that cannot
-be read make the invocation unsuccessful and are notifications of it.
+One run with one rule for each kind of violation; warnings are left out. A violation is a result
+with its file, the program, op and buffer as logical locations, the other parties as related ones,
+and its fingerprint; a known one is suppressed. A plan over its peak is a result of the rule
+`max-peak`. Files that cannot be read make the invocation unsuccessful and are notifications of it.
 
 What this module does not see: lines and columns. A document is data; its places are rows.
 """
@@ -50,7 +51,9 @@ def log(outcomes: Iterable[Outcome]) -> dict[str, Any]:
         "runs": [
             {
                 "tool": {"driver": {"name": "allocsim", "version": __version__, "rules": list(map(_rule, RULES))}},
-                "invocations": [{"executionSuccessful": not notes, **({"toolExecutionNotifications": notes} if notes else {})}],
+                "invocations": [
+                    {"executionSuccessful": not notes, **({"toolExecutionNotifications": notes} if notes else {})}
+                ],
                 "artifacts": [{"location": {"uri": _uri(outcome.file)}} for outcome in judged],
                 "columnKind": "unicodeCodePoints",
                 "results": [result for outcome in judged for result in _results(outcome)],
@@ -96,9 +99,16 @@ def _result(outcome: Outcome, finding: FiledViolation) -> dict[str, Any]:
     v, cause = finding.violation, finding.cause
     because = f" ({cause.class_}, fault of the {cause.fault}: {cause.evidence})" if cause.class_ is not None else ""
     related = [
-        {"id": number, "message": {"text": words}, "logicalLocations": [_logical(finding, "op", index, v.names.get(key))]}
+        {
+            "id": number,
+            "message": {"text": words},
+            "logicalLocations": [_logical(finding, "op", index, v.names.get(key))],
+        }
         for number, (words, index, key) in enumerate(
-            (("who wrote what was found", v.other_op, "other_op_name"), ("who wrote what was wanted", v.want_op, "want_op_name"))
+            (
+                ("who wrote what was found", v.other_op, "other_op_name"),
+                ("who wrote what was wanted", v.want_op, "want_op_name"),
+            )
         )
         if index is not None
     ]

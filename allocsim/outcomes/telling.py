@@ -1,4 +1,5 @@
-"""An outcome in words, at most 80 columns wide: what is wrong first, then what shows it, then what was examined.
+"""An outcome in words, at most 80 columns wide: what is wrong first, then what shows it, then what
+was examined.
 
     plan.json: 1 cause in 3 violations; kernels not examined
     1. C12 plan, 3 places, first at op 3 'host.read_3' of run 0
@@ -7,8 +8,9 @@
       S found: 4 ops; L clean: 3 believed buffers
       P, D, K not run: ...
 
-The first line never says more than was examined: "S and L clean", and what was not looked at. Names come from files; they are made one line
-before anything is wrapped. Nothing but blanks between words is ever added or broken, so a long name makes a long line.
+The first line never says more than was examined: "S and L clean", and what was not looked at. Names
+come from files; they are made one line before anything is wrapped. Nothing but blanks between words
+is ever added or broken, so a long name makes a long line.
 
 What this module does not see: the terminal, and how anything was found.
 """
@@ -30,7 +32,9 @@ WIDTH: Final = 80
 
 
 def headline(outcome: Outcome) -> str:
-    """Return the first line without the name of the file: what was found or is clean, and what was not looked at."""
+    """Return the first line without the name of the file: what was found or is clean, and what was
+    not looked at.
+    """
     return "; ".join(_head_parts(outcome))
 
 
@@ -54,7 +58,9 @@ def _head_parts(outcome: Outcome) -> list[str]:
 
 
 def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
-    """Yield the outcome as lines: the first, a line or two for each cause, the violations under them, sizes, and what was examined."""
+    """Yield the outcome as lines: the first, a line or two for each cause, the violations under
+    them, sizes, and what was examined.
+    """
     yield from _head_lines(outcome)
     if outcome.report is None:
         return
@@ -67,7 +73,9 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
 
 
 def _head_lines(outcome: Outcome) -> Iterator[str]:
-    """Yield the headline behind the name of the file: as many of its parts as fit into a line, the first always in the first."""
+    """Yield the headline behind the name of the file: as many of its parts as fit into a line, the
+    first always in the first.
+    """
     first, *others = _head_parts(outcome)
     line = f"{one_line(outcome.file)}: {one_line(first)}"
     for part in others:
@@ -109,7 +117,10 @@ def price(cure: Cure) -> str:
 
 
 def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:
-    """Yield which detectors ran, on what, and which did not and why; those with one reason share a line."""
+    """Yield which detectors ran, on what, and which did not and why.
+
+    Those with one reason share a line.
+    """
     ran = [f"{letter} {row.state}: {row.of}" for letter, row in examined.items() if row.state != NOT_RUN]
     if ran:
         yield from wrapped("; ".join(ran), "  ", "    ")
@@ -178,7 +189,9 @@ def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
     yield from wrapped(said, "  ", "    ")
     buffers, nbytes = kept_outside(outcome.document)
     if buffers:
-        yield from wrapped(f"{counted(buffers, 'buffer')} of {in_bytes(nbytes)} in no arena and in no peak", "  ", "    ")
+        yield from wrapped(
+            f"{counted(buffers, 'buffer')} of {in_bytes(nbytes)} in no arena and in no peak", "  ", "    "
+        )
     if outcome.over_peak and outcome.max_peak is not None:
         peak, most = stats.peak_bytes, outcome.max_peak
         text = f"the plan needs {in_bytes(peak)} ({peak} bytes); at most {in_bytes(most)} ({most} bytes) are allowed"
@@ -186,7 +199,9 @@ def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
 
 
 def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
-    """Yield the violations listed, each under its cause, then warnings, and how many are not listed."""
+    """Yield the violations listed, each under its cause, then warnings, and how many are not
+    listed.
+    """
     by_cause: dict[int, list[FiledViolation]] = {}
     for finding in outcome.findings:
         by_cause.setdefault(id(finding.cause.cause), []).append(finding)

@@ -10,9 +10,10 @@
 | a program and what an analysis believes of it | `verify_lifetimes(program, problem)` |
 | several runs over the same memory | `verify_session([...])` |
 
-A plan may be a `Plan` or, as a stranger has it, offsets by buffer (`allocsim.plan_of`). Wherever a program is asked for, a
-networkx DiGraph with the documented attributes will do. Nothing is raised for a bad plan: the `Report` lists what is wrong
-with it. ModelError means that the question contradicts itself (a plan for another number of buffers) or is none.
+A plan may be a `Plan` or, as a stranger has it, offsets by buffer (`allocsim.plan_of`). Wherever a
+program is asked for, a networkx DiGraph with the documented attributes will do. Nothing is raised
+for a bad plan: the `Report` lists what is wrong with it. ModelError means that the question
+contradicts itself (a plan for another number of buffers) or is none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,18 +32,22 @@ def verify(what: Document | Plan | Problem | Sequence[Run | Plan] | Any, plan: S
     """Judge whatever there is: `what` alone, or `what` with a plan.
 
     Args:
-        what: a program (or networkx DiGraph) or a problem, to be judged with `plan`; by itself a document, a plan, a problem, or runs over the
-            same memory.
+        what: a program (or networkx DiGraph) or a problem, to be judged with `plan`; by itself a
+            document, a plan, a problem, or runs over the same memory.
         plan: a plan, or an offset for each buffer.
 
-    A plan of a problem is judged together with the belief it was made from. A program without ops is judged by the problem alone: believed lifetimes,
-    sizes, gaps and pairs stand in for derived ones. Raises ModelError where the two make no question.
+    A plan of a problem is judged together with the belief it was made from. A program without ops
+    is judged by the problem alone: believed lifetimes, sizes, gaps and pairs stand in for derived
+    ones. Raises ModelError where the two make no question.
     """
     return check(document_of(what, plan))
 
 
 def document_of(what: Any, plan: Any = None) -> Document:
-    """Return what is to be judged as a document, arguments as of `verify`; raise ModelError where it is no question."""
+    """Return what is to be judged as a document, arguments as of `verify`.
+
+    Raise ModelError where it is no question.
+    """
     if plan is not None:
         if isinstance(what, Problem):
             return Document.of(replace(placed(what.program, plan), problem=what))
@@ -59,7 +64,9 @@ def document_of(what: Any, plan: Any = None) -> Document:
 
 
 def verify_program(program: Program | Any, plan: Slots) -> Report:
-    """Judge a plan by what the program really reads and writes; `program` may be a networkx DiGraph.
+    """Judge a plan by what the program really reads and writes.
+
+    `program` may be a networkx DiGraph.
 
     The belief a plan carries (`plan.problem`) is judged beside it.
     """
@@ -67,9 +74,12 @@ def verify_program(program: Program | Any, plan: Slots) -> Report:
 
 
 def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any]) -> Report:
-    """Judge a liveness analysis by what the program really reads and writes; `program` may be a networkx DiGraph.
+    """Judge a liveness analysis by what the program really reads and writes.
 
-    `problem` is a `Problem`, or its columns by name as `Problem.of` takes them (`start`, `stop`, ...).
+    `program` may be a networkx DiGraph.
+
+    `problem` is a `Problem`, or its columns by name as `Problem.of` takes them (`start`, `stop`,
+    ...).
     """
     judged = as_program(program)
     belief = problem if isinstance(problem, Problem) else Problem.of(judged, **problem)
@@ -77,5 +87,8 @@ def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any
 
 
 def verify_session(runs: Iterable[Run | Plan]) -> Report:
-    """Judge several runs over the same memory, in order; a bare plan is one run of its own program."""
+    """Judge several runs over the same memory, in order.
+
+    A bare plan is one run of its own program.
+    """
     return check(document_of(list(runs)))

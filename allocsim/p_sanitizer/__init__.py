@@ -14,11 +14,13 @@
 | `incidents`, `incident_words` | the record, and its words |
 | `pools`, `arena` | blocks with red zones, and views of them for kernels |
 
-It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and what S cannot see: kernels that write
-outside their results, into operands or read-only memory, that leave results unwritten, or that read dead bytes they do not declare.
+It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and
+what S cannot see: kernels that write outside their results, into operands or read-only memory, that
+leave results unwritten, or that read dead bytes they do not declare.
 
-What cannot be guarded: a kernel that writes to live bytes further than `trace.BAND` away is found when these are next verified, at the latest at the end of the run,
-with its suspects; one that reads live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
+What cannot be guarded: a kernel that writes to live bytes further than `trace.BAND` away is found
+when these are next verified, at the latest at the end of the run, with its suspects; one that reads
+live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
 """
 
 import lazy_loader

@@ -7,15 +7,18 @@
                 KERNELS[op.kind](*operands, *results)
     print(arena.report())
 
-What the kernels get are views of one block of memory in which each buffer lies where the plan puts it, so what they do to each other
-there they do as in your runtime, except that dead bytes hold poison and red zones lie round each arena (`pools`). For a ctypes kernel pass
-`view.ctypes.data`. The host uploads by writing into the results of a `host.write` op, and reads in the operands of a `host.read` op, or
-later with `value` until the next run begins.
+What the kernels get are views of one block of memory in which each buffer lies where the plan puts
+it, so what they do to each other there they do as in your runtime, except that dead bytes hold
+poison and red zones lie round each arena (`pools`). For a ctypes kernel pass `view.ctypes.data`.
+The host uploads by writing into the results of a `host.write` op, and reads in the operands of a
+`host.read` op, or later with `value` until the next run begins.
 
-Ops are entered in the order of the program, each once a run; `view` ops may be passed over, and a `host.write` that is passed over, or named in
-`run(skip=...)`, is an upload left out. dtypes that numpy has not (`bf16`) come as unsigned integers of their size.
+Ops are entered in the order of the program, each once a run; `view` ops may be passed over, and a
+`host.write` that is passed over, or named in `run(skip=...)`, is an upload left out. dtypes that
+numpy has not (`bf16`) come as unsigned integers of their size.
 
-What this module does not see: a kernel that keeps a view and reads it in a later op, unless poison from there shows in a result.
+What this module does not see: a kernel that keeps a view and reads it in a later op, unless poison
+from there shows in a result.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -57,7 +60,9 @@ class Sanitized:
         self._pool = pool.memory
         self._facts = Facts(program=program, origin=origin, size=len(pool.memory))
         nbytes = program.buffers.nbytes.tolist()
-        self._arrays = [_bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values]
+        self._arrays = [
+            _bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values
+        ]
         _lay(self._facts, pool.memory, content)
         self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every_op)
         self._next: int | None = None
@@ -81,16 +86,21 @@ class Sanitized:
         return "\n\n".join(describe(self.program, incident) for incident in self.incidents) or "clean"
 
     def value(self, index: int) -> Array:
-        """Return the memory of a value: what lies there now, whether or not it is still that value."""
+        """Return the memory of a value: what lies there now, whether or not it is still that
+        value.
+        """
         return self._arrays[index]
 
     @contextmanager
     def run(self, skip: Collection[int | str] = ()) -> Iterator["Sanitized"]:
-        """Begin a run in which the host leaves out the uploads of `skip` (steps or names of `host.write` ops), and end it.
+        """Begin a run in which the host leaves out the uploads of `skip` (steps or names of
+        `host.write` ops), and end it.
 
-        A run that an exception leaves is given up: its memory is no longer followed, and no other run can begin.
+        A run that an exception leaves is given up: its memory is no longer followed, and no other
+        run can begin.
 
-        Raises ModelError for an upload that does not exist, or a run within a run, and on leaving, for an op that was left out.
+        Raises ModelError for an upload that does not exist, or a run within a run, and on leaving,
+        for an op that was left out.
         """
         if self._next is not None:
             raise ModelError("", "a run has begun and has not ended")
@@ -104,9 +114,11 @@ class Sanitized:
 
     @contextmanager
     def op(self, step: int) -> Iterator[tuple[tuple[Array, ...], tuple[Array, ...]]]:
-        """Give the operands and results of the op at `step` to what runs inside, and look at what it did.
+        """Give the operands and results of the op at `step` to what runs inside, and look at what
+        it did.
 
-        Raises ModelError outside a run, for an op that does not exist or was passed, or that passes over one that is no view and not skipped.
+        Raises ModelError outside a run, for an op that does not exist or was passed, or that passes
+        over one that is no view and not skipped.
         """
         if self._next is None:
             raise ModelError("", "no run has begun: with arena.run(): ...")
@@ -160,15 +172,19 @@ def sanitized(
 
     Args:
         program: what runs; a networkx DiGraph will do.
-        plan: a `Plan`, or an offset for each buffer as `verify_program` takes them; it may be as wrong as you like, but every buffer
-            in use needs a slot that begins at 0 or later and ends within its arena's capacity.
-        content: name -> array of the bytes a parameter or state holds before the first run; zeros where none is given.
-        every_op: verify all memory after each op, so that every change is pinned on its op in the first run; O(arena) for each op.
-        compiled: look at bytes with numba: quicker from about a thousand ops on, after a compilation.
+        plan: a `Plan`, or an offset for each buffer as `verify_program` takes them; it may be as
+            wrong as you like, but every buffer in use needs a slot that begins at 0 or later and
+            ends within its arena's capacity.
+        content: name -> array of the bytes a parameter or state holds before the first run; zeros
+            where none is given.
+        every_op: verify all memory after each op, so that every change is pinned on its op in the
+            first run; O(arena) for each op.
+        compiled: look at bytes with numba: quicker from about a thousand ops on, after a
+            compilation.
 
     Raises:
-        ModelError: plan and program do not fit, a buffer in use has no slot or one outside its arena, a value reaches outside its
-            buffer, or content of another size.
+        ModelError: plan and program do not fit, a buffer in use has no slot or one outside its
+            arena, a value reaches outside its buffer, or content of another size.
     """
     made = placed(program, plan)
     if compiled:
@@ -179,7 +195,9 @@ def sanitized(
 
 
 def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
-    """Return a pool with a block for each arena and each buffer outside them, the blocks, and where each buffer begins."""
+    """Return a pool with a block for each arena and each buffer outside them, the blocks, and where
+    each buffer begins.
+    """
     program, needed = plan.program, needs_pool(plan.program)
     sizes = program.buffers.nbytes.tolist()
     arenas, offsets = plan.arena.tolist(), plan.offset.tolist()
@@ -195,7 +213,9 @@ def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
         capacity, stop = program.arenas[arena].capacity, offsets[buffer] + sizes[buffer]
         if offsets[buffer] < 0 or (capacity is not None and stop > capacity):
             limit = "unbounded" if capacity is None else f"of {capacity} bytes"
-            raise ModelError(f"slots[{buffer}]", f"{name!r} [{offsets[buffer]}, {stop}) lies outside its arena, which is {limit}")
+            raise ModelError(
+                f"slots[{buffer}]", f"{name!r} [{offsets[buffer]}, {stop}) lies outside its arena, which is {limit}"
+            )
         reach[arena] = max(reach[arena], stop)
     own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and arena == OWN]
     pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)])
@@ -240,6 +260,8 @@ def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:
         return np.empty(value.shape, dtype=dtype)
     low, high = hull(value.shape, value.strides, value.offset, value.itemsize)
     if low < 0 or high > nbytes:
-        rule = f"{value.name!r} [{low}, {high}) reaches outside its buffer of {nbytes} bytes; no kernel can be given that"
+        rule = (
+            f"{value.name!r} [{low}, {high}) reaches outside its buffer of {nbytes} bytes; no kernel can be given that"
+        )
         raise ModelError(f"values[{value.index}]", rule)
     return np.ndarray(value.shape, dtype, pool.data, start + value.offset, value.strides)

@@ -1,11 +1,12 @@
 """The executor of row actions in machine code: the answers of `row_actions.Plain`, other hashes.
 
-A content is hashed as the sum, modulo 2^64, of its 4-byte words, each times an odd 32-bit number of its place: sums become vectors. A change
-of one word always shows, and so do two words that change places; changes of several words at once cancel with a chance of about
-2^-32. Bytes before the first and behind the last multiple of 4 are weighted on their own.
+A content is hashed as the sum, modulo 2^64, of its 4-byte words, each times an odd 32-bit number of
+its place: sums become vectors. A change of one word always shows, and so do two words that change
+places; changes of several words at once cancel with a chance of about 2^-32. Bytes before the first
+and behind the last multiple of 4 are weighted on their own.
 
-Importing this module imports numba; the first `Compiled` compiles one function (a few seconds), kept beside the source or in the user's
-cache if either can be written.
+Importing this module imports numba; the first `Compiled` compiles one function (a few seconds),
+kept beside the source or in the user's cache if either can be written.
 
 What this module does not see: what rows mean.
 """
@@ -124,7 +125,10 @@ def _fill(pool: Any, words: Any, at: int, nbytes: int, word: int) -> None:
 
 @_cached
 def _run(state: Any, first: int, stop: int) -> int:
-    """Carry out rows; `state` holds addresses and lengths, since handing one array over is quicker than nine."""
+    """Carry out rows.
+
+    `state` holds addresses and lengths, since handing one array over is quicker than nine.
+    """
     pool = _carray(_at(state[0]), state[1], np.uint8)
     words = _carray(_at(state[0]), state[1] // 4, np.uint32)
     longs = _carray(_at(state[0]), state[1] // 8, np.uint64)
@@ -198,7 +202,9 @@ class Compiled:
         return self.bad(_run(self._state, first, stop))
 
     def counter(self) -> Callable[[int, int], int]:
-        """Return what carries out rows of the loaded table and returns how many are bad: `run` without a detour."""
+        """Return what carries out rows of the loaded table and returns how many are bad: `run`
+        without a detour.
+        """
         return partial(_run, self._state)
 
     def bad(self, count: int) -> list[int]:

@@ -1,11 +1,13 @@
 """From bytes that came out wrong to incidents: what happened, which op did it, and to whose bytes.
 
-A change of bytes is pinned on one op where a guard band says so, or where only one op ran since the bytes were known to be right; else it
-is a `Changed` with its suspects, and these bytes are to be verified after each suspect in the next run (`watch`). A change is told once: bytes
-known to be hurt are left out of what is found later, and dead bytes get their word back.
+A change of bytes is pinned on one op where a guard band says so, or where only one op ran since the
+bytes were known to be right; else it is a `Changed` with its suspects, and these bytes are to be
+verified after each suspect in the next run (`watch`). A change is told once: bytes known to be hurt
+are left out of what is found later, and dead bytes get their word back.
 
-Poison in a result is the fault of its op only where no operand can have brought it: values whose poison was told of are *tainted*, and so is
-what passed through values that are not searched. An operand that reaches outside its buffer brings whatever lies there.
+Poison in a result is the fault of its op only where no operand can have brought it: values whose
+poison was told of are *tainted*, and so is what passed through values that are not searched. An
+operand that reaches outside its buffer brings whatever lies there.
 
 What this module does not see: rows that came out well, and the order in which rows are carried out.
 """
@@ -52,24 +54,45 @@ class Blame:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """All incidents in order of run and step, without the vague ones that a later run has pinned on an op."""
+        """All incidents in order of run and step, without the vague ones that a later run has
+        pinned on an op.
+        """
         pinned = [(i.buffer, i.arena, i.op) for i in self._found if i.suspects is None and i.op is not None]
         kept = [
             i
             for i in self._found
             if i.suspects is None
             or not any(
-                (b, a) == (i.buffer, i.arena) and i.suspects[0] <= op < i.suspects[1] for b, a, op in pinned if op is not None
+                (b, a) == (i.buffer, i.arena) and i.suspects[0] <= op < i.suspects[1]
+                for b, a, op in pinned
+                if op is not None
             )
         ]
         order = {kind: place for place, kind in enumerate(KINDS)}
         return tuple(sorted(kept, key=lambda i: (i.run, _step(i), order[i.kind])))
 
     def begin(
-        self, *, run: int, skip: frozenset[int], entry: RunStart, run_of: Int64s, trace: Trace, tracer: Callable[[], RunTracer]
+        self,
+        *,
+        run: int,
+        skip: frozenset[int],
+        entry: RunStart,
+        run_of: Int64s,
+        trace: Trace,
+        tracer: Callable[[], RunTracer],
     ) -> None:
-        """Take what is known of a run that begins; `run_of` says of each write of the entry which run made it."""
-        self._run, self._skip, self._entry, self._run_of, self._trace, self._tracer = run, skip, entry, run_of, trace, tracer
+        """Take what is known of a run that begins.
+
+        `run_of` says of each write of the entry which run made it.
+        """
+        self._run, self._skip, self._entry, self._run_of, self._trace, self._tracer = (
+            run,
+            skip,
+            entry,
+            run_of,
+            trace,
+            tracer,
+        )
         self._hurt.clear()
         self._tainted = {b for b in self._tainted if self._facts.persistent[b] or b in self._facts.carried}
 
@@ -91,11 +114,15 @@ class Blame:
             changed = _ranges(self._pool[at : at + nbytes] != wanted, at)
             self._pool[at : at + nbytes] = wanted
             self._changed(_outside(changed, self._hurt), tag, (since, phase))
-        elif action == VERIFY and not any(low < at + nbytes and at < high and p >= since for low, high, p in self._hurt):
+        elif action == VERIFY and not any(
+            low < at + nbytes and at < high and p >= since for low, high, p in self._hurt
+        ):
             self._changed([(at, at + nbytes)], tag, (since, phase))
 
     def outside_changed(self, buffer: int, steps: Range) -> None:
-        """Report that the memory of a buffer outside the pool changed while the ops of a range of steps ran."""
+        """Report that the memory of a buffer outside the pool changed while the ops of a range of
+        steps ran.
+        """
         suspects = [step for step in range(*steps) if self._may_write(step)]
         told: Told = {"buffer": buffer, "bytes": ((0, int(self._facts.program.buffers.nbytes[buffer])),)}
         if len(suspects) == 1:
@@ -158,7 +185,9 @@ class Blame:
             self.watch = (*self.watch, WatchedBytes(low=low, high=high, first=span[0], stop=span[1]))
 
     def _poisoned(self, step: int, value: int, place: Range) -> None:
-        """A result holds poison: it was read in an operand, left where it was, or read somewhere else."""
+        """A result holds poison: it was read in an operand, left where it was, or read somewhere
+        else.
+        """
         facts = self._facts
         buffer = facts.owner[value]
         if facts.uploads[step] or self._poison_came_in(step):
@@ -175,7 +204,11 @@ class Blame:
             for a, b, tag, key in self._tracer().trace(stop=step).planned.within(low, high)
         ]
         left = [(a, b) for a, b, tag, _ in before if tracer.word(tag) in words]
-        left = [r for a, b in left for r in _ranges(self._pool[a:b] == pattern(a, b - a, tracer.word(_tag_at(before, a))), a)]
+        left = [
+            r
+            for a, b in left
+            for r in _ranges(self._pool[a:b] == pattern(a, b - a, tracer.word(_tag_at(before, a))), a)
+        ]
         left = [(a, b) for a, b in left if b - a >= facts.scanned[value]]
         tag = self._whose(words)
         kind = "ResultUnwritten" if left else "PoisonRead"
@@ -185,13 +218,17 @@ class Blame:
         self._report(told, op=step, kind=kind)
 
     def _poison_came_in(self, step: int) -> bool:
-        """Return whether an operand may have held poison: it was told of before, came from outside, or passed through values not searched."""
+        """Return whether an operand may have held poison: it was told of before, came from outside,
+        or passed through values not searched.
+        """
         facts = self._facts
         tainted = set(self._tainted)
         for reads, writes in zip(facts.operands[:step], facts.results[:step], strict=True):
             if any(facts.owner[value] in tainted for value in reads):
                 tainted.update(facts.owner[value] for value in writes if not facts.scanned[value])
-        return any(facts.owner[v] in tainted or facts.reaching[v] or self._content_has_poison(v) for v in facts.operands[step])
+        return any(
+            facts.owner[v] in tainted or facts.reaching[v] or self._content_has_poison(v) for v in facts.operands[step]
+        )
 
     def _content_has_poison(self, value: int) -> bool:
         buffer = self._facts.owner[value]
@@ -254,7 +291,9 @@ class Blame:
         if tag < 0:
             return {}
         count = len(self._facts.owner)
-        run, value = (self._run, tag) if tag < count else (int(self._run_of[tag - count]), self._entry.values[tag - count])
+        run, value = (
+            (self._run, tag) if tag < count else (int(self._run_of[tag - count]), self._entry.values[tag - count])
+        )
         op = None if value is None else int(self._facts.program.producer[value])
         return {f"{name}_run": None if value is None else run, f"{name}_op": op, f"{name}_value": value}
 
@@ -266,8 +305,13 @@ class Blame:
         return {"arena": arena, "address": position - origin}
 
     def _home(self, position: int) -> tuple[int | None, int]:
-        """Return the arena of a position and where it begins; a red zone belongs to the nearest block."""
-        near = min(self._blocks, key=lambda b: max(b.start - position, position - (b.start + b.nbytes - 1), 0), default=None)
+        """Return the arena of a position and where it begins.
+
+        A red zone belongs to the nearest block.
+        """
+        near = min(
+            self._blocks, key=lambda b: max(b.start - position, position - (b.start + b.nbytes - 1), 0), default=None
+        )
         return (None, 0) if near is None else (near.arena, near.start)
 
     def _report(self, told: Told, **more: object) -> None:

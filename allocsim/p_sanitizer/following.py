@@ -1,7 +1,7 @@
 """What a run starts with: content before the first run, and what each run leaves to the next.
 
-Convention: as in `trace`. What nobody reads in a later run is forgotten: lines of buffers that are neither persistent nor carried, and cuts
-between free neighbours of one word.
+Convention: as in `trace`. What nobody reads in a later run is forgotten: lines of buffers that are
+neither persistent nor carried, and cuts between free neighbours of one word.
 
 What this module does not see: memory.
 """
@@ -26,7 +26,9 @@ class Following:
     keys: list[int]
     """Of its live pieces, in order."""
     sources: Int64s
-    """For each write of the entry its place among those this run started with, -1 for a write of this run."""
+    """For each write of the entry its place among those this run started with, -1 for a write of
+    this run.
+    """
 
 
 def first_entry(facts: Facts, blocks: Iterable[TrackedBlock]) -> RunStart:

@@ -1,7 +1,8 @@
 """Which tag holds which bytes: a line of memory, cut where the holder changes.
 
-Convention: a piece is (low, high, tag, key) over the half-open range `[low, high)` of positions; pieces are sorted, disjoint, and cover
-the whole line. Neighbours may be of one tag: cuts are kept, for each piece has a content of its own, known under `key`.
+Convention: a piece is (low, high, tag, key) over the half-open range `[low, high)` of positions;
+pieces are sorted, disjoint, and cover the whole line. Neighbours may be of one tag: cuts are kept,
+for each piece has a content of its own, known under `key`.
 
 Complexity: a look-up is O(log pieces + pieces met), a change also moves the list's tail.
 
@@ -46,13 +47,18 @@ class Pieces:
         return [(max(a, low), min(b, high), tag, key) for a, b, tag, key in self.meeting(low, high)]
 
     def one(self, low: int, high: int) -> int | None:
-        """Return the tag of the single piece that holds all of `[low, high)`, None if there are several."""
+        """Return the tag of the single piece that holds all of `[low, high)`, None if there are
+        several.
+        """
         at = bisect_right(self.starts, low) - 1
         end = self.starts[at + 1] if at + 1 < len(self.starts) else self.size
         return self.tags[at] if high <= end else None
 
     def put(self, low: int, high: int, tag: int, key: int = -1, *, rest: tuple[int, int] = (-1, -1)) -> None:
-        """Make `[low, high)` one piece; what is left of the pieces cut at its ends gets the keys of `rest`."""
+        """Make `[low, high)` one piece.
+
+        What is left of the pieces cut at its ends gets the keys of `rest`.
+        """
         starts, tags, keys = self.starts, self.tags, self.keys
         first = bisect_right(starts, low) - 1
         last = bisect_right(starts, high - 1) - 1

@@ -17,12 +17,15 @@ SHOWN: Final = 4
 def tell(facts: Facts, incident: Incident) -> Incident:
     """Return the incident with its message."""
     return replace(
-        incident, message=": ".join(part for part in (_headline(facts.program, incident), _found(facts, incident)) if part)
+        incident,
+        message=": ".join(part for part in (_headline(facts.program, incident), _found(facts, incident)) if part),
     )
 
 
 def describe(program: Program, incident: Incident) -> str:
-    """Return an incident as a block of lines: what happened, where the bytes lie, who wrote them, when they were released."""
+    """Return an incident as a block of lines: what happened, where the bytes lie, who wrote them,
+    when they were released.
+    """
     lines = [f"{incident.kind}: {KINDS[incident.kind]}", f"  {_headline(program, incident)}"]
     where = _where(incident)
     lines.append(f"  bytes {_bytes(incident)} of {_whose(program, incident)}{f' at {where}' if where else ''}")
@@ -64,9 +67,7 @@ def suspects_words(program: Program, incident: Incident) -> str:
 def _headline(program: Program, incident: Incident) -> str:
     run = f" of run {incident.run}" if incident.run else ""
     if incident.op is None:
-        return (
-            f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
-        )
+        return f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
     who = op_words(program, incident.op) + run
     what = f"bytes {_bytes(incident)} of {_whose(program, incident)}"
     verb = {
@@ -104,7 +105,11 @@ def _whose(program: Program, incident: Incident) -> str:
 
 
 def _where(incident: Incident) -> str:
-    return "" if incident.address is None or incident.arena is None else f"address {incident.address} of arena {incident.arena}"
+    return (
+        ""
+        if incident.address is None or incident.arena is None
+        else f"address {incident.address} of arena {incident.arena}"
+    )
 
 
 def _bytes(incident: Incident) -> str:

@@ -1,7 +1,8 @@
 """Incidents: the kinds, and the record of one with its witnesses.
 
-Conventions: `run` counts from 0, `op` is a step of the program; values and buffers are indices; `bytes` are half-open ranges within `buffer`,
-or within the arena where the bytes are no buffer's (a gap or a red zone: `buffer` is None, `arena` and `address` say where).
+Conventions: `run` counts from 0, `op` is a step of the program; values and buffers are indices;
+`bytes` are half-open ranges within `buffer`, or within the arena where the bytes are no buffer's (a
+gap or a red zone: `buffer` is None, `arena` and `address` say where).
 """
 
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ class Incident:
     suspects: tuple[int, int] | None = None
     """Half-open range of steps, where it is not known which of them did it."""
     value: int | None = None
-    """The operand that was read, the result that holds poison, or the value whose bytes were written."""
+    """The operand that was read, the result that holds poison, or the value whose bytes were
+    written.
+    """
     buffer: int | None = None
     bytes: tuple[tuple[int, int], ...] = ()
     arena: int | None = None

@@ -5,14 +5,17 @@
         monitor.before(step); <the op>; monitor.after(step)      # or, after each op: monitor.between(step), which also does the next `before`
     monitor.end()
 
-Traces are kept: a run that begins as an earlier one began (same pieces, same uploads left out) is not traced again. From the second or third step
-on a training loop costs only its rows.
+Traces are kept: a run that begins as an earlier one began (same pieces, same uploads left out) is
+not traced again. From the second or third step on a training loop costs only its rows.
 
-What is told: reads that the trace finds wrong, when their op is reached; bad rows, when they come out (`culprits`).
+What is told: reads that the trace finds wrong, when their op is reached; bad rows, when they come
+out (`culprits`).
 
-Invariants: rows touch dead bytes only (poison), so that a run of a sound plan with honest kernels leaves the same bits as without.
+Invariants: rows touch dead bytes only (poison), so that a run of a sound plan with honest kernels
+leaves the same bits as without.
 
-Complexity: for each op one call that reads its operands and results about twice; O(pool) once a run.
+Complexity: for each op one call that reads its operands and results about twice; O(pool) once a
+run.
 
 What this module does not see: kernels, and writes that put back what was there.
 """
@@ -56,7 +59,8 @@ class Monitor:
         outside: Mapping[int, Bytes] | None = None,
         every_op: bool = False,
     ) -> None:
-        """Take over a pool whose content has been laid and whose other bytes are as `pools.Pool` left them.
+        """Take over a pool whose content has been laid and whose other bytes are as `pools.Pool`
+        left them.
 
         Args:
             facts: the program, laid into the pool.
@@ -64,7 +68,8 @@ class Monitor:
             blocks: what lies where in it, sorted.
             executor: who carries rows out.
             outside: memory of the buffers that are `ELSEWHERE`; looked at for poison only.
-            every_op: verify everything after each op: each change is pinned on its op at once, at O(pool) for each op.
+            every_op: verify everything after each op: each change is pinned on its op at once, at
+                O(pool) for each op.
         """
         self._facts, self._every = facts, every_op
         self.blame = Blame(facts, pool, blocks, outside or {})
@@ -101,7 +106,9 @@ class Monitor:
     # --- a run
 
     def begin(self, skip: Collection[int] = ()) -> None:
-        """Begin a run in which the host leaves out the uploads at the steps of `skip`, and do what comes before its first op."""
+        """Begin a run in which the host leaves out the uploads at the steps of `skip`, and do what
+        comes before its first op.
+        """
         if self._now is not None:
             raise ModelError("", f"run {self._run} has not ended")
         self._run += 1
@@ -118,7 +125,12 @@ class Monitor:
             self._executor.load(self._now.rows, hashes=trace.hashes, snaps=trace.snaps)
             self._loaded = self._now
         self.blame.begin(
-            run=self._run, skip=self._skip, entry=self._entry, run_of=self._run_of, trace=self._now.trace, tracer=self._tracer
+            run=self._run,
+            skip=self._skip,
+            entry=self._entry,
+            run_of=self._run_of,
+            trace=self._now.trace,
+            tracer=self._tracer,
         )
         self.before(0)
 
@@ -138,7 +150,9 @@ class Monitor:
         self._tell_wrong(step + 1)
 
     def observer(self) -> Callable[[int, Any, Any], None]:
-        """Return `between` for the run that has begun, as the engine's runtime calls it: with two arguments it does not need, and fast."""
+        """Return `between` for the run that has begun, as the engine's runtime calls it: with two
+        arguments it does not need, and fast.
+        """
         starts, wrong, count = self._loading().trace.starts, self._loading().trace.wrong, self._executor.counter()
         bounds = list(zip(starts[1::2], starts[3::2], strict=False))
 

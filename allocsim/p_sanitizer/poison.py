@@ -5,9 +5,10 @@ A word is 4 bytes at a multiple of 4 in the pool, the same everywhere in a range
     1 11111111 1111 01101 iiiiiiiiiiiiii        bits 31, 30-23, 22-19, 18-14, 13-0
     sign, exponent, quiet  mark   index
 
-Read as f32 it is a quiet NaN; two of them, read as f64, are one as well; half of what an f16 reads are NaNs; as an i32 it is about
--470,000. Arithmetic hands the payload of a NaN on, so that poison read as a number shows in what was computed from it, with the index:
-the buffer (modulo `INDICES`) that was released there, `NEVER` where nobody has written yet, `ZONE` in a red zone.
+Read as f32 it is a quiet NaN; two of them, read as f64, are one as well; half of what an f16 reads
+are NaNs; as an i32 it is about -470,000. Arithmetic hands the payload of a NaN on, so that poison
+read as a number shows in what was computed from it, with the index: the buffer (modulo `INDICES`)
+that was released there, `NEVER` where nobody has written yet, `ZONE` in a red zone.
 
 What this module does not see: who puts words where.
 """
@@ -31,7 +32,10 @@ def released(buffer: int) -> int:
 
 
 def found(values: NDArray[Any]) -> list[int]:
-    """Return the distinct words of poison among the elements of a float array, without their sign; empty for other dtypes."""
+    """Return the distinct words of poison among the elements of a float array, without their sign.
+
+    Empty for other dtypes.
+    """
     if values.dtype not in (np.dtype("f4"), np.dtype("f8")):
         return []
     words = np.ascontiguousarray(values).view(np.uint32)

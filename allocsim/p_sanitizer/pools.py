@@ -1,9 +1,11 @@
 """Memory with red zones: one pool of bytes that holds every arena and every buffer outside them.
 
-Convention: a *block* is a stretch of the pool for one arena (as long as its highest slot reaches) or for one buffer with memory of its
-own. Between, before and behind blocks lie at least `ZONE_BYTES` of red zone. Blocks begin at multiples of `ALIGNMENT`
-and so does the pool, so a slot's alignment (up to that) holds in memory as it does in the plan, and the offsets within an arena are the
-plan's. So *gaps* between slots are guarded only while they are free, and there is no red zone between two slots that touch.
+Convention: a *block* is a stretch of the pool for one arena (as long as its highest slot reaches)
+or for one buffer with memory of its own. Between, before and behind blocks lie at least
+`ZONE_BYTES` of red zone. Blocks begin at multiples of `ALIGNMENT` and so does the pool, so a slot's
+alignment (up to that) holds in memory as it does in the plan, and the offsets within an arena are
+the plan's. So *gaps* between slots are guarded only while they are free, and there is no red zone
+between two slots that touch.
 
 What this module does not see: what lies in a block.
 """
@@ -33,7 +35,10 @@ class Pool:
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> "Pool":
-        """Make a pool with room for blocks of these sizes. Raises ModelError where there is not that much memory."""
+        """Make a pool with room for blocks of these sizes.
+
+        Raises ModelError where there is not that much memory.
+        """
         nbytes = ZONE_BYTES + sum(-(-size // ALIGNMENT) * ALIGNMENT + ZONE_BYTES for size in sizes)
         try:
             raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

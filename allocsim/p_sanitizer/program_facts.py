@@ -1,16 +1,19 @@
 """Facts about a program before it runs: where its bytes lie, and the last use of each buffer.
 
-Derived from the ops alone, by this module alone: no belief of a planner enters, and no code of `allocsim.checks` or
-`allocsim.liveness`, so that neither can hide a mistake of the other.
+Derived from the ops alone, by this module alone: no belief of a planner enters, and no code of
+`allocsim.checks` or `allocsim.liveness`, so that neither can hide a mistake of the other.
 
 Conventions
 -----------
-* Positions are in one pool of bytes that holds every arena and every buffer with memory of its own; `origin` says where each buffer
-  begins there, `ELSEWHERE` for memory the pool does not hold. Byte runs are clipped to the buffer.
+* Positions are in one pool of bytes that holds every arena and every buffer with memory of its own;
+  `origin` says where each buffer begins there, `ELSEWHERE` for memory the pool does not hold. Byte
+  runs are clipped to the buffer.
 * Steps of `view` ops are no access. Neither is an op the host leaves out of a run.
-* A buffer is *released* by its last op in list order. Never: a `parameter` or `state`, and a buffer that is *carried*, that is one
-  in which some run might read what an earlier run left: it is filled by a `host.write` (which the host may leave out), or some byte is read before it is
-  written. A buffer the host reads last is released when the next run begins, since the host takes its copy after the run.
+* A buffer is *released* by its last op in list order. Never: a `parameter` or `state`, and a buffer
+  that is *carried*, that is one in which some run might read what an earlier run left: it is filled
+  by a `host.write` (which the host may leave out), or some byte is read before it is written. A
+  buffer the host reads last is released when the next run begins, since the host takes its copy
+  after the run.
 
 What this module does not see: memory, runs, and which uploads are left out.
 """
@@ -80,7 +83,9 @@ class Facts:
 
     @cached_property
     def reaching(self) -> list[bool]:
-        """Which values reach outside their buffer: the kernel is handed bytes that are not its own."""
+        """Which values reach outside their buffer: the kernel is handed bytes that are not its
+        own.
+        """
         hulls, nbytes = self.program.values.hulls, self.program.buffers.nbytes[self.program.values.buffer]
         mask: list[bool] = ((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))).tolist()
         return mask

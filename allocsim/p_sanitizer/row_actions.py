@@ -12,11 +12,13 @@ A row is (action, at, nbytes, key) on the range `[at, at + nbytes)` of the pool:
 | SNAP | copy | place in `snaps` |
 | SAME | is it still the copy? Leaves in its place what differs (exclusive or) | place in `snaps` |
 
-A question answered "no" (for HASH4 and HASH8: poison found) is a *bad row*; its number is returned. VERIFY then remembers what is there, so
-that one change is told once. Numbers of rows stand in order of execution.
+A question answered "no" (for HASH4 and HASH8: poison found) is a *bad row*; its number is returned.
+VERIFY then remembers what is there, so that one change is told once. Numbers of rows stand in order
+of execution.
 
-Two executors do the same, with hashes of their own: `Plain` with numpy and zlib, ready at once; `allocsim.p_sanitizer.compiled_executor` with numba, some
-hundred times faster on small ranges. Neither allocates in proportion to the pool.
+Two executors do the same, with hashes of their own: `Plain` with numpy and zlib, ready at once;
+`allocsim.p_sanitizer.compiled_executor` with numba, some hundred times faster on small ranges.
+Neither allocates in proportion to the pool.
 
 What this module does not see: why a row stands where it stands.
 """
@@ -64,7 +66,9 @@ class RowExecutor(Protocol):
         """Carry out rows `[first, stop)` and return the bad ones."""
 
     def counter(self) -> Callable[[int, int], int]:
-        """Return what carries out rows of the loaded table and returns how many are bad: `run` without a detour."""
+        """Return what carries out rows of the loaded table and returns how many are bad: `run`
+        without a detour.
+        """
 
     def bad(self, count: int) -> list[int]:
         """Return the first `count` bad rows of the last call."""

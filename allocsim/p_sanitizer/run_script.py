@@ -1,8 +1,8 @@
 """The script of a traced run: tags, its start, suspicions, wrong reads, and its row actions.
 
-A tag is a number that says who wrote bytes last: a value of this run (`0 .. values - 1`), a write of an earlier run or content laid before the
-first (`values + i`, the i-th write of the entry), `NEVER`, `ZONE` for red zones, or `gone(t)` for bytes that tag t held until they were
-released.
+A tag is a number that says who wrote bytes last: a value of this run (`0 .. values - 1`), a write
+of an earlier run or content laid before the first (`values + i`, the i-th write of the entry),
+`NEVER`, `ZONE` for red zones, or `gone(t)` for bytes that tag t held until they were released.
 
 What this module does not see: how a trace is made (`trace`), and bytes.
 """
@@ -29,7 +29,10 @@ def gone(tag: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunStart:
-    """What a run starts with. Two entries of equal `key` start equal runs, whatever the numbers of these runs."""
+    """What a run starts with.
+
+    Two entries of equal `key` start equal runs, whatever the numbers of these runs.
+    """
 
     planned: Pieces
     apart: dict[int, Pieces]
@@ -77,7 +80,9 @@ class Trace:
 
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)
     guards: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """For each row: phase, tag, known since phase, value (of a result, for bands and poison) or -1."""
+    """For each row: phase, tag, known since phase, value (of a result, for bands and poison) or
+    -1.
+    """
     starts: list[int] = field(default_factory=list)
     """Rows of phase p are `starts[p]:starts[p + 1]`."""
     wrong: dict[int, list[Wrong]] = field(default_factory=dict)

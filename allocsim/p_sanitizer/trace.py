@@ -1,11 +1,12 @@
 """Tracing a run without memory: the actions before and after each op, and which reads are wrong.
 
-The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag (`run_script`) of the write that wrote them last; *apart*,
-each buffer is a line of its own.
+The run is traced over two lines of pieces. *Planned*, positions in the pool hold the tag
+(`run_script`) of the write that wrote them last; *apart*, each buffer is a line of its own.
 
-Each op has two phases, before and after it; phase 2k is before op k, phase 2k+1 after it, the last one is the end of the run. A
-*guard* says of a row what it watches: which piece, and since which phase its content is known. So a row that comes out bad at
-phase p tells that one of the ops between did it.
+Each op has two phases, before and after it; phase 2k is before op k, phase 2k+1 after it, the last
+one is the end of the run. A *guard* says of a row what it watches: which piece, and since which
+phase its content is known. So a row that comes out bad at phase p tells that one of the ops between
+did it.
 
 | when | rows |
 |---|---|
@@ -14,12 +15,14 @@ phase p tells that one of the ops between did it.
 | after an op | guard bands compared; results remembered and searched for poison; released bytes verified and filled |
 | end | everything verified, gaps and red zones as well |
 
-An operand is verified where the piece it lies in is at most twice its size (so that reading a row of a table does not cost the
-table) and at most `LARGE` bytes; whatever its size, it is verified once more at its release. Guard bands are `BAND` bytes on both sides of a result, less what other results of the op
-cover, and holes of a strided result up to `HOLES` bytes.
+An operand is verified where the piece it lies in is at most twice its size (so that reading a row
+of a table does not cost the table) and at most `LARGE` bytes; whatever its size, it is verified
+once more at its release. Guard bands are `BAND` bytes on both sides of a result, less what other
+results of the op cover, and holes of a strided result up to `HOLES` bytes.
 
-Invariants: a trace is a function of the program, the pool, the uploads left out, what is watched, and the pieces it starts with; nothing is done
-twice. What is poisoned was written by the buffer that is released and by nobody since, or is about to be written by an op that does not read it: no
+Invariants: a trace is a function of the program, the pool, the uploads left out, what is watched,
+and the pieces it starts with; nothing is done twice. What is poisoned was written by the buffer
+that is released and by nobody since, or is about to be written by an op that does not read it: no
 result starts as numbers that could pass for its own.
 
 Complexity: O(accesses log pieces + pieces met) and a list splice for each write.
@@ -120,7 +123,8 @@ class RunTracer:
         facts, out = self._facts, self._out
         if step in self._skip:
             return
-        # bands were copied by the last rows of the phase before; the same ranges are compared in the same order
+        # bands were copied by the last rows of the phase before; the same ranges are compared in
+        # the same order
         for number in range(out.starts[-2], out.starts[-1]):
             action, at, nbytes, key = out.rows[number]
             if action == SNAP:
@@ -217,7 +221,9 @@ class RunTracer:
         return [] if base == ELSEWHERE else [(base + low, base + high) for low, high in self._facts.runs[value]]
 
     def _prepare(self, written: list[Range], read: list[Range]) -> None:
-        """Verify what will be written over, poison what of it is not read, and remember what is left of pieces that will be cut."""
+        """Verify what will be written over, poison what of it is not read, and remember what is
+        left of pieces that will be cut.
+        """
         met = {piece[0]: piece for low, high in written for piece in self._planned.meeting(low, high)}
         for low, high, tag, key in met.values():
             lost = _near(low, high, written)
@@ -298,7 +304,9 @@ class RunTracer:
         self._since[key] = self._phase
         self._done.add(key)
 
-    def _row(self, action: int, at: int, nbytes: int, key: int, *, tag: int = NEVER, since: int = -1, value: int = -1) -> None:
+    def _row(
+        self, action: int, at: int, nbytes: int, key: int, *, tag: int = NEVER, since: int = -1, value: int = -1
+    ) -> None:
         self._out.rows.append((action, at, nbytes, key))
         self._out.guards.append((self._phase, tag, since, value))
 
@@ -319,7 +327,9 @@ def _union(ranges: Iterable[Range]) -> list[Range]:
 
 def _near(low: int, high: int, sorted_ranges: list[Range]) -> list[Range]:
     """Return the ranges that may share a position with `[low, high)`."""
-    return sorted_ranges[max(bisect_right(sorted_ranges, (low, low)) - 1, 0) : bisect_right(sorted_ranges, (high, high))]
+    return sorted_ranges[
+        max(bisect_right(sorted_ranges, (low, low)) - 1, 0) : bisect_right(sorted_ranges, (high, high))
+    ]
 
 
 def _without(low: int, high: int, taken: list[Range]) -> list[Range]:

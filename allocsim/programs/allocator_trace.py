@@ -1,4 +1,5 @@
-"""A trace of a caching allocator, with its streams, as a document: who held which bytes when, and in what order the device ran.
+"""A trace of a caching allocator, with its streams, as a document: who held which bytes when, and
+in what order the device ran.
 
 Events come in the order in which the host made them, one object each (one a line, in a file):
 
@@ -13,18 +14,24 @@ Events come in the order in which the host made them, one object each (one a lin
 | `synchronize` | `stream` [all] | the host waited until the stream had done what it was given so far |
 | `record_stream` | `block`, `stream` [0] | the block is in use on another stream too; once freed, it waits for what that has been given by then |
 
-Any event may have `meta`. A `block` is what stands under that name in the last `alloc` of it; `reads` and `writes` list blocks, or parts of
-them: `{"block": ..., "offset": [0], "nbytes": [the rest]}`. What the host does itself is a `use` of kind `host.write` or `host.read`.
+Any event may have `meta`. A `block` is what stands under that name in the last `alloc` of it;
+`reads` and `writes` list blocks, or parts of them:
+`{"block": ..., "offset": [0], "nbytes": [the rest]}`. What the host does itself is a `use` of kind
+`host.write` or `host.read`.
 
-What becomes of it. A block is a buffer, a device an arena, the addresses the slots of a plan; allocs and frees are the plan's events. A use
-is an op on its stream; what it writes is a new value, for a live block of a trace is mutated, and what it reads is the value last written
-there, if that has just these bytes. A wait is an `after` of the next op on its stream. Stream order lets a block serve again on its own
-stream at once; on another stream that needs a wait, or the two race. What the host knows to be done comes before all that it orders later:
-that is what `synchronize` and `returned` say. A block that `record_stream` named comes back when the uses recorded have ended. Where the
-trace has no `returned` for it, its next owner is taken as proof that they had: the allocator's word, counted in the program's
-`meta` as `assumed_returns`. A block used on a stream that nobody recorded has no such word, and its uses race with the next owner's.
+What becomes of it. A block is a buffer, a device an arena, the addresses the slots of a plan;
+allocs and frees are the plan's events. A use is an op on its stream; what it writes is a new value,
+for a live block of a trace is mutated, and what it reads is the value last written there, if that
+has just these bytes. A wait is an `after` of the next op on its stream. Stream order lets a block
+serve again on its own stream at once; on another stream that needs a wait, or the two race. What
+the host knows to be done comes before all that it orders later: that is what `synchronize` and
+`returned` say. A block that `record_stream` named comes back when the uses recorded have ended.
+Where the trace has no `returned` for it, its next owner is taken as proof that they had: the
+allocator's word, counted in the program's `meta` as `assumed_returns`. A block used on a stream
+that nobody recorded has no such word, and its uses race with the next owner's.
 
-Complexity: O(events x (streams + blocks that wait for a return)). What this module does not see: why a block was asked for, and whether the trace is whole.
+Complexity: O(events x (streams + blocks that wait for a return)). What this module does not see:
+why a block was asked for, and whether the trace is whole.
 """
 
 import operator
@@ -68,7 +75,10 @@ class _Block:
     recorded: set[int] = field(default_factory=set)
     """Other streams that `record_stream` named."""
     owed: dict[int, int] = field(default_factory=dict)
-    """By stream, the last op that the block's return waits for; kept from its free until it is returned."""
+    """By stream, the last op that the block's return waits for.
+
+    Kept from its free until it is returned.
+    """
     written: dict[tuple[int, int], int] = field(default_factory=dict)
     """By range of bytes, the value that holds just these."""
 
@@ -80,7 +90,8 @@ def trace(events: Iterable[Mapping[str, Any]], *, name: str = "trace") -> Docume
         events: in the order in which the host made them; see the module for their keys.
         name: of the program.
 
-    Complexity as in the module. Raises ModelError, at `events[i]`, for an event that no trace can hold.
+    Complexity as in the module. Raises ModelError, at `events[i]`, for an event that no trace can
+    hold.
     """
     made = _Trace()
     for index, event in enumerate(events):
@@ -130,7 +141,8 @@ class _Trace:
             if key not in ("event", "meta", *needed, *allowed):
                 near = get_close_matches(str(key), (*needed, *allowed), n=1)
                 raise ModelError(
-                    "", f"has the unknown key {key!r}; {f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}"
+                    "",
+                    f"has the unknown key {key!r}; {f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}",
                 )
         getattr(self, f"_{word}")(event)
 
@@ -143,7 +155,9 @@ class _Trace:
         if old is not None and not old.freed:
             raise ModelError("block", f"{_shown(block)} was given out already and not freed")
         device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
-        found = _Block(buffer=len(self.buffers), device=device, low=address, high=address + nbytes, stream=self._stream(event))
+        found = _Block(
+            buffer=len(self.buffers), device=device, low=address, high=address + nbytes, stream=self._stream(event)
+        )
         for other in self.owing:
             if other.owed and other.device == device and other.low < found.high and found.low < other.high:
                 self.assumed += 1
@@ -153,7 +167,13 @@ class _Trace:
         self.places.append((address, nbytes))
         self.done.append((len(self.ops), int(Event.ALLOC), found.buffer))
         self.buffers.append(
-            {"name": str(event.get("name", block)), "nbytes": nbytes, "role": _ROLES[role], "arena": device, "meta": _meta(event)}
+            {
+                "name": str(event.get("name", block)),
+                "nbytes": nbytes,
+                "role": _ROLES[role],
+                "arena": device,
+                "meta": _meta(event),
+            }
         )
 
     def _free(self, event: Mapping[str, Any]) -> None:
@@ -191,7 +211,9 @@ class _Trace:
             _later(self.known, self._front(stream))
 
     def _front(self, stream: int) -> dict[int, int]:
-        """Return what a stream has been given so far: by stream, the last op, with what the next was to wait for."""
+        """Return what a stream has been given so far: by stream, the last op, with what the next
+        was to wait for.
+        """
         front = dict(self.waiting.get(stream, {}))
         if stream in self.last:
             front[stream] = self.last[stream]
@@ -245,7 +267,9 @@ class _Trace:
         return found
 
     def _value(self, part: tuple[_Block, int, int], *, made: bool) -> int:
-        """Return the value of some bytes of a block: a new one where it is made, or where none has just these bytes."""
+        """Return the value of some bytes of a block: a new one where it is made, or where none has
+        just these bytes.
+        """
         block, low, high = part
         known = block.written.get((low, high))
         if not made and known is not None:
@@ -274,7 +298,9 @@ class _Trace:
         """Return all that came in as a document."""
         arenas = tuple(Arena(name=str(device)) for device in self.devices) or (Arena(name="0"),)
         streams = tuple(map(str, self.streams)) or ("0",)
-        b = ProgramBuilder(name, arenas=arenas, streams=streams, meta={"assumed_returns": self.assumed} if self.assumed else None)
+        b = ProgramBuilder(
+            name, arenas=arenas, streams=streams, meta={"assumed_returns": self.assumed} if self.assumed else None
+        )
         for row in self.buffers:
             b.buffer(**row)
         for label, buffer, offset, length in self.values:
@@ -312,7 +338,9 @@ def _pairs(event: Mapping[str, Any]) -> Any:
     for position, pair in enumerate(pairs):
         numbers = pair[:2] if isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 else ()
         if len(numbers) != 2 or {*map(type, numbers)} != {int}:
-            raise ModelError(f"in_place[{position}]", f"{_shown(pair)} is not a pair (operand position, result position)")
+            raise ModelError(
+                f"in_place[{position}]", f"{_shown(pair)} is not a pair (operand position, result position)"
+            )
         if len(pair) == 3 and pair[2] not in STRENGTHS:
             raise ModelError(f"in_place[{position}][2]", f"{_shown(pair[2])} is none of {' '.join(STRENGTHS)}")
     return tuple(map(tuple, pairs))

@@ -8,9 +8,10 @@
     b.op("host.read", (y,), ())
     program = b.build()
 
-Values and buffers may be given by name as well as by the index that `tensor`, `value` and `buffer` return. What cannot be a row at all is
-refused at once, all else in `build`, where rows are checked together (`allocsim.model.wellformed`): places name table, row and column, and
-what is said of an op says its name.
+Values and buffers may be given by name as well as by the index that `tensor`, `value` and `buffer`
+return. What cannot be a row at all is refused at once, all else in `build`, where rows are checked
+together (`allocsim.model.wellformed`): places name table, row and column, and what is said of an op
+says its name.
 """
 
 import operator
@@ -62,7 +63,9 @@ Offsets = (
 """An offset for each buffer, or "own" or None: by index, by name, or in order."""
 
 Pair = tuple[int, int] | tuple[int, int, str]
-"""Operand position, result position, and what the kernel promises of the two where that is not `exact`."""
+"""Operand position, result position, and what the kernel promises of the two where that is not
+`exact`.
+"""
 
 
 _WIDTHS: Final[list[int]] = WIDTHS.tolist()
@@ -92,7 +95,9 @@ class ProgramBuilder:
         self._buffers: list[tuple[str, int, int, int, int, bool]] = []
         self._ranges: dict[int, tuple[int, int]] = {}
         self._values: list[tuple[str, int, int, int, tuple[int, ...], tuple[int, ...], int]] = []
-        self._ops: list[tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[Pair, ...] | None, int, tuple[int, ...]]] = []
+        self._ops: list[
+            tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[Pair, ...] | None, int, tuple[int, ...]]
+        ] = []
         self._names = {"buffer": Names("buffer", self._buffers), "value": Names("value", self._values)}
         self._kinds: dict[str, int] = {}
         self._row_meta: dict[str, dict[int, Meta]] = {"buffers": {}, "values": {}, "ops": {}}
@@ -116,7 +121,9 @@ class ProgramBuilder:
         index = len(self._buffers)
         if alignment is None:
             if not 0 <= arena < len(self._arenas):
-                raise ModelError(f"buffers[{index}].arena", f"arena {arena} does not exist; there are {len(self._arenas)}")
+                raise ModelError(
+                    f"buffers[{index}].arena", f"arena {arena} does not exist; there are {len(self._arenas)}"
+                )
             alignment = self._arenas[arena].alignment
         for column, number in (("nbytes", nbytes), ("alignment", alignment)):
             _bounded(f"buffers[{index}].{column}", number)
@@ -139,10 +146,13 @@ class ProgramBuilder:
         bit_offset: int = 0,
         meta: Meta | None = None,
     ) -> int:
-        """Add a value in `buffer`; `strides` (bytes) default to contiguous row-major, `offset` is that of element 0.
+        """Add a value in `buffer`.
 
-        `dtype` is a document's word, a name of numpy's or torch's, or their dtype object (`allocsim.programs.dtype_names`). `bit_offset` is
-        where in its byte element 0 of a packed value begins, in bits from the lowest.
+        `strides` (bytes) default to contiguous row-major, `offset` is that of element 0.
+
+        `dtype` is a document's word, a name of numpy's or torch's, or their dtype object
+        (`allocsim.programs.dtype_names`). `bit_offset` is where in its byte element 0 of a packed
+        value begins, in bits from the lowest.
         """
         index = len(self._values)
         code = dtype_code(f"values[{index}].dtype", dtype)
@@ -162,13 +172,18 @@ class ProgramBuilder:
         return index
 
     def tensor(self, name: str, dtype: Any, shape: Iterable[int], **buffer: Any) -> int:
-        """Add a contiguous value in a buffer of its own, with the buffer's keywords; return the value."""
+        """Add a contiguous value in a buffer of its own, with the buffer's keywords.
+
+        Return the value.
+        """
         dims = _wholes(f"values[{len(self._values)}].shape", shape)
         code = dtype_code(f"values[{len(self._values)}].dtype", dtype)
         return self.value(name, self.buffer(name, dense_nbytes(dims, _WIDTHS[code]), **buffer), DTYPES[code][0], dims)
 
     def view(self, parent: Which, name: str, shape: Iterable[int], *, offset: int = 0, **layout: Any) -> int:
-        """Add a value in the buffer of `parent`, `offset` bytes from its element 0, and the `view` op that makes it."""
+        """Add a value in the buffer of `parent`, `offset` bytes from its element 0, and the `view`
+        op that makes it.
+        """
         parent = self._names["value"].index(f"values[{len(self._values)}].parent", parent, exists=True)
         _, buffer, dtype, origin, _, _, bits = self._values[parent]
         layout = {"dtype": DTYPES[dtype][0], "bit_offset": bits, **layout}
@@ -190,8 +205,8 @@ class ProgramBuilder:
     ) -> int:
         """Append an op.
 
-        `in_place` are the declared pairs (operand position, result position), with `"bytes"` or `"whole"` behind them where they
-        promise more than `"exact"`; None if nobody knows.
+        `in_place` are the declared pairs (operand position, result position), with `"bytes"` or
+        `"whole"` behind them where they promise more than `"exact"`; None if nobody knows.
         """
         index = len(self._ops)
         label = name if name is not None else kind
@@ -203,11 +218,16 @@ class ProgramBuilder:
         return index
 
     def same(self, operands: Iterable[Which], results: Iterable[Which], **op: Any) -> int:
-        """Append an op of kind `same`: result i equals operand i byte by byte, and at one address nothing moves."""
+        """Append an op of kind `same`: result i equals operand i byte by byte, and at one address
+        nothing moves.
+        """
         return self.op(SAME, operands, results, **op)
 
     def _listed(self, index: int, label: str, side: str, given: Any) -> tuple[int, ...]:
-        """Return values by index; raise ModelError, naming the op, for what is no list of values or no value at all."""
+        """Return values by index.
+
+        Raise ModelError, naming the op, for what is no list of values or no value at all.
+        """
         try:
             values = tuple(given)
         except TypeError:
@@ -287,11 +307,13 @@ class ProgramBuilder:
 
 
 def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
-    """Build a plan from offsets by buffer: an int is an offset in the buffer's own arena, "own" and None as in a document.
+    """Build a plan from offsets by buffer: an int is an offset in the buffer's own arena, "own" and
+    None as in a document.
 
-    A mapping has buffers by index or by name; those it leaves out are kept apart (`own`) if persistent and unplaced if not. Raises
-    ModelError, placed at the slot, for what is no slot, for a buffer that does not exist, is named twice or shares its name with another, and
-    for a sequence of another length.
+    A mapping has buffers by index or by name; those it leaves out are kept apart (`own`) if
+    persistent and unplaced if not. Raises ModelError, placed at the slot, for what is no slot, for
+    a buffer that does not exist, is named twice or shares its name with another, and for a sequence
+    of another length.
     """
     count = len(program.buffers)
     persistent = program.buffers.persistent
@@ -324,7 +346,9 @@ def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
 
 
 def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
-    """Return the program with one more op: the host reads `values`, after everything else on every stream. O(columns)."""
+    """Return the program with one more op: the host reads `values`, after everything else on every
+    stream. O(columns).
+    """
     ops, count = program.ops, len(program.ops)
     kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
     last_of_stream = np.full(len(program.streams), -1, dtype=np.int64)
@@ -351,7 +375,10 @@ def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
 
 
 def _whole(place: str, number: Any) -> int:
-    """Return a whole number of Python or numpy; raise ModelError for anything else, which may not become an offset by accident."""
+    """Return a whole number of Python or numpy.
+
+    Raise ModelError for anything else, which may not become an offset by accident.
+    """
     try:
         found = None if isinstance(number, bool) else operator.index(number)
     except TypeError:

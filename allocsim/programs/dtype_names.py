@@ -1,8 +1,10 @@
-"""What other libraries call the dtypes of a document: names of numpy, ml_dtypes and torch, and their dtype objects.
+"""What other libraries call the dtypes of a document: names of numpy, ml_dtypes and torch, and
+their dtype objects.
 
-A document's own word always wins: `f4` is a packed float of four bits here, while numpy's character code of that spelling, four bytes, is
-taken only as `numpy.dtype("f4")`, whose name is `float32`. What has several elements to a byte in one library and one in another
-(`int4`) is the packed one here.
+A document's own word always wins: `f4` is a packed float of four bits here, while numpy's character
+code of that spelling, four bytes, is taken only as `numpy.dtype("f4")`, whose name is `float32`.
+What has several elements to a byte in one library and one in another (`int4`) is the packed one
+here.
 
 What this module does not see: arrays. It imports no library whose names it knows.
 """
@@ -22,11 +24,16 @@ FOREIGN: Final[dict[str, str]] = {
     "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16", "cfloat": "c64", "cdouble": "c128",
     "bool_": "bool",
 }  # fmt: skip
-"""A document's dtype for each foreign name. The short words are torch's: numpy's `float` and `int` are Python's, of eight bytes."""
+"""A document's dtype for each foreign name.
+
+The short words are torch's: numpy's `float` and `int` are Python's, of eight bytes.
+"""
 
 
 def dtype_of(thing: Any) -> str | None:
-    """Return the document's word for a dtype: one of its own, a foreign name, or a dtype object that has one; None for all else."""
+    """Return the document's word for a dtype: one of its own, a foreign name, or a dtype object
+    that has one; None for all else.
+    """
     name = thing if isinstance(thing, str) else _name(thing)
     if name is None:
         return None
@@ -35,7 +42,10 @@ def dtype_of(thing: Any) -> str | None:
 
 
 def dtype_code(place: str, thing: Any) -> int:
-    """Return the code of a dtype (`allocsim.model.DTYPE_CODES`); raise ModelError, at `place`, for what names none."""
+    """Return the code of a dtype (`allocsim.model.DTYPE_CODES`).
+
+    Raise ModelError, at `place`, for what names none.
+    """
     word = thing if isinstance(thing, str) and thing in DTYPE_CODES else dtype_of(thing)
     if word is not None:
         return DTYPE_CODES[word]
@@ -45,7 +55,9 @@ def dtype_code(place: str, thing: Any) -> int:
 
 
 def _name(thing: Any) -> str | None:
-    """Return the name of a dtype object: numpy's has one, its scalar types are named alike, and torch's prints as one."""
+    """Return the name of a dtype object: numpy's has one, its scalar types are named alike, and
+    torch's prints as one.
+    """
     if thing is float or thing is int or thing is complex:  # Python's own, as numpy reads them
         return {float: "float64", int: "int64", complex: "complex128"}[thing]
     for spelled in (getattr(thing, "name", None), getattr(thing, "__name__", None), str(thing)):

@@ -5,18 +5,21 @@
     fingerprint_of(plan)                  # of the program and the pins the plan was made for
     misfits(document)                     # in words: plans and runs whose program is another one than the plan was made for
 
-What counts: ops in order (kind, operands, results, declared pairs, stream, waits), values (buffer, dtype, layout), buffers (size,
-alignment, arena, role, read-only) and arenas (alignment, capacity); behind the dash, which buffers are pinned. Everything goes by
-index, since slots do: a program whose buffers are numbered otherwise is another one. What does not count: names, `meta`, data.
+What counts: ops in order (kind, operands, results, declared pairs, stream, waits), values (buffer,
+dtype, layout), buffers (size, alignment, arena, role, read-only) and arenas (alignment, capacity);
+behind the dash, which buffers are pinned. Everything goes by index, since slots do: a program whose
+buffers are numbered otherwise is another one. What does not count: names, `meta`, data.
 
-The hash is BLAKE2b over the columns as little-endian 64-bit integers with their lengths, so it is the same on every machine and
-in every version of this module that begins with the same `VERSION`. Two programs of one fingerprint take the same slots with the same
-findings of `allocsim.checks` (up to names).
+The hash is BLAKE2b over the columns as little-endian 64-bit integers with their lengths, so it is
+the same on every machine and in every version of this module that begins with the same `VERSION`.
+Two programs of one fingerprint take the same slots with the same findings of `allocsim.checks` (up
+to names).
 
-A plan is *stamped* by a `fingerprint` in its `meta` (`allocsim plan -o` does it): with that, a plan that a file lays beside another
-program is known for what it is. Complexity: O(columns).
+A plan is *stamped* by a `fingerprint` in its `meta` (`allocsim plan -o` does it): with that, a plan
+that a file lays beside another program is known for what it is. Complexity: O(columns).
 
-What this module does not see: whether a plan is sound. One that was made for another program may happen to be.
+What this module does not see: whether a plan is sound. One that was made for another program may
+happen to be.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,14 +42,17 @@ _UNBOUNDED: Final = -1
 def fingerprint(program: Program, pins: Bools | Iterable[int] | None = None) -> str:
     """Return 32 hexadecimal digits for the program, a dash, and 16 for the pins.
 
-    `pins` is a mask over the buffers or the indices of some; None for what the program's `host.read` ops read, as a planner is told
-    by default. ModelError for a mask of another length or a buffer that does not exist. O(columns).
+    `pins` is a mask over the buffers or the indices of some; None for what the program's
+    `host.read` ops read, as a planner is told by default. ModelError for a mask of another length
+    or a buffer that does not exist. O(columns).
     """
     return f"{_digest(_columns(program), 16)}-{_digest([('pins', np.flatnonzero(_pinned(program, pins)))], 8)}"
 
 
 def fingerprint_of(plan: Plan) -> str:
-    """Return the fingerprint of the program a plan is for, with the pins of its belief, or the default ones where it has none."""
+    """Return the fingerprint of the program a plan is for, with the pins of its belief, or the
+    default ones where it has none.
+    """
     return fingerprint(plan.program, None if plan.problem is None else plan.problem.pinned)
 
 
@@ -61,17 +67,25 @@ def same_program(one: Program, other: Program) -> bool:
 
 
 def misfits(document: Document) -> tuple[str, ...]:
-    """Say, one line each, which plans carry the stamp of another program or of other pins, and which runs run another program.
+    """Say, one line each, which plans carry the stamp of another program or of other pins, and
+    which runs run another program.
 
     A plan without a stamp is taken at its word. O(columns of the programs).
     """
-    lines = [line for index, plan in enumerate(document.plans) for line in (_misfit(f"plan {index}", plan),) if line is not None]
+    lines = [
+        line
+        for index, plan in enumerate(document.plans)
+        for line in (_misfit(f"plan {index}", plan),)
+        if line is not None
+    ]
     place = {id(part): index for parts in (document.programs, document.plans) for index, part in enumerate(parts)}
     for index, run in enumerate(document.runs):
         if not same_program(run.program, run.plan.program):
             made, runs = (fingerprint(program) for program in (run.plan.program, run.program))
             plan, own, other = place[id(run.plan)], place[id(run.plan.program)], place[id(run.program)]
-            lines.append(f"run {index}: plan {plan} was made for program {own} ({made}), not for program {other} ({runs})")
+            lines.append(
+                f"run {index}: plan {plan} was made for program {own} ({made}), not for program {other} ({runs})"
+            )
     return tuple(lines)
 
 
@@ -113,7 +127,8 @@ def _pinned(program: Program, pins: Bools | Iterable[int] | None) -> Bools:
 def _columns(program: Program) -> Iterator[tuple[str, Any]]:
     """Yield everything that counts, by name, each a sequence of whole numbers or of words.
 
-    What came with version 2 of the document counts only where it is there, so that older programs keep their fingerprints.
+    What came with version 2 of the document counts only where it is there, so that older programs
+    keep their fingerprints.
     """
     ops, values, buffers = program.ops, program.values, program.buffers
     capacities = [_UNBOUNDED if arena.capacity is None else arena.capacity for arena in program.arenas]
@@ -134,11 +149,16 @@ def _columns(program: Program) -> Iterator[tuple[str, Any]]:
     if ops.in_place_strength.any():
         yield "ops.in_place_strength", ops.in_place_strength
     if buffers.nbytes_range:
-        yield "buffers.nbytes_range", [number for row, ends in sorted(buffers.nbytes_range.items()) for number in (row, *ends)]
+        yield (
+            "buffers.nbytes_range",
+            [number for row, ends in sorted(buffers.nbytes_range.items()) for number in (row, *ends)],
+        )
 
 
 def _words(name: str, codes: Any, table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield codes and the words they stand for in order of first use, so that no table's own order shows."""
+    """Yield codes and the words they stand for in order of first use, so that no table's own order
+    shows.
+    """
     used, first, back = np.unique(codes, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     yield name, rank[back]

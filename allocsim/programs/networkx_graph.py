@@ -1,23 +1,30 @@
-"""A program as a networkx DiGraph, and back (docs/format.md, last section): how other tools' graphs come in.
+"""A program as a networkx DiGraph, and back (docs/format.md, last section): how other tools' graphs
+come in.
 
-Two kinds of node. `("op", i)` carries `kind="op"`, `op_kind`, `name`, `step`, `in_place`, `stream`; `("value", j)` carries
-`kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`, where it is packed `bit_offset`, and of its buffer `nbytes`,
-`alignment`, `arena`, `role`, `read_only`, `buffer_name`, where given `nbytes_range`. Edges value -> op carry `positions`, op -> value
-`position`, op -> op `after`. What belongs to the whole (name, arenas, streams, buffers without values) stands in `graph.graph`.
+Two kinds of node. `("op", i)` carries `kind="op"`, `op_kind`, `name`, `step`, `in_place`, `stream`;
+`("value", j)` carries `kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`,
+where it is packed `bit_offset`, and of its buffer `nbytes`, `alignment`, `arena`, `role`,
+`read_only`, `buffer_name`, where given `nbytes_range`. Edges value -> op carry `positions`, op ->
+value `position`, op -> op `after`. What belongs to the whole (name, arenas, streams, buffers
+without values) stands in `graph.graph`.
 
-Lists are JSON text (`shape="[8, 8]"`), so that every attribute is a string, a number or a truth value, as GraphML and the other formats of
-networkx need them: `write_graphml` takes the graph, and what `read_graphml` gives comes back as the same program. Lists of Python are
-taken as well as their text.
+Lists are JSON text (`shape="[8, 8]"`), so that every attribute is a string, a number or a truth
+value, as GraphML and the other formats of networkx need them: `write_graphml` takes the graph, and
+what `read_graphml` gives comes back as the same program. Lists of Python are taken as well as their
+text.
 
 A user's own DiGraph may leave out all but nodes, edges, `nbytes` and `step`. How it is read:
 
-* A node is what its `kind` says, or the word its key begins with (`("op", 3)`); else a node with `step` is an op and one with
-  `nbytes` a value. A node with both and no `kind` is an op together with the one value it makes: the usual graph of tensors.
+* A node is what its `kind` says, or the word its key begins with (`("op", 3)`); else a node with
+  `step` is an op and one with `nbytes` a value. A node with both and no `kind` is an op together
+  with the one value it makes: the usual graph of tensors.
 * Ops run in the order of `step`, which may have holes but no ties; it must agree with the edges.
-* Values without `buffer` have a buffer of their own; equal `buffer`s are one. `dtype` defaults to u8, `shape` to all `nbytes`.
+* Values without `buffer` have a buffer of their own; equal `buffer`s are one. `dtype` defaults to
+  u8, `shape` to all `nbytes`.
 * Positions that no edge names are filled in the order in which the edges were added.
 
-What this module does not see: files, plans and time other than `step`. networkx is imported by the functions that need it.
+What this module does not see: files, plans and time other than `step`. networkx is imported by the
+functions that need it.
 """
 
 import json
@@ -51,11 +58,17 @@ def as_program(thing: "Program | nx.DiGraph") -> Program:
 
 
 def to_networkx(program: Program) -> "nx.DiGraph":
-    """Return the program as a DiGraph with every attribute filled in; `from_networkx` gives equal columns. O(size)."""
+    """Return the program as a DiGraph with every attribute filled in.
+
+    `from_networkx` gives equal columns. O(size).
+    """
     import networkx as nx  # noqa: PLC0415  # a slow import that only interchange needs
 
     buffers = program.buffers
-    arenas = [{"name": a.name, "alignment": a.alignment, "capacity": a.capacity, **_given(meta=a.meta)} for a in program.arenas]
+    arenas = [
+        {"name": a.name, "alignment": a.alignment, "capacity": a.capacity, **_given(meta=a.meta)}
+        for a in program.arenas
+    ]
     graph = nx.DiGraph(name=program.name, arenas=_text(arenas), streams=_text(program.streams))
     graph.graph |= _given(meta=_some(program.meta), path=program.path)
     if program.version != NEWEST:
@@ -67,13 +80,19 @@ def to_networkx(program: Program) -> "nx.DiGraph":
         graph.graph["unused_buffers"] = _text({index: rows[index] for index in np.flatnonzero(~used).tolist()})
     for value in program.values:
         attributes = {name: getattr(value, name) for name in ("name", "buffer", "dtype", "offset")}
-        attributes |= {"shape": _text(value.shape), "strides": _text(value.strides), **_given(bit_offset=value.bit_offset)}
+        attributes |= {
+            "shape": _text(value.shape),
+            "strides": _text(value.strides),
+            **_given(bit_offset=value.bit_offset),
+        }
         meta = _given(meta=_some(program.values.meta.get(value.index)))
         graph.add_node(("value", value.index), kind="value", **attributes, **rows[value.buffer], **meta)
     for op in program.ops:
         node = ("op", op.step)
         attributes = {name: getattr(op, name) for name in ("name", "step", "stream")} | {"in_place": _text(_pairs(op))}
-        graph.add_node(node, kind="op", op_kind=op.kind, **attributes, **_given(meta=_some(program.ops.meta.get(op.step))))
+        graph.add_node(
+            node, kind="op", op_kind=op.kind, **attributes, **_given(meta=_some(program.ops.meta.get(op.step)))
+        )
         for operand, positions in _positions(op.operands).items():
             graph.add_edge(("value", operand), node, positions=_text(positions))
         for result, positions in _positions(op.results).items():
@@ -86,8 +105,8 @@ def to_networkx(program: Program) -> "nx.DiGraph":
 def from_networkx(graph: "nx.DiGraph") -> Program:
     """Return the program a DiGraph describes; see the module for what a graph may leave out.
 
-    O(size). Raises ModelError, naming the node, for a graph that is undirected, has parallel edges or a cycle, lacks `nbytes` or
-    `step`, or whose attributes contradict each other.
+    O(size). Raises ModelError, naming the node, for a graph that is undirected, has parallel edges
+    or a cycle, lacks `nbytes` or `step`, or whose attributes contradict each other.
     """
     if not graph.is_directed() or graph.is_multigraph():
         raise ModelError(
@@ -114,8 +133,12 @@ def from_networkx(graph: "nx.DiGraph") -> Program:
         operands = _placed(
             key, "positions", [(values[s], _said(edge, key, "positions", None)) for s, edge in edges_in if s in values]
         )
-        after = _placed(key, "after", [(steps[s], _said(edge, key, "after", None)) for s, edge in edges_in if s not in values])
-        made = [(values[t], _said(edge, key, "position", None)) for t, edge in edges_out if t in values and t not in steps]
+        after = _placed(
+            key, "after", [(steps[s], _said(edge, key, "after", None)) for s, edge in edges_in if s not in values]
+        )
+        made = [
+            (values[t], _said(edge, key, "position", None)) for t, edge in edges_out if t in values and t not in steps
+        ]
         results = [values[key]] if key in values else _placed(key, "position", made)
         _add_op(builder, key, nodes.ops[key], operands, results, after=after)
     return builder.build()
@@ -158,7 +181,9 @@ def _in_order(graph: "nx.DiGraph", nodes: _Nodes) -> list[Hashable]:
         makers = [source] if source in steps else [key for key in graph.pred[source] if key in steps]
         late = next((key for key in makers if target in steps and steps[key] >= steps[target]), None)
         if late is not None:
-            raise ModelError(_node(target), f"runs at step {steps[target]} and needs {_node(late)}, which runs at {steps[late]}")
+            raise ModelError(
+                _node(target), f"runs at step {steps[target]} and needs {_node(late)}, which runs at {steps[late]}"
+            )
     return sorted(steps, key=steps.__getitem__)
 
 
@@ -183,9 +208,13 @@ def _arenas(graph: "nx.DiGraph") -> tuple[Arena, ...]:
 
 def _add_values(graph: "nx.DiGraph", nodes: _Nodes, builder: ProgramBuilder) -> dict[Hashable, int]:
     """Add buffers and values; return the index of each value node."""
-    owners: dict[Hashable, Any] = {key: attributes.get("buffer", ("own", key)) for key, attributes in nodes.values.items()}
+    owners: dict[Hashable, Any] = {
+        key: attributes.get("buffer", ("own", key)) for key, attributes in nodes.values.items()
+    }
     unused = _said(graph.graph, "graph", "unused_buffers", {}, Mapping)
-    rows: dict[Hashable, dict[str, Any]] = {int(key) if str(key).isdecimal() else key: row for key, row in unused.items()}
+    rows: dict[Hashable, dict[str, Any]] = {
+        int(key) if str(key).isdecimal() else key: row for key, row in unused.items()
+    }
     for key, attributes in nodes.values.items():
         if not isinstance(owners[key], Hashable):
             raise ModelError(_node(key), f"buffer {owners[key]!r} is no key; equal keys are one buffer")
@@ -201,7 +230,10 @@ def _add_values(graph: "nx.DiGraph", nodes: _Nodes, builder: ProgramBuilder) -> 
     keys: list[Any] = list(nodes.values)
     if all(isinstance(key, tuple) and len(key) == 2 and key[0] == "value" and _is_whole(key[1]) for key in keys):
         keys.sort(key=operator.itemgetter(1))
-    return {key: _add_value(builder, key, nodes.values[key], index[owners[key]], rows[owners[key]]["nbytes"]) for key in keys}
+    return {
+        key: _add_value(builder, key, nodes.values[key], index[owners[key]], rows[owners[key]]["nbytes"])
+        for key in keys
+    }
 
 
 def _add_buffer(builder: ProgramBuilder, row: Mapping[str, Any]) -> int:
@@ -271,7 +303,10 @@ def _add_op(
 
 
 def _placed(key: Hashable, name: str, edges: list[tuple[int, Any]]) -> list[int]:
-    """Return indices by the positions their edges name; those without fill what is free, in the order of the edges."""
+    """Return indices by the positions their edges name.
+
+    Those without fill what is free, in the order of the edges.
+    """
     said: dict[int, int] = {}
     loose: list[int] = []
     for index, positions in edges:
@@ -380,7 +415,10 @@ def _some(thing: Any) -> str | None:
 
 
 def _said(attributes: Mapping[str, Any], key: Hashable, name: str, default: Any, kind: type = object) -> Any:
-    """Return an attribute that is a list or mapping, or the JSON text of one; raise ModelError unless it is None or a `kind`."""
+    """Return an attribute that is a list or mapping, or the JSON text of one.
+
+    Raise ModelError unless it is None or a `kind`.
+    """
     said = attributes.get(name, default)
     if isinstance(said, str):
         try:

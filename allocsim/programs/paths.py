@@ -1,8 +1,10 @@
-"""Programs with branches and loops as flat programs, one for each path of a set small enough to judge and large enough to tell.
+"""Programs with branches and loops as flat programs, one for each path of a set small enough to
+judge and large enough to tell.
 
-A fault of reuse needs three ops: one writes, one takes the bytes, one reads too late. A path shows it if all three run in it. So the paths
-made here are such that every three ops that can run in one path do so in one of them, with all that encloses them; and where other
-ops of some path write over the writer's buffer before the reader, there is one path without those, where that can be.
+A fault of reuse needs three ops: one writes, one takes the bytes, one reads too late. A path shows
+it if all three run in it. So the paths made here are such that every three ops that can run in one
+path do so in one of them, with all that encloses them; and where other ops of some path write over
+the writer's buffer before the reader, there is one path without those, where that can be.
 
     routine = Routine(
         name="step",
@@ -19,16 +21,21 @@ ops of some path write over the writer's buffer before the reader, there is one 
     programs = paths(routine)
     plans = [path_plan(program, {"x": 0, "a": 64, "b": 64, "p": 64}) for program in programs]
 
-Convention. Each definition that is executed is a buffer, so a definition inside a loop is two: loops run twice. The carries of a loop and
-the results of a choice are of kind `same`: all carries of an iteration move at once. A definition whose `buffer` names another lies in that one's
-memory: a view, or a mutation that the user wrote. What is made in an alternative or a loop is seen inside it only; its `yields` are
-what comes out. `path` of each program names the choices taken, `meta.call` of each op the branches and loops it stands in.
+Convention. Each definition that is executed is a buffer, so a definition inside a loop is two:
+loops run twice. The carries of a loop and the results of a choice are of kind `same`: all carries
+of an iteration move at once. A definition whose `buffer` names another lies in that one's memory: a
+view, or a mutation that the user wrote. What is made in an alternative or a loop is seen inside it
+only; its `yields` are what comes out. `path` of each program names the choices taken, `meta.call`
+of each op the branches and loops it stands in.
 
-The set is a covering array of strength 3 over the choices, made row by row: each choice of a row takes the alternative that leaves the
-most to be covered by chance alone, so each row covers no less than a random one, and O(log n) rows are enough for n choices side by side
-(Bryce and Colbourn, "A density-based greedy algorithm for higher strength covering arrays", 2009). O(rows x triples of regions).
+The set is a covering array of strength 3 over the choices, made row by row: each choice of a row
+takes the alternative that leaves the most to be covered by chance alone, so each row covers no less
+than a random one, and O(log n) rows are enough for n choices side by side (Bryce and Colbourn, "A
+density-based greedy algorithm for higher strength covering arrays", 2009). O(rows x triples of
+regions).
 
-What this module does not see: how likely a path is, and which conditions exclude each other: choices are taken as independent.
+What this module does not see: how likely a path is, and which conditions exclude each other:
+choices are taken as independent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +55,9 @@ TIMES: Final = 2
 """Iterations of a loop: what one leaves to the next is seen in two."""
 
 MAX_WISHES: Final = 1 << 20
-"""Combinations of regions that are covered: a bound on memory and time, some 90 choices of two side by side."""
+"""Combinations of regions that are covered: a bound on memory and time, some 90 choices of two side
+by side.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,11 @@ class PathChoice:
 
 @dataclass(frozen=True, slots=True)
 class PathLoop:
-    """A region runs again and again; `arguments` hold `initial` first, then what the iteration before yields; the last yields `results`."""
+    """A region runs again and again.
+
+    `arguments` hold `initial` first, then what the iteration before yields; the last yields
+    `results`.
+    """
 
     name: str
     body: PathRegion
@@ -122,7 +135,9 @@ Taken = Mapping[Where, str]
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """An op as it stands in a region, and the buffers it writes and reads (by definition and region)."""
+    """An op as it stands in a region, and the buffers it writes and reads (by definition and
+    region).
+    """
 
     region: tuple[tuple[int, int], ...]
     """(choice, alternative) that lead to it."""
@@ -131,17 +146,20 @@ class _Executed:
 
 
 def paths(routine: Routine) -> tuple[Program, ...]:
-    """Return a flat program for each path of a set that covers every three ops that can run together.
+    """Return a flat program for each path of a set that covers every three ops that can run
+    together.
 
-    Raises ModelError, with the choice, loop or op, for names that nothing defines or that are not seen where they are read, for results, arguments
-    and yields that do not match, and beyond `MAX_WISHES` combinations.
+    Raises ModelError, with the choice, loop or op, for names that nothing defines or that are not
+    seen where they are read, for results, arguments and yields that do not match, and beyond
+    `MAX_WISHES` combinations.
     """
     choices = _choices(routine)
     return tuple(_flat(routine, taken) for taken in _taken(routine, choices))
 
 
 def path_plan(program: Program, slots: Mapping[str, int | str | None], **keywords: Any) -> Plan:
-    """Return a plan for one path from slots by definition, as a compiler has them: each execution of a definition lies in its slot.
+    """Return a plan for one path from slots by definition, as a compiler has them: each execution
+    of a definition lies in its slot.
 
     Slots are what `allocsim.plan_of` takes; a definition without one is left to its defaults.
     """
@@ -153,11 +171,14 @@ def path_plan(program: Program, slots: Mapping[str, int | str | None], **keyword
     return plan_of(program, found, **keywords)
 
 
-# which paths ------------------------------------------------------------------------------------------------------------------------
+# which paths --------------------------------------------------------------------------------------
 
 
 def _choices(routine: Routine) -> dict[Where, tuple[str, ...]]:
-    """Return every choice there is once loops are unrolled, with its alternatives; those that enclose others first."""
+    """Return every choice there is once loops are unrolled, with its alternatives.
+
+    Those that enclose others first.
+    """
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(region: PathRegion, where: Where) -> None:
@@ -201,7 +222,11 @@ def _executed(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> lis
         literals: tuple[tuple[int, int], ...], seen: Mapping[str, Where], reads: Sequence[str], writes: Sequence[str]
     ) -> None:
         found.append(
-            _Executed(literals, frozenset(memory(name, seen) for name in writes), frozenset(memory(name, seen) for name in reads))
+            _Executed(
+                literals,
+                frozenset(memory(name, seen) for name in writes),
+                frozenset(memory(name, seen) for name in reads),
+            )
         )
 
     def visit(
@@ -243,7 +268,9 @@ Wishes = list[dict[int, int]]
 
 
 def _wishes(executed: Sequence[_Executed], counts: Sequence[int]) -> Wishes:
-    """Return what paths must cover: all that can run together of every three regions, and of writer, taker and reader without a rewrite."""
+    """Return what paths must cover: all that can run together of every three regions, and of
+    writer, taker and reader without a rewrite.
+    """
     regions = sorted({op.region for op in executed})
     total = len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6
     if total > MAX_WISHES:
@@ -263,7 +290,10 @@ def _wishes(executed: Sequence[_Executed], counts: Sequence[int]) -> Wishes:
 
 
 def _together(regions: Sequence[tuple[tuple[int, int], ...]]) -> dict[int, int] | None:
-    """Return what is to be taken for all of some regions to run; None if they exclude each other."""
+    """Return what is to be taken for all of some regions to run.
+
+    The answer is None if they exclude each other.
+    """
     wish: dict[int, int] = {}
     for region in regions:
         for choice, alternative in region:
@@ -275,7 +305,9 @@ def _together(regions: Sequence[tuple[tuple[int, int], ...]]) -> dict[int, int] 
 def _avoided(
     wish: Mapping[int, int], killers: Sequence[tuple[tuple[int, int], ...]], counts: Sequence[int]
 ) -> dict[int, int] | None:
-    """Return the wish without the regions that rewrite, each by the innermost choice that is still open; None where that cannot be."""
+    """Return the wish without the regions that rewrite, each by the innermost choice that is still
+    open; None where that cannot be.
+    """
     found = dict(wish)
     for region in killers:
         for choice, alternative in reversed(region):
@@ -289,7 +321,9 @@ def _avoided(
 
 
 def _rewritten(executed: Sequence[_Executed]) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield regions of a writer and a later reader of one buffer, and those between that write it too, if there are any."""
+    """Yield regions of a writer and a later reader of one buffer, and those between that write it
+    too, if there are any.
+    """
     writers: dict[Any, list[int]] = {}
     readers: dict[Any, list[int]] = {}
     for step, op in enumerate(executed):
@@ -309,14 +343,15 @@ def _rewritten(executed: Sequence[_Executed]) -> Iterator[tuple[Any, Any, list[A
 
 
 def cover(counts: Sequence[int], wishes: Wishes) -> list[list[int]]:
-    """Return rows, an alternative of each choice, such that each wish is met by one: greedy by density.
+    """Return rows, an alternative of each choice, such that each wish is met by one: greedy by
+    density.
 
     Args:
         counts: alternatives of each choice, at least one.
         wishes: choice -> allowed alternatives as a mask that is not empty.
 
-    Each row meets at least as many of the wishes left as a random one does on average, so there are O(log(wishes)) rows for wishes of bounded size.
-    O(rows x size of the wishes).
+    Each row meets at least as many of the wishes left as a random one does on average, so there are
+    O(log(wishes)) rows for wishes of bounded size. O(rows x size of the wishes).
     """
     if not wishes:
         return [[0] * len(counts)]
@@ -351,7 +386,7 @@ def cover(counts: Sequence[int], wishes: Wishes) -> list[list[int]]:
     return found
 
 
-# one path ---------------------------------------------------------------------------------------------------------------------------
+# one path -----------------------------------------------------------------------------------------
 
 
 def _base(routine: Routine, name: str) -> str:
@@ -373,7 +408,9 @@ def _definition(routine: Routine, name: str) -> Definition:
 
 @dataclass(slots=True)
 class _Scope:
-    """What is seen in a region: the value of each name, and the buffer of each that has one of its own."""
+    """What is seen in a region: the value of each name, and the buffer of each that has one of its
+    own.
+    """
 
     values: dict[str, int] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
@@ -488,16 +525,27 @@ class _Flattening:
         home = scope.buffers.get(base, self.given.buffers.get(base))
         if home is None:
             raise ModelError(name, f"lies in {base!r}, which no op on this path has made")
-        scope.values[name] = self.builder.value(label, home, definition.dtype, definition.shape, offset=definition.offset)
+        scope.values[name] = self.builder.value(
+            label, home, definition.dtype, definition.shape, offset=definition.offset
+        )
         return scope.values[name]
 
 
 def _made(region: PathRegion) -> set[str]:
-    """Return every name that some op, choice or loop makes; raise ModelError for one that is made twice in one region."""
+    """Return every name that some op, choice or loop makes.
+
+    Raise ModelError for one that is made twice in one region.
+    """
     found: set[str] = set()
     for item in region.items:
         names = [*item.results, *(item.arguments if isinstance(item, PathLoop) else ())]
-        inside = item.alternatives.values() if isinstance(item, PathChoice) else [item.body] if isinstance(item, PathLoop) else []
+        inside = (
+            item.alternatives.values()
+            if isinstance(item, PathChoice)
+            else [item.body]
+            if isinstance(item, PathLoop)
+            else []
+        )
         twice = next((name for name in names if name in found), None)
         if twice is not None or len({*names}) != len(names):
             raise ModelError(twice or names[0], "is made twice in one region")

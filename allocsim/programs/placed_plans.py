@@ -1,4 +1,5 @@
-"""A plan of a program from what a caller has: a `Plan`, offsets by buffer, or a plan of an equal program.
+"""A plan of a program from what a caller has: a `Plan`, offsets by buffer, or a plan of an equal
+program.
 
 What this module does not see: whether the plan is right (`allocsim.checks`).
 """
@@ -16,7 +17,10 @@ Slots = Plan | Offsets
 
 
 def placed(program: Program | Any, plan: Slots) -> Plan:
-    """Return a plan of `program` (or of the program a networkx DiGraph stands for); ModelError where it is one of another."""
+    """Return a plan of `program` (or of the program a networkx DiGraph stands for).
+
+    Raises ModelError where it is one of another.
+    """
     program = as_program(program)
     if not isinstance(plan, Plan):
         return plan_of(program, plan)
@@ -27,7 +31,10 @@ def placed(program: Program | Any, plan: Slots) -> Plan:
 
 
 def part_of(program: Program, part: Any, **columns: Any) -> Any:
-    """Return a plan or problem as one of `program`; raise ModelError if it was made for another number of buffers."""
+    """Return a plan or problem as one of `program`.
+
+    Raise ModelError if it was made for another number of buffers.
+    """
     if part.program is program:
         return part
     if len(part.program.buffers) != len(program.buffers):

@@ -1,4 +1,5 @@
-"""Turn a run of your own numpy runtime into a program and a plan: tell the recorder each call with its arrays.
+"""Turn a run of your own numpy runtime into a program and a plan: tell the recorder each call with
+its arrays.
 
     recorder = allocsim.Recorder("step", pools={"scratch": memory})
     recorder.upload(x)
@@ -9,20 +10,25 @@
 
 What memory says, and what it cannot say
 ----------------------------------------
-Addresses, shapes and strides come from the arrays. What memory cannot tell is *which tensor a call means*: if `h` was overwritten by `y` at one
-address, the bytes are `y`'s, whoever is handed them. An array is therefore taken for a tensor by the first of these rules that applies:
+Addresses, shapes and strides come from the arrays. What memory cannot tell is *which tensor a call
+means*: if `h` was overwritten by `y` at one address, the bytes are `y`'s, whoever is handed
+them. An array is therefore taken for a tensor by the first of these rules that applies:
 
-1. it is given with a name, `("h", array)`: the tensor of that name (at another address: another tensor of that name);
+1. it is given with a name, `("h", array)`: the tensor of that name (at another address: another
+   tensor of that name);
 2. it is the same array object as in an earlier call: the same tensor;
-3. it lies in a pool (memory your runtime hands out in pieces): written, it is a new tensor; read, it is a view of the tensor last written there;
+3. it lies in a pool (memory your runtime hands out in pieces): written, it is a new tensor; read,
+   it is a view of the tensor last written there;
 4. elsewhere it lies in the tensor of its whole allocation (the array at the end of `.base`).
 
-So in a pool keep one array object for each tensor, or give names: with a new object at every call, a late reader cannot be told from a
-reader of what took its place.
+So in a pool keep one array object for each tensor, or give names: with a new object at every call,
+a late reader cannot be told from a reader of what took its place.
 
-A call that writes all of a tensor without reading any of it begins a new buffer there (a loop does not keep its temporaries alive); one that writes a
-part, or reads it too, makes a new value in the same buffer. Memory in which several buffers lie is an arena of the program, and
-the plan says where; a buffer alone in its allocation has memory of its own. Arrays of dtypes a document has not are recorded as their bytes.
+A call that writes all of a tensor without reading any of it begins a new buffer there (a loop does
+not keep its temporaries alive); one that writes a part, or reads it too, makes a new value in the
+same buffer. Memory in which several buffers lie is an arena of the program, and the plan says
+where; a buffer alone in its allocation has memory of its own. Arrays of dtypes a document has not
+are recorded as their bytes.
 
 The recorder keeps every array it is given alive. O(tensors) for rule 3, O(1) for the others.
 
@@ -88,7 +94,10 @@ class Recorder:
     """Collects calls; `finish` makes a program and a plan of them."""
 
     def __init__(self, name: str = "recorded", *, pools: Mapping[str, Array] | None = None) -> None:
-        """Begin; `pools` are the arrays your runtime cuts its tensors from, by the name the arena gets."""
+        """Begin.
+
+        `pools` are the arrays your runtime cuts its tensors from, by the name the arena gets.
+        """
         self._name = name
         self._pools = [_Memory(*_bounds(array), pool=pool) for pool, array in (pools or {}).items()]
         self._kept: list[Any] = list((pools or {}).values())
@@ -104,7 +113,8 @@ class Recorder:
         self._number = 0
 
     def keep(self, item: Item, name: str, *, role: Role = Role.PARAMETER, read_only: bool | None = None) -> None:
-        """Declare memory that holds its content before the run: a parameter (read-only unless said otherwise) or a state.
+        """Declare memory that holds its content before the run: a parameter (read-only unless said
+        otherwise) or a state.
 
         Raises ModelError for a role that is not persistent, or memory that was recorded already.
         """
@@ -114,7 +124,9 @@ class Recorder:
         array = item[1] if isinstance(item, tuple) else item
         if name in self._named or id(array) in self._objects:
             raise ModelError(name, "was recorded already")
-        tensor = self._tensor(array, name, role=role, read_only=role == Role.PARAMETER if read_only is None else read_only)
+        tensor = self._tensor(
+            array, name, role=role, read_only=role == Role.PARAMETER if read_only is None else read_only
+        )
         self._named[name] = self._objects[id(array)] = tensor
         self._whole.setdefault(tensor.buffer.memory.low, tensor)
 
@@ -129,7 +141,8 @@ class Recorder:
             self.call(HOST_READ, reads=[item], name=item[0] if isinstance(item, tuple) else None)
 
     def view(self, parent: Item, child: Item) -> None:
-        """Declare that an array in a pool is a view of the tensor of another one, where it would be taken for a tensor by itself.
+        """Declare that an array in a pool is a view of the tensor of another one, where it would be
+        taken for a tensor by itself.
 
         Raises ModelError if the parent was never recorded, or does not hold all of the child.
         """
@@ -158,13 +171,15 @@ class Recorder:
             kind: what is called.
             reads: the arrays it reads, by position.
             writes: those it writes.
-            in_place: pairs (position in reads, position in writes) that the kernel promises to be safe at one address; None if nobody
-                knows: an exact alias is then let pass with a warning.
+            in_place: pairs (position in reads, position in writes) that the kernel promises to be
+                safe at one address; None if nobody knows: an exact alias is then let pass with a
+                warning.
             name: of the call, for people; the kind by default.
 
         Raises:
-            ModelError: something is no array, or an array lies partly in what an earlier call took for its tensor, or partly in a pool, or it shares
-                bytes with another of which no array is the base; see the rules.
+            ModelError: something is no array, or an array lies partly in what an earlier call took
+                for its tensor, or partly in a pool, or it shares bytes with another of which no
+                array is the base; see the rules.
         """
         reads, writes = _items("reads", reads), _items("writes", writes)
         read = [(self._reading(item), self._keep(item)) for item in reads]
@@ -181,7 +196,11 @@ class Recorder:
     def finish(self) -> tuple[Program, Plan]:
         """Return the program recorded and the plan it ran by; the recorder can go on."""
         inside = Counter(buffer.memory.low for buffer in self._buffers)
-        shared = [memory for memory in (*self._pools, *self._roots.values()) if memory.pool is not None or inside[memory.low] > 1]
+        shared = [
+            memory
+            for memory in (*self._pools, *self._roots.values())
+            if memory.pool is not None or inside[memory.low] > 1
+        ]
         names = [memory.pool or f"memory {number}" for number, memory in enumerate(shared)]
         arenas = [Arena(name=n, capacity=m.high - m.low) for n, m in zip(names, shared, strict=True)]
         builder = ProgramBuilder(self._name, arenas=arenas or [Arena(name="cpu")])
@@ -279,7 +298,10 @@ class Recorder:
         return memory
 
     def _grown(self, memory: _Memory | None, start: int, stop: int) -> _Memory:
-        """Return the memory from `start`, now up to `stop`; refuse bytes that an array of other memory has, for no array owns both."""
+        """Return the memory from `start`, now up to `stop`.
+
+        Refuse bytes that an array of other memory has, for no array owns both.
+        """
         if memory is None:
             memory = self._roots[start] = _Memory(start, stop, pool=None)
             insort(self._starts, start)

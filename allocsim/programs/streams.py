@@ -1,4 +1,5 @@
-"""Programs on several streams: which op runs on which, the waits this takes, and the orders it allows.
+"""Programs on several streams: which op runs on which, the waits this takes, and the orders it
+allows.
 
     stream  = branches(program, 3)                      # independent branches side by side
     spread  = on_streams(program, stream)               # waits for what is read and written: right with every buffer apart
@@ -6,11 +7,13 @@
     broken  = without_wait(spread, op, wait)            # one wait forgotten
     mended  = with_waits(broken, [(op, wait)])
 
-Ops keep their place in the list, so plans, beliefs and steps hold for all of these. Two accesses are ordered if they meet in a byte of their hulls
-and one writes it; waits that others imply are left out. An order is a list of steps, legal if each op comes after those before it on
-its stream and after those it waits for.
+Ops keep their place in the list, so plans, beliefs and steps hold for all of these. Two accesses
+are ordered if they meet in a byte of their hulls and one writes it; waits that others imply are
+left out. An order is a list of steps, legal if each op comes after those before it on its stream
+and after those it waits for.
 
-Complexity: O(ops x streams + accesses x pieces of memory they meet). What this module does not see: how long ops take, and what they compute.
+Complexity: O(ops x streams + accesses x pieces of memory they meet). What this module does not see:
+how long ops take, and what they compute.
 """
 
 import heapq
@@ -27,7 +30,8 @@ from allocsim.model import VIEW, Plan, Program
 
 
 def branches(program: Program, streams: int) -> tuple[int, ...]:
-    """Return a stream for each op: an op goes on behind one it needs where that is the last on its stream, else to the stream idle for longest.
+    """Return a stream for each op: an op goes on behind one it needs where that is the last on its
+    stream, else to the stream idle for longest.
 
     Views go where what they show was made. Raises ModelError for fewer than one stream.
     """
@@ -54,12 +58,14 @@ def branches(program: Program, streams: int) -> tuple[int, ...]:
 def on_streams(
     program: Program, stream: Sequence[int], *, plan: Plan | None = None, names: Sequence[str] | None = None
 ) -> Program:
-    """Return the program with its ops on these streams and the waits that make every legal order as good as the list's.
+    """Return the program with its ops on these streams and the waits that make every legal order as
+    good as the list's.
 
     Args:
         program: any program; its own streams and waits are dropped.
         stream: a stream for each op.
-        plan: whose reuse of slots must hold as well; without it, every buffer is taken to lie apart.
+        plan: whose reuse of slots must hold as well; without it, every buffer is taken to lie
+            apart.
         names: of the streams; `s0`, `s1`, ... by default.
 
     Raises:
@@ -89,7 +95,10 @@ def on_streams(
 
 
 def without_wait(program: Program, op: int, wait: int) -> Program:
-    """Return the program with `op` no longer waiting for `wait`; raise ModelError if it does not."""
+    """Return the program with `op` no longer waiting for `wait`.
+
+    Raise ModelError if it does not.
+    """
     waits = [list(row.after) for row in program.ops]
     if not 0 <= op < len(waits) or wait not in waits[op]:
         raise ModelError(f"ops[{op}].after", f"op {wait} is not among them")
@@ -102,7 +111,9 @@ def with_waits(program: Program, waits: Iterable[tuple[int, int]]) -> Program:
     rows = [set(row.after) for row in program.ops]
     for op, wait in waits:
         if not 0 <= wait < op < len(rows):
-            raise ModelError(f"ops[{op}].after", f"op {wait} is not earlier than op {op}, or one of them does not exist")
+            raise ModelError(
+                f"ops[{op}].after", f"op {wait} is not earlier than op {op}, or one of them does not exist"
+            )
         rows[op].add(wait)
     return _with(program, [sorted(row) for row in rows], stream=program.ops.stream, streams=program.streams)
 
@@ -122,19 +133,27 @@ def waits_of(program: Program) -> tuple[tuple[int, int], ...]:
 
 
 def preferring(program: Program, stream: int) -> tuple[int, ...]:
-    """Return the legal order in which one stream runs ahead of all others as far as it can. O((ops + waits) log ops)."""
+    """Return the legal order in which one stream runs ahead of all others as far as it can.
+
+    O((ops + waits) log ops).
+    """
     streams = program.ops.stream.tolist()
     return _in_order(program, lambda step: (streams[step] != stream, step))
 
 
 def shuffled(program: Program, seed: int) -> tuple[int, ...]:
-    """Return a legal order drawn at random, the same for the same seed; not uniformly. O((ops + waits) log ops)."""
+    """Return a legal order drawn at random, the same for the same seed; not uniformly.
+
+    O((ops + waits) log ops).
+    """
     random = Random(seed)  # noqa: S311 - nothing secret
     return _in_order(program, lambda _: random.random())
 
 
 def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
-    """Return the legal order that takes, of all ops whose turn it may be, the one of lowest rank."""
+    """Return the legal order that takes, of all ops whose turn it may be, the one of lowest
+    rank.
+    """
     missing = [0] * len(program.ops)
     followers: list[list[int]] = [[] for _ in missing]
     last: dict[int, int] = {}
@@ -165,7 +184,9 @@ def _with(program: Program, waits: Sequence[Sequence[int]], **columns: Any) -> P
 
 
 def _needs(program: Program, plan: Plan | None) -> Iterable[set[int]]:
-    """Yield, for each op, earlier ops that must be over before it, the last of each sort on every byte."""
+    """Yield, for each op, earlier ops that must be over before it, the last of each sort on every
+    byte.
+    """
     memory: dict[tuple[bool, int], _Memory] = {}
     hulls = np.clip(program.values.hulls, 0, program.buffers.nbytes[program.values.buffer][:, None]).tolist()
 

@@ -12,14 +12,18 @@
 | shape | longer, shorter, more sequences, in the slots of the old one (`repro.r_replay` makes the programs) | no |
 | pins | each single buffer pinned; each stage (`backward` and so on) pinned, and nothing else | yes |
 
-`must hold` is what an honest planner and honest kernels owe; a finding there is a fault. The other cases show what would happen: a plan is
-kept where `allocsim.fingerprint` says that it fits, and where it does not, these are what it risks.
+`must hold` is what an honest planner and honest kernels owe; a finding there is a fault. The other
+cases show what would happen: a plan is kept where `allocsim.fingerprint` says that it fits, and
+where it does not, these are what it risks.
 
-Invariants: deterministic; cases are made lazily, since planning costs more than judging. Names of cases are unique within a program and plan.
+Invariants: deterministic; cases are made lazily, since planning costs more than judging. Names of
+cases are unique within a program and plan.
 
-Complexity: a session case is two runs to judge; a pin case is one plan to make and one run to judge.
+Complexity: a session case is two runs to judge; a pin case is one plan to make and one run to
+judge.
 
-What this module does not see: kernels and numbers (`repro.r_replay` executes scenarios, `engine.d_differential.execution` files).
+What this module does not see: kernels and numbers (`repro.r_replay` executes scenarios,
+`engine.d_differential.execution` files).
 """
 
 from collections.abc import Iterator
@@ -48,7 +52,9 @@ class ReplayCase:
     promised: bool
     """Whether an honest planner and honest kernels owe that nothing goes wrong."""
     order: tuple[int, ...] | None = None
-    """Where the last run's program has the ops of the plan's own in another order: its steps there."""
+    """Where the last run's program has the ops of the plan's own in another order: its steps
+    there.
+    """
 
     @property
     def plan(self) -> Plan:
@@ -67,14 +73,20 @@ class ReplayCase:
 
     @property
     def executed(self) -> tuple[Run, ...]:
-        """The runs that are executed: all, if they are of one program; else the last one twice, as if the others had never been."""
+        """The runs that are executed: all, if they are of one program.
+
+        Else the last one twice, as if the others had never been.
+        """
         last = self.runs[-1]
         same = all(run.program is last.program for run in self.runs)
         return self.runs if same else (last, last)
 
     @property
     def slots(self) -> Plan:
-        """The slots as a plan of the last program, with room for what is larger than its slot; ModelError for another number of buffers."""
+        """The slots as a plan of the last program, with room for what is larger than its slot.
+
+        Raises ModelError for another number of buffers.
+        """
         plan, program = self.plan, self.program
         if plan.program is program:
             return plan
@@ -85,7 +97,10 @@ class ReplayCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Static:
-    """What S says of a case; the fields of the fault a verdict would name first, None where there is none."""
+    """What S says of a case.
+
+    The fields of the fault a verdict would name first, None where there is none.
+    """
 
     count: int
     class_: str | None = None
@@ -153,7 +168,9 @@ def uploads(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def failed(row: dict[str, Any]) -> bool:
     """Whether the case of a line is one that must hold and does not."""
-    return bool(row["promised"]) and (row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"})
+    return bool(row["promised"]) and (
+        row["S"]["status"] == "violations" or row["D"]["status"] in {"differs", "refused"}
+    )
 
 
 def not_run(status: str, why: str | None) -> dict[str, Any]:
@@ -162,7 +179,9 @@ def not_run(status: str, why: str | None) -> dict[str, Any]:
 
 
 def numbers_of(program: Program, origin: Origin | None) -> dict[str, Any]:
-    """Return the numbers of a case that was executed: whether, and where first, it is not what it is with every buffer apart."""
+    """Return the numbers of a case that was executed: whether, and where first, it is not what it
+    is with every buffer apart.
+    """
     if origin is None:
         return not_run("equal", None)
     op = program.ops[origin.op]
@@ -179,7 +198,9 @@ def numbers_of(program: Program, origin: Origin | None) -> dict[str, Any]:
 
 
 def row_of(case: ReplayCase, static: Static, numbers: dict[str, Any]) -> dict[str, Any]:
-    """Return the line of a log for one case: what S says of it, and beside it the `numbers` of an execution."""
+    """Return the line of a log for one case: what S says of it, and beside it the `numbers` of an
+    execution.
+    """
     problem = case.plan.problem
     return {
         "case": case.name,
@@ -193,4 +214,15 @@ def row_of(case: ReplayCase, static: Static, numbers: dict[str, Any]) -> dict[st
     }
 
 
-__all__ = ["GROUPS", "ReplayCase", "Static", "failed", "judged", "not_run", "numbers_of", "row_of", "session_cases", "uploads"]
+__all__ = [
+    "GROUPS",
+    "ReplayCase",
+    "Static",
+    "failed",
+    "judged",
+    "not_run",
+    "numbers_of",
+    "row_of",
+    "session_cases",
+    "uploads",
+]

@@ -1,12 +1,14 @@
 """Other programs with the counts and sizes of an old one, whose plan would fit them by size.
 
-* `rewired`: one op reads another tensor. Of all pairs (a read of a temporary, another temporary of the same dtype and layout) the one whose
-  tensor has been dead for longest: what a plan kept by counts and sizes cannot tell (llama.cpp issue 28448). One twin for each layout, the `TWINS`
+* `rewired`: one op reads another tensor. Of all pairs (a read of a temporary, another temporary of
+  the same dtype and layout) the one whose tensor has been dead for longest: what a plan kept by
+  counts and sizes cannot tell (llama.cpp issue 28448). One twin for each layout, the `TWINS`
   longest dead: what took a slot may happen to hold the same numbers.
-* `reordered`: the same ops in another legal order: of all ops whose operands are there, the latest of the list goes first. Uploads stay in
-  front, reads by the host behind.
+* `reordered`: the same ops in another legal order: of all ops whose operands are there, the latest
+  of the list goes first. Uploads stay in front, reads by the host behind.
 
-Both take equally many buffers of equal sizes, so every slot fits. What this module does not see: plans.
+Both take equally many buffers of equal sizes, so every slot fits. What this module does not see:
+plans.
 """
 
 import heapq
@@ -25,7 +27,10 @@ TWINS: Final = 3
 
 
 def program_cases(plan: Plan) -> Iterator[ReplayCase]:
-    """Yield the runs of other programs in the slots of a plan, after one of its own; none for a program that has no such twin."""
+    """Yield the runs of other programs in the slots of a plan, after one of its own.
+
+    None for a program that has no such twin.
+    """
     program = plan.program
     if len(program.streams) > 1:
         return
@@ -37,16 +42,21 @@ def program_cases(plan: Plan) -> Iterator[ReplayCase]:
     if order != tuple(range(len(program.ops))):
         other = reordered(program, order)
         runs = (Run.of(plan), Run.of(plan, program=other))
-        yield ReplayCase(group="program", name="the same ops in another legal order", runs=runs, promised=False, order=order)
+        yield ReplayCase(
+            group="program", name="the same ops in another legal order", runs=runs, promised=False, order=order
+        )
 
 
 def rewired(program: Program) -> Iterator[tuple[int, int, int, Program]]:
-    """Yield (step, operand position, value it reads now, program) of the twins, the longest dead first. O(operands log operands)."""
+    """Yield (step, operand position, value it reads now, program) of the twins, the longest dead
+    first. O(operands log operands).
+    """
     ops, values = program.ops, program.values
     stop = lifetimes(program)[:, 1]
     temporary = (program.buffers.role == Role.TEMPORARY) & (program.buffers.nbytes > 0)
     quiet = ops.is_kind(VIEW) | ops.is_kind(HOST_READ) | ops.is_kind(HOST_WRITE)
-    # of each layout the value whose buffer died first: nothing has been dead for longer, whoever reads
+    # of each layout the value whose buffer died first: nothing has been dead for longer, whoever
+    # reads
     oldest: dict[Any, int] = {}
     for value in np.flatnonzero(temporary[values.buffer] & (program.producer >= 0)).tolist():
         key = _layout(program, value)
@@ -76,7 +86,8 @@ def _layout(program: Program, value: int) -> Any:
 def another_order(program: Program) -> tuple[int, ...]:
     """Return a legal order that is as unlike the list's as taking the latest op first makes it.
 
-    An op comes after those that make what it reads, and accesses to one buffer of which one is a write keep their order. O(n log n).
+    An op comes after those that make what it reads, and accesses to one buffer of which one is a
+    write keep their order. O(n log n).
     """
     ops, buffer = program.ops, program.values.buffer.tolist()
     uploads, reads = (set(np.flatnonzero(ops.is_kind(kind)).tolist()) for kind in (HOST_WRITE, HOST_READ))
@@ -117,7 +128,9 @@ def another_order(program: Program) -> tuple[int, ...]:
 
 
 def reordered(program: Program, order: tuple[int, ...]) -> Program:
-    """Return the program of one stream with its ops in another order: op `i` of it is op `order[i]`. ModelError if it is not legal."""
+    """Return the program of one stream with its ops in another order: op `i` of it is op
+    `order[i]`. ModelError if it is not legal.
+    """
     ops, steps = program.ops, np.array(order, dtype=np.int64)
     operand_starts, operands = _rows(ops.operand_starts, ops.operands, steps)
     result_starts, results = _rows(ops.result_starts, ops.results, steps)

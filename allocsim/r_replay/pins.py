@@ -1,14 +1,17 @@
 """Partial pins: each buffer and each stage pinned alone, and which of these plans to execute.
 
-Pinning is no cure that can only help: what is pinned may not be taken in place, so the pair next in order of preference is taken instead, and its
-kernel may be the one that is wrong. A legal plan shows nothing in numbers but through the pairs that kernels are run in place with. So a pin case is
+Pinning is no cure that can only help: what is pinned may not be taken in place, so the pair next in
+order of preference is taken instead, and its kernel may be the one that is wrong. A legal plan
+shows nothing in numbers but through the pairs that kernels are run in place with. So a pin case is
 executed where
 
 * S finds something, or
-* the plan uses an in-place pair (kind of op, operand, result, layout) that no plan executed so far has used, or
+* the plan uses an in-place pair (kind of op, operand, result, layout) that no plan executed so far
+  has used, or
 * it is drawn: every n-th of the rest.
 
-Everything else is *covered*: legal, and in place only in ways that were executed. Pairs are read off the slots, not off any belief.
+Everything else is *covered*: legal, and in place only in ways that were executed. Pairs are read
+off the slots, not off any belief.
 
 What this module does not see: kernels.
 """
@@ -26,7 +29,8 @@ from allocsim.r_replay import ReplayCase, not_run
 
 
 def pin_cases(program: Program, planner: Planner) -> Iterator[ReplayCase]:
-    """Yield a case for each stage of the program's ops and each buffer that is not pinned or apart already; PlannerError as the planner.
+    """Yield a case for each stage of the program's ops and each buffer that is not pinned or apart
+    already; PlannerError as the planner.
 
     What the host reads is pinned in all of them. Each case is planned when it is asked for.
     """
@@ -48,13 +52,19 @@ class Chosen:
     """Which pin cases are executed, asked of each in turn."""
 
     def __init__(self, program: Program, every: int) -> None:
-        """`every`: of the cases that need not be executed, every so many-th is; 0 for none, 1 for all."""
+        """`every`: of the cases that need not be executed, every so many-th is.
+
+        0 for none, 1 for all.
+        """
         self._pairs, self._every = OperandPairs.of(program), every
         self._seen: frozenset[int] = frozenset()
         self._number = -1
 
     def __call__(self, case: ReplayCase) -> bool:
-        """Whether this case is executed even if S finds nothing; every case has to be asked about, in order."""
+        """Whether this case is executed even if S finds nothing.
+
+        Every case has to be asked about, in order.
+        """
         self._number += 1
         used = self._pairs.used(case.plan)
         new, self._seen = used - self._seen, self._seen | used
@@ -66,9 +76,14 @@ COVERED: Final = not_run("covered", "in place only as executed before")
 
 
 def stages(program: Program) -> tuple[str, ...]:
-    """Return the stages that `meta` tells of, in order of first use; none where it tells of none or of one."""
+    """Return the stages that `meta` tells of, in order of first use.
+
+    None where it tells of none or of one.
+    """
     found = dict.fromkeys(
-        str(program.ops.meta[step]["stage"]) for step in range(len(program.ops)) if "stage" in program.ops.meta.get(step, {})
+        str(program.ops.meta[step]["stage"])
+        for step in range(len(program.ops))
+        if "stage" in program.ops.meta.get(step, {})
     )
     return tuple(found) if len(found) > 1 else ()
 

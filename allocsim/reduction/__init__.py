@@ -4,27 +4,32 @@
     found = reduce(document, violation=report.violations[3])
     found = reduce(document, keep=still_wrong)        # any question about a document
 
-What is reduced, in this order, over and over until nothing more goes: runs, plans, beliefs, ops, buffers, operands, results, believed
-pairs, pins, gaps, events, waits and the like; then shapes, sizes and addresses; meta goes first of all. What stays is renumbered
-densely and well-formed. Names stay, for they are how people find their way back.
+What is reduced, in this order, over and over until nothing more goes: runs, plans, beliefs, ops,
+buffers, operands, results, believed pairs, pins, gaps, events, waits and the like; then shapes,
+sizes and addresses; meta goes first of all. What stays is renumbered densely and well-formed. Names
+stay, for they are how people find their way back.
 
 Invariants
 ----------
-* The result shows the fault: `keep` said so of this very document. By default that is a violation of the same kind, with the same
-  class and party at fault, and no violation of a kind or cause that was not there before.
-* If `complete`, it is 1-minimal in every one of these lists, ops above all: leaving out any single one was tried and the fault was
-  gone (or what was left was no document). Where `FEW` ops or less are left, so was leaving out any two of them. It is not claimed to be the
-  smallest of all.
+* The result shows the fault: `keep` said so of this very document. By default that is a violation
+  of the same kind, with the same class and party at fault, and no violation of a kind or cause that
+  was not there before.
+* If `complete`, it is 1-minimal in every one of these lists, ops above all: leaving out any single
+  one was tried and the fault was gone (or what was left was no document). Where `FEW` ops or less
+  are left, so was leaving out any two of them. It is not claimed to be the smallest of all.
 * Deterministic, whatever is numbered how; a time limit keeps the best so far.
 
-Complexity: the ops a violation names, and those that touch its buffers, are tried first, so that what many thousand ops surround
-takes a few dozen trials of a few ops each. Where that does not hold, O(n log n) trials or more, each as expensive as a check.
+Complexity: the ops a violation names, and those that touch its buffers, are tried first, so that
+what many thousand ops surround takes a few dozen trials of a few ops each. Where that does not
+hold, O(n log n) trials or more, each as expensive as a check.
 
-What this module does not see: kernels (`repro.bisection` reduces what only executing shows) and cures (`allocsim.cure`).
+What this module does not see: kernels (`repro.bisection` reduces what only executing shows) and
+cures (`allocsim.cure`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Final, TypeVar
 
@@ -56,9 +61,15 @@ class Reduction:
 
     document: Document
     cause: Charge | None
-    """The violation that is left, as the checks name it in `document`; None where only `keep` knows what is wrong."""
+    """The violation that is left, as the checks name it in `document`.
+
+    The answer is None where only `keep` knows what is wrong.
+    """
     complete: bool
-    """Whether the search ended by itself; if not, a time limit ended it and the best so far is here."""
+    """Whether the search ended by itself.
+
+    If not, a time limit ended it and the best so far is here.
+    """
     trials: int
     """Documents judged."""
 
@@ -103,7 +114,9 @@ def reduce(
 
 
 def same_fault(document: Document, cause: Charge) -> Keep:
-    """Return the question whether another document has this fault of `document`, and none that `document` has not."""
+    """Return the question whether another document has this fault of `document`, and none that
+    `document` has not.
+    """
     known = {found.key for found in charges(document)[1]}
     wanted = cause.key
 
@@ -136,10 +149,16 @@ def _run(search: Search, violation: Violation | None) -> None:
 
 
 def _without_two_ops(search: Search) -> bool:
-    """Leave out the first two ops that can go together, where few are left: a planner that is asked anew may need both or neither."""
+    """Leave out the first two ops that can go together, where few are left: a planner that is asked
+    anew may need both or neither.
+    """
     ops = _ops(search.best)
     pairs = combinations(ops, 2) if len(ops) <= FEW else ()
-    return any(search.attempt(lambda best, pair=pair: _only_ops(best, [op for op in ops if op not in pair])) for pair in pairs)  # type: ignore[misc]
+    return any(search.attempt(partial(_without_pair, ops=ops, pair=pair)) for pair in pairs)
+
+
+def _without_pair(best: Document, *, ops: Sequence[Row], pair: tuple[Row, Row]) -> Document | None:
+    return _only_ops(best, [op for op in ops if op not in pair])
 
 
 def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Document | None]:
@@ -160,10 +179,12 @@ def _only(row: Loose) -> Callable[[Document, Sequence[Row]], Document | None]:
     return lambda best, kept: without_loose(best, row, kept)
 
 
-# the lists whose rows others refer to -------------------------------------------------------------------------------------------
+# the lists whose rows others refer to -------------------------------------------------------------
 
 
-def _parts(name: str) -> tuple[Callable[[Document], Sequence[int]], Callable[[Document, Sequence[int]], Document | None]]:
+def _parts(
+    name: str,
+) -> tuple[Callable[[Document], Sequence[int]], Callable[[Document, Sequence[int]], Document | None]]:
     def rows(best: Document) -> Sequence[int]:
         if name == "runs":
             return range(len(best.session or ()))
@@ -240,14 +261,19 @@ LISTS: Final[dict[str, Callable[[Search], bool]]] = {
     "operands": _thinned(_operands, _only_operands),
     "results": _thinned(_results, _only_results),
 }
-"""The lists whose rows others refer to, in the order in which they are thinned; True if any row went."""
+"""The lists whose rows others refer to, in the order in which they are thinned.
+
+True if any row went.
+"""
 
 
-# a first guess ----------------------------------------------------------------------------------------------------------------------
+# a first guess ------------------------------------------------------------------------------------
 
 
 def _guess(search: Search, violation: Violation) -> None:
-    """Try what a violation itself names, first of the runs, then of the ops: from the fewest to those that feed them."""
+    """Try what a violation itself names, first of the runs, then of the ops: from the fewest to
+    those that feed them.
+    """
     if search.best.session is not None:
         named = {run for run in (violation.run, violation.other_run, violation.want_run) if run is not None}
         rows, only = _parts("runs")
@@ -261,7 +287,9 @@ def _guess(search: Search, violation: Violation) -> None:
 
 
 def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
-    """Yield op masks: the ops a violation names, those that touch its buffers too, and all that these descend from."""
+    """Yield op masks: the ops a violation names, those that touch its buffers too, and all that
+    these descend from.
+    """
     place = {id(program): index for index, program in enumerate(document.programs)}
     runs = document.runs
     home = violation.program if violation.program is not None else 0
@@ -292,7 +320,9 @@ def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
 
 
 def _feeding(document: Document, index: int, mask: Bools) -> Bools:
-    """Return the ops of `mask` and all whose results they need, in one pass from the last op to the first. O(operands)."""
+    """Return the ops of `mask` and all whose results they need, in one pass from the last op to the
+    first. O(operands).
+    """
     program = document.programs[index]
     producer, needed = program.producer.tolist(), mask.tolist()
     bounds, operands = program.ops.operand_starts.tolist(), program.ops.operands.tolist()

@@ -4,17 +4,21 @@
 
 What follows from leaving rows out
 ----------------------------------
-* An operand whose value an op made that is gone, or makes no longer, goes too: nothing becomes uninitialised by cutting.
-* An op that has lost all operands and results goes; so does a view that has lost its only operand or result. An op that had none
-  stays: it may order streams.
-* A value that nothing names any more goes, and a buffer that is touched no more; what was never touched stays until it is left
-  out by itself (an idle parameter overlaps others all the same). Programs that run on one plan keep the same buffers.
-* Declared pairs lose their positions with their operands. Waits are handed on, so that two ops that stay are ordered by
-  happens-before exactly if they were.
+* An operand whose value an op made that is gone, or makes no longer, goes too: nothing becomes
+  uninitialised by cutting.
+* An op that has lost all operands and results goes; so does a view that has lost its only operand
+  or result. An op that had none stays: it may order streams.
+* A value that nothing names any more goes, and a buffer that is touched no more; what was never
+  touched stays until it is left out by itself (an idle parameter overlaps others all the same).
+  Programs that run on one plan keep the same buffers.
+* Declared pairs lose their positions with their operands. Waits are handed on, so that two ops that
+  stay are ordered by happens-before exactly if they were.
 * Lifetimes, gaps and events keep their place among the steps that stay.
-* A program that has ops keeps at least one: a program without ops is judged by its belief, which is another question.
+* A program that has ops keeps at least one: a program without ops is judged by its belief, which is
+  another question.
 
-Complexity: O(columns), vectorised; O(waits) more in Python where an op of a program with waits goes.
+Complexity: O(columns), vectorised; O(waits) more in Python where an op of a program with waits
+goes.
 
 What this module does not see: why a row is left out.
 """
@@ -57,7 +61,10 @@ class _Sliced:
     """int64 (buffers,): new index of each buffer, -1 where it is gone."""
 
     def time(self, column: Any) -> Int64s:
-        """Return steps as they count now; what lies behind the last op keeps its distance from it."""
+        """Return steps as they count now.
+
+        What lies behind the last op keeps its distance from it.
+        """
         last = len(self.steps) - 1
         times: Int64s = np.asarray(column, dtype=np.int64)
         return self.steps[np.minimum(times, last)] + np.maximum(times - last, 0)
@@ -66,7 +73,9 @@ class _Sliced:
 def cut(
     document: Document, *, ops: Masks = None, buffers: Masks = None, operands: Masks = None, results: Masks = None
 ) -> Document | None:
-    """Return the document with the rows of the masks kept; None where a program would lose its last op.
+    """Return the document with the rows of the masks kept.
+
+    The answer is None where a program would lose its last op.
 
     Args:
         document: what to cut.
@@ -76,7 +85,8 @@ def cut(
         results: bool (results,) for each program, rows of `Ops.results`.
 
     Raises:
-        ModelError: what is left contradicts itself (a stale plan whose programs keep different buffers).
+        ModelError: what is left contradicts itself (a stale plan whose programs keep different
+            buffers).
     """
     programs = document.programs
     kept = [
@@ -106,7 +116,10 @@ def cut(
 
 
 def families(document: Document) -> list[list[int]]:
-    """Return the programs of a document in groups that share plans, each in order; most groups have one member."""
+    """Return the programs of a document in groups that share plans, each in order.
+
+    Most groups have one member.
+    """
     place = {id(program): index for index, program in enumerate(document.programs)}
     leader = list(range(len(document.programs)))
 
@@ -176,7 +189,9 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
 
 
 def _sides(program: Program) -> tuple[Int64s, Int64s]:
-    """Return the rows of operands and of results that a `same` holds equal: one goes only with the other."""
+    """Return the rows of operands and of results that a `same` holds equal: one goes only with the
+    other.
+    """
     table, steps = program.ops, np.flatnonzero(program.same_ops)
     counts = np.diff(table.operand_starts)[steps]
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -242,7 +257,10 @@ def _ops(table: Ops, rows: _Rows, value_at: Int64s, steps: Int64s) -> Ops:
     result_starts, results = _column(table.result_starts, rows.results, kept)
     # declared pairs: positions count what stays before them within their op
     op = owners(table.in_place_starts)
-    at_operand, at_result = table.operand_starts[op] + table.in_place[:, 0], table.result_starts[op] + table.in_place[:, 1]
+    at_operand, at_result = (
+        table.operand_starts[op] + table.in_place[:, 0],
+        table.result_starts[op] + table.in_place[:, 1],
+    )
     pairs = kept[op] & rows.operands[at_operand] & rows.results[at_result]
     positions = [
         _position(mask, at[pairs], table_starts[op[pairs]])
@@ -288,12 +306,19 @@ def _position(mask: Bools, at: Int64s, row_starts: Int64s) -> Int64s:
 
 
 def _waits(table: Ops, kept: Bools, steps: Int64s) -> tuple[Int64s, Any]:
-    """Hand waits on: what an op that goes waited for is waited for by all that waited for it, through its stream or in words."""
+    """Hand waits on: what an op that goes waited for is waited for by all that waited for it,
+    through its stream or in words.
+    """
     if not len(table.after):
         return np.zeros(int(kept.sum()) + 1, dtype=np.int64), np.empty(0, dtype=np.int32)
     if kept.all():
         return table.after_starts, table.after
-    streams, stays, bounds, flat = table.stream.tolist(), kept.tolist(), table.after_starts.tolist(), table.after.tolist()
+    streams, stays, bounds, flat = (
+        table.stream.tolist(),
+        kept.tolist(),
+        table.after_starts.tolist(),
+        table.after.tolist(),
+    )
     clocks: list[dict[int, int]] = []  # for each op and stream, the last op that stays and happens before it or is it
     latest: dict[int, dict[int, int]] = {}  # the clock of the latest op of each stream,
     known: dict[int, dict[int, int]] = {}  # and of the latest that stays
@@ -313,7 +338,7 @@ def _waits(table: Ops, kept: Bools, steps: Int64s) -> tuple[Int64s, Any]:
     return starts([len(row) for row in lists]), np.array([steps[op] for row in lists for op in row], dtype=np.int32)
 
 
-# problems, plans, runs ----------------------------------------------------------------------------------------------------------
+# problems, plans, runs ----------------------------------------------------------------------------
 
 
 def _rebuilt(document: Document, sliced: list[_Sliced]) -> Document:

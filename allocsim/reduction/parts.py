@@ -1,7 +1,7 @@
 """A document with some of its parts changed or left out, and every reference kept right.
 
-The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what can only be put back to its
-default is another, `PLAIN`.
+The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what
+can only be put back to its default is another, `PLAIN`.
 
 What this module does not see: ops, values and buffers going (`allocsim.reduction.cut`).
 """
@@ -16,7 +16,10 @@ from allocsim.model import DEFAULT_ARENAS, Bools, Document, Plan, Problem, Progr
 from allocsim.reduction.cut import owners, starts
 
 Parts = Sequence[Any] | None
-"""New parts in place of the old ones, None for one that is left out; None altogether keeps all as they are."""
+"""New parts in place of the old ones, None for one that is left out.
+
+The answer is None altogether keeps all as they are.
+"""
 
 
 def rebuilt(
@@ -24,8 +27,9 @@ def rebuilt(
 ) -> Document:
     """Return the document with parts replaced or left out.
 
-    A plan whose problem is left out has none; a run whose plan or program is left out goes with it, and so does a plan or problem
-    of a program left out. `runs` are those of `Document.runs`; without a session they stand for the plans and cannot be given.
+    A plan whose problem is left out has none; a run whose plan or program is left out goes with it,
+    and so does a plan or problem of a program left out. `runs` are those of `Document.runs`;
+    without a session they stand for the plans and cannot be given.
     """
     new_programs = list(document.programs if programs is None else programs)
     program_of = {id(old): new for old, new in zip(document.programs, new_programs, strict=True)}
@@ -61,9 +65,11 @@ def rebuilt(
 
 
 def _joined_up(runs: Sequence[Run | None], before: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs that are left, by their new numbers: what waited for one left out waits for what that one waited for.
+    """Return the runs that are left, by their new numbers: what waited for one left out waits for
+    what that one waited for.
 
-    What was to be read after a run left out is read after the next that is left, or at its own place if there is none.
+    What was to be read after a run left out is read after the next that is left, or at its own
+    place if there is none.
     """
     kept = [index for index, run in enumerate(runs) if run is not None]
     place = {index: at for at, index in enumerate(kept)}
@@ -109,7 +115,7 @@ def without_meta(document: Document) -> Document:
     return replace(bare, meta={})
 
 
-# rows that can go one by one ------------------------------------------------------------------------------------------------------
+# rows that can go one by one ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +163,9 @@ def _skips(run: Run, kept: Bools) -> Run:
 
 
 LOOSE: Final[dict[str, Loose]] = {
-    "events": Loose(part="plans", count=lambda plan: len(plan.events), keep=lambda p, kept: replace(p, events=p.events[kept])),
+    "events": Loose(
+        part="plans", count=lambda plan: len(plan.events), keep=lambda p, kept: replace(p, events=p.events[kept])
+    ),
     "believed pairs": Loose(
         part="problems",
         count=lambda problem: len(problem.may_share),
@@ -194,7 +202,7 @@ def without_loose(document: Document, row: Loose, kept: Sequence[tuple[int, int]
     return rebuilt(document, **changed)
 
 
-# what can be put back to its default ----------------------------------------------------------------------------------------------
+# what can be put back to its default --------------------------------------------------------------
 
 
 def _alone(document: Document) -> Document:

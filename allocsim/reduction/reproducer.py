@@ -1,7 +1,8 @@
 """A document as a Python test file that builds it and asserts its violations.
 
-The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives the very document, every column equal;
-its one test says which kinds of violation are found, and the first few with their witnesses.
+The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives
+the very document, every column equal; its one test says which kinds of violation are found, and the
+first few with their witnesses.
 
 What this module does not see: how the document was found.
 """
@@ -15,7 +16,20 @@ from typing import Any
 import numpy as np
 
 from allocsim.checks.violations import Violation
-from allocsim.model import DEFAULT_ARENAS, EXACT, NEWEST, OWN, STRENGTHS, Arena, Document, Op, Plan, Problem, Program, Role
+from allocsim.model import (
+    DEFAULT_ARENAS,
+    EXACT,
+    NEWEST,
+    OWN,
+    STRENGTHS,
+    Arena,
+    Document,
+    Op,
+    Plan,
+    Problem,
+    Program,
+    Role,
+)
 from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.verdict.attribution import charges
 
@@ -34,7 +48,8 @@ WIDTH = 110
 def script(document: Document, *, title: str = "Reduced by allocsim.", test: str = "test_the_fault_is_found") -> str:
     """Return the source of a test file that builds `document` and asserts its violations. O(size).
 
-    Meta is left out. The source is deterministic and well-formed Python, whatever the names in the document are.
+    Meta is left out. The source is deterministic and well-formed Python, whatever the names in the
+    document are.
     """
     body = list(_function(document))
     found = charges(document)[1]
@@ -59,7 +74,14 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
 
 
 def _asserted(v: Violation) -> Iterator[str]:
-    fields = {"run": v.run, "op": v.op, "value": v.value, "buffer": v.buffer, "other_op": v.other_op, "want_op": v.want_op}
+    fields = {
+        "run": v.run,
+        "op": v.op,
+        "value": v.value,
+        "buffer": v.buffer,
+        "other_op": v.other_op,
+        "want_op": v.want_op,
+    }
     chosen = {name: value for name, value in fields.items() if value is not None}
     yield "    assert any("
     seen = ", ".join(f"found.{name}" for name in chosen)
@@ -70,7 +92,9 @@ def _asserted(v: Violation) -> Iterator[str]:
 
 
 def _doc(text: str) -> str:
-    """Return text as it may stand in a docstring: on printable lines, without quotes or escapes that would end or change it."""
+    """Return text as it may stand in a docstring: on printable lines, without quotes or escapes
+    that would end or change it.
+    """
     lines = text.replace("\\", "/").replace('"', "'").split("\n")
     return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in lines)
 
@@ -180,7 +204,9 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
 
 
 def _pairs(op: Op) -> Any:
-    """Return the declared pairs as the builder takes them: a strength only where it is not the usual one."""
+    """Return the declared pairs as the builder takes them: a strength only where it is not the
+    usual one.
+    """
     if op.in_place is None:
         return None
     return tuple(
@@ -271,7 +297,12 @@ def _identifiers(names: list[str], *, suffix: str = "") -> list[str]:
     found = []
     for number, name in enumerate(names):
         stem = re.sub(r"\W+", "_", name.rsplit(".", 1)[-1], flags=re.ASCII).strip("_").lower()[:24]
-        if not stem or not stem.isidentifier() or keyword.iskeyword(stem) or stem.startswith(("program", "problem", "plan")):
+        if (
+            not stem
+            or not stem.isidentifier()
+            or keyword.iskeyword(stem)
+            or stem.startswith(("program", "problem", "plan"))
+        ):
             stem = f"t{number}"
         chosen = stem + suffix
         while chosen in taken:

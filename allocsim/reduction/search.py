@@ -1,8 +1,9 @@
 """Greedy removal: the best list so far for which a question is answered with yes.
 
-A list is thinned by leaving out chunks, from half of it down to single elements, as delta debugging does (Zeller and Hildebrandt,
-"Simplifying and Isolating Failure-Inducing Input", 2002), and again from chunks to single ones until no single element can go.
-Everything is deterministic; only a time limit makes results depend on the machine, and then the best so far is kept.
+A list is thinned by leaving out chunks, from half of it down to single elements, as delta debugging
+does (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002), and again
+from chunks to single ones until no single element can go. Everything is deterministic; only a time
+limit makes results depend on the machine, and then the best so far is kept.
 
 What this module does not see: what is being made smaller.
 """
@@ -34,7 +35,10 @@ class Search:
         self._until = None if seconds is None else monotonic() + seconds
 
     def attempt(self, make: Callable[[Document], Document | None]) -> bool:
-        """Make a candidate out of the best so far; take it if it still shows the fault. Raises OutOfTime."""
+        """Make a candidate out of the best so far; take it if it still shows the fault.
+
+        Raises OutOfTime.
+        """
         if self._until is not None and monotonic() >= self._until:
             raise OutOfTime
         try:
@@ -49,10 +53,15 @@ class Search:
         self.best = candidate
         return True
 
-    def thin(self, rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]) -> bool:
-        """Leave out as many rows as possible; return whether any went. `only(best, kept)` makes the candidate.
+    def thin(
+        self, rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]
+    ) -> bool:
+        """Leave out as many rows as possible; return whether any went.
 
-        Afterwards no single row can be left out. O(n^2) trials at worst, O(k log n) where few (k) rows matter.
+        `only(best, kept)` makes the candidate.
+
+        Afterwards no single row can be left out. O(n^2) trials at worst, O(k log n) where few (k)
+        rows matter.
         """
         thinned = False
         size = max(len(rows(self.best)), 1)

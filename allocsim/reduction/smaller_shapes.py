@@ -3,9 +3,10 @@
     flattened(document)          every range of bytes becomes as many units as boundaries fall into it, every value one row of elements
     shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow
 
-`flattened` keeps order, equality and overlap of all boundaries in all arenas exactly, for values without holes. `shortened` keeps
-ranks, layouts and views, for values whose strides are those of a contiguous value in their buffer; slots that were apart stay
-apart, slots that began together begin together. Neither is sure to keep a fault: whoever asks for a smaller document judges it.
+`flattened` keeps order, equality and overlap of all boundaries in all arenas exactly, for values
+without holes. `shortened` keeps ranks, layouts and views, for values whose strides are those of a
+contiguous value in their buffer; slots that were apart stay apart, slots that began together begin
+together. Neither is sure to keep a fault: whoever asks for a smaller document judges it.
 
 Complexity: O(values + boundaries log boundaries) for each candidate; at most `MOST` boundaries.
 
@@ -30,7 +31,7 @@ Key = tuple[int, int] | str
 """A buffer: program and index, or the name of a persistent one."""
 
 
-# every boundary a unit ----------------------------------------------------------------------------------------------------------
+# every boundary a unit ----------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +46,10 @@ class _Map:
     _known: dict[Any, dict[int, int]] = field(default_factory=dict)
 
     def settle(self) -> bool:
-        """Carry boundaries between buffers and arenas until each has those of the others; False where there are too many."""
+        """Carry boundaries between buffers and arenas until each has those of the others.
+
+        False where there are too many.
+        """
         while True:
             before = self._count()
             if before > MOST:
@@ -84,7 +88,10 @@ class _Map:
 
 
 def flattened(document: Document) -> Document | None:
-    """Return the document with every boundary one unit from the next; None where a value has holes or nothing gets smaller."""
+    """Return the document with every boundary one unit from the next.
+
+    The answer is None where a value has holes or nothing gets smaller.
+    """
     if not all(program.values.dense.all() for program in document.programs):
         return None
     found = _boundaries(document)
@@ -99,7 +106,9 @@ def flattened(document: Document) -> Document | None:
 
 
 def _tied(program: Program) -> bool:
-    """Return whether sizes are bound to more than their own value: packed rows, ranges, and the two sides of a `same`."""
+    """Return whether sizes are bound to more than their own value: packed rows, ranges, and the two
+    sides of a `same`.
+    """
     return bool(program.values.packed.any() or program.buffers.nbytes_range or program.same_ops.any())
 
 
@@ -110,7 +119,9 @@ def _key(program: Program, index: int, buffer: int) -> Key:
 def _boundaries(document: Document) -> _Map | None:
     if any(map(_tied, document.programs)):
         return None
-    sizes = {int(size) for program in document.programs for size in (*program.values.itemsize, *program.buffers.alignment)}
+    sizes = {
+        int(size) for program in document.programs for size in (*program.values.itemsize, *program.buffers.alignment)
+    }
     unit = lcm(*sizes, *(arena.alignment for arena in document.arenas)) if sizes else 1
     if unit > MOST or sum(len(program.values) for program in document.programs) > MOST:
         return None
@@ -168,7 +179,9 @@ def _flat_problem(problem: Problem, found: _Map, program: Program) -> Problem:
 
 
 def _believed_sizes(problem: Problem, program: Program, unit: int) -> Any:
-    """Return sizes that are to the new ones what the old were to the old: right, too small or too large."""
+    """Return sizes that are to the new ones what the old were to the old: right, too small or too
+    large.
+    """
     old, new = problem.program.buffers.nbytes, program.buffers.nbytes
     small, large = problem.nbytes < old, problem.nbytes > old
     return np.where(small, np.maximum(new - 1, 0), np.where(large, new + unit, new)).astype(np.int64)
@@ -190,7 +203,7 @@ def _weight(document: Document) -> tuple[int, int, int]:
     return nbytes, distances, sum(len(program.values.shape) for program in document.programs)
 
 
-# one length after the other -----------------------------------------------------------------------------------------------------
+# one length after the other -----------------------------------------------------------------------
 
 
 def lengths(document: Document) -> list[int]:
@@ -200,7 +213,10 @@ def lengths(document: Document) -> list[int]:
 
 
 def shortened(document: Document, old: int, new: int) -> Document | None:
-    """Return the document with every dimension of length `old` of length `new`; None where a stride or an offset has no meaning."""
+    """Return the document with every dimension of length `old` of length `new`.
+
+    The answer is None where a stride or an offset has no meaning.
+    """
     programs: list[Program] = []
     for program in document.programs:
         made = _short_program(program, old, new)
@@ -210,7 +226,9 @@ def shortened(document: Document, old: int, new: int) -> Document | None:
     at = {id(program): made for program, made in zip(document.programs, programs, strict=True)}
     problems = [
         replace(
-            problem, nbytes=_believed_sizes(problem, at[id(problem.program)], 1), fixed={} if problem.fixed else problem.fixed
+            problem,
+            nbytes=_believed_sizes(problem, at[id(problem.program)], 1),
+            fixed={} if problem.fixed else problem.fixed,
         )
         for problem in document.problems
     ]
@@ -251,7 +269,9 @@ def _short_program(program: Program, old: int, new: int) -> Program | None:
         strides=np.array([stride for row in strides for stride in row], dtype=np.int64),
     )
     return replace(
-        program, values=table_of_values, buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values))
+        program,
+        values=table_of_values,
+        buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values)),
     )
 
 
@@ -301,7 +321,9 @@ def _packed(plan: Plan, program: Program) -> Plan:
 
 
 def shorter(document: Document) -> Iterator[Callable[[Document], Document | None]]:
-    """Yield ways to shorten one length of a document, the largest length first, the shortest result first."""
+    """Yield ways to shorten one length of a document, the largest length first, the shortest result
+    first.
+    """
     for old in lengths(document):
         for new in range(1, min(old, 4)):
             yield lambda best, old=old, new=new: shortened(best, old, new)  # type: ignore[misc]

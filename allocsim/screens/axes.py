@@ -1,17 +1,22 @@
-"""Compiled inner loops of the judge: who wrote every address last, and questions asked of that in one pass.
+"""Compiled inner loops of the judge: who wrote every address last, and questions asked of that in
+one pass.
 
-Two kernels, each a *screen*: it says that nothing is wrong, or where to look. What is wrong, and in which words, is for the plain code to
-say, which sees the same rows: so a screen may point at too much, never at too little.
+Two kernels, each a *screen*: it says that nothing is wrong, or where to look. What is wrong, and in
+which words, is for the plain code to say, which sees the same rows: so a screen may point at too
+much, never at too little.
 
     stray_apart       reads that may find, with every buffer apart, other than what this run wrote for them
     stray_planned     reads that may find, as planned, what another buffer left there
 
-An *axis* is one address space as segments of equal owner, in order. `heads[p]` and `chunk[p]` are, for each place of a chunk in that order, its first
-start and its number; chunk `c` holds `sizes[c] <= ROOM` segments, `starts[c]` and `owners[c]`; a segment reaches to the next start.
-`spare[: counts[1]]` are chunks not in use, of `counts[0]` places. Neighbours together fill more than half a chunk, so an axis of n segments
-needs at most `4 n / ROOM + 2` chunks. A write costs O(log n + ROOM + segments dropped + moves of places, n / ROOM at a time).
+An *axis* is one address space as segments of equal owner, in order. `heads[p]` and `chunk[p]` are,
+for each place of a chunk in that order, its first start and its number; chunk `c` holds
+`sizes[c] <= ROOM` segments, `starts[c]` and `owners[c]`; a segment reaches to the next start.
+`spare[: counts[1]]` are chunks not in use, of `counts[0]` places. Neighbours together fill more
+than half a chunk, so an axis of n segments needs at most `4 n / ROOM + 2` chunks. A write costs
+O(log n + ROOM + segments dropped + moves of places, n / ROOM at a time).
 
-Addresses are int64. `end_at` saturates at `TOP`, above all that a model can name, and no start lies there: nothing wraps.
+Addresses are int64. `end_at` saturates at `TOP`, above all that a model can name, and no start lies
+there: nothing wraps.
 
 What this module does not see: buffers, values and ops. They are numbers here.
 """
@@ -30,14 +35,19 @@ FLOOR: Final = -(1 << 63)
 TOP: Final = (1 << 63) - 1
 NEVER: Final = -1
 CONTENT: Final = -2
-"""Owners that no write has: bytes nobody wrote, and bytes that hold what was laid before the first run."""
+"""Owners that no write has: bytes nobody wrote, and bytes that hold what was laid before the first
+run.
+"""
 
 Axis = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
 """heads, chunk, sizes, starts, owners, spare, counts."""
 
 
 def axis_for(segments: int) -> Axis:
-    """Return an axis with room for so many segments. Memory is taken as it is touched: 64 bytes a segment at most."""
+    """Return an axis with room for so many segments.
+
+    Memory is taken as it is touched: 64 bytes a segment at most.
+    """
     chunks = 4 * segments // ROOM + 4
     columns = [np.empty(shape, dtype=np.int64) for shape in (chunks, chunks, chunks, (chunks, ROOM), (chunks, ROOM))]
     heads, chunk, sizes, starts, owners = columns
@@ -129,7 +139,9 @@ def drop(axis: Axis, first: int, last: int) -> None:
 
 @compiled
 def mend(axis: Axis, place: int) -> None:
-    """Join a chunk with the next where both fit in half of one, or cut it where the next write may not fit."""
+    """Join a chunk with the next where both fit in half of one, or cut it where the next write may
+    not fit.
+    """
     _, chunk, sizes, starts, owners, _, counts = axis
     if place < 0 or place >= counts[0]:
         return
@@ -146,7 +158,10 @@ def mend(axis: Axis, place: int) -> None:
 
 @compiled
 def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: int, high: int, owner: int) -> None:  # noqa: PLR0917 - columns
-    """Give `[low, high)` to an owner; the segments that meet it are those from `(place, at)` to `(last_place, last)`."""
+    """Give `[low, high)` to an owner.
+
+    The segments that meet it are those from `(place, at)` to `(last_place, last)`.
+    """
     heads, chunk, sizes, starts, owners, _, _ = axis
     held, end = chunk[place], chunk[last_place]
     tail = end_of_segment(axis, last_place, last) > high
@@ -178,7 +193,10 @@ def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: in
 
 @compiled
 def paint(axis: Axis, low: int, high: int, owner: int) -> None:
-    """Give the non-empty range `[low, high)` to an owner; segments of one owner that touch become one."""
+    """Give the non-empty range `[low, high)` to an owner.
+
+    Segments of one owner that touch become one.
+    """
     _, chunk, sizes, _, owners, _, counts = axis
     starts = axis[3]
     place, at = seek(axis, low)
@@ -224,11 +242,14 @@ Columns = tuple[Any, ...]
 def stray_apart(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, buffers: Columns, holes: Columns, values: int, axes: Columns, found: Columns
 ) -> int:
-    """Note the reads that may find, with every buffer apart, other than their own value or bytes of this run; return how many.
+    """Note the reads that may find, with every buffer apart, other than their own value or bytes of
+    this run; return how many.
 
     Args:
-        chains: key (buffer), run, and the stretch [begin, end) of `order` with the accesses of that run, in order of key, then run.
-        facts: of each access write, number of the value, low and high in the buffer, row of `holes` or -1, made by an op.
+        chains: key (buffer), run, and the stretch [begin, end) of `order` with the accesses of that
+            run, in order of key, then run.
+        facts: of each access write, number of the value, low and high in the buffer, row of `holes`
+            or -1, made by an op.
         buffers: persistent, and the reach [low, high) of all accesses.
         holes: CSR of byte runs within the buffer.
         values: how many numbers of values there are.
@@ -258,7 +279,9 @@ def stray_apart(  # noqa: PLR0917 - columns
                     a, b = (low[row], high[row]) if hole[row] < 0 else (hole_low[part], hole_high[part])
                     if made[row]:
                         owner = held_by(by_value, a, b) if mixed else whole
-                        fine = owner == mine or (kept and (owner == CONTENT or (owner >= 0 and owner % values == number[row])))
+                        fine = owner == mine or (
+                            kept and (owner == CONTENT or (owner >= 0 and owner % values == number[row]))
+                        )
                     else:
                         owner = held_by(by_run, a, b) if mixed else whole // values
                         fine = owner == run
@@ -290,14 +313,18 @@ def stray_apart(  # noqa: PLR0917 - columns
 def stray_planned(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, keys: Columns, holes: Columns, content: Columns, axis: Axis, found: Columns
 ) -> int:
-    """Note the reads that may find, as planned, bytes that were written last for another key; return how many.
+    """Note the reads that may find, as planned, bytes that were written last for another key.
 
-    A key is a buffer for as long as it stays at one place. Whatever writes a byte of a buffer apart writes it here too, so bytes whose last
-    writer here was of the key are those of the last writer apart.
+    Return how many.
+
+    A key is a buffer for as long as it stays at one place. Whatever writes a byte of a buffer apart
+    writes it here too, so bytes whose last writer here was of the key are those of the last writer
+    apart.
 
     Args:
         chains: as in `stray_apart`, by address space.
-        facts: of each access write, low and high in the buffer, row of `holes` or -1, base address, buffer.
+        facts: of each access write, low and high in the buffer, row of `holes` or -1, base address,
+            buffer.
         keys: CSR of the key of each buffer, by run.
         holes: CSR of byte runs within the buffer.
         content: space, low, high and key of what is laid before the first run, in order of space.
@@ -345,7 +372,9 @@ def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
 
 @compiled
 def sort_by(key: Int64s, starts: Int64s, rows: Int64s) -> None:
-    """Fill `rows` with the rows of each key, in order, and `starts`, all 0 and two more than there are keys, with where each key's begin."""
+    """Fill `rows` with the rows of each key, in order, and `starts`, all 0 and two more than there
+    are keys, with where each key's begin.
+    """
     for row in range(len(key)):
         starts[key[row] + 2] += 1
     for at in range(2, len(starts)):

@@ -2,19 +2,24 @@
 
     rows = to_look_at(plan, op_starts=..., buffer_starts=...)      # those that may have a violation; all others are clean
 
-The programs stand one after another in one program, as `allocsim.fuzzing.batch` joins them and lays them side by side: program k has the ops
-`op_starts[k]:op_starts[k + 1]` and the buffers `buffer_starts[k]:buffer_starts[k + 1]`. No op but those behind the last program touches buffers of two
-of them, and no two have slots that share a byte.
+The programs stand one after another in one program, as `allocsim.fuzzing.batch` joins them and lays
+them side by side: program k has the ops `op_starts[k]:op_starts[k + 1]` and the buffers
+`buffer_starts[k]:buffer_starts[k + 1]`. No op but those behind the last program touches buffers of
+two of them, and no two have slots that share a byte.
 
-It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `promises`, `events`, `order`) are run as they are. The kernels that `dataflow`
-and `placement` have for large documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What `writes` and `beliefs` ask of each
-op is asked by a compiled pass (`many_passes`). All of these may point at too much, never at too little: what is wrong, and in which words, `check` says
-of the programs pointed at.
+It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `promises`,
+`events`, `order`) are run as they are. The kernels that `dataflow` and `placement` have for large
+documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What
+`writes` and `beliefs` ask of each op is asked by a compiled pass (`many_passes`). All of these may
+point at too much, never at too little: what is wrong, and in which words, `check` says of the
+programs pointed at.
 
-Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches and that has holes or reaches out of its buffer, with
-packed values or ranges of sizes, or with an op that declares nothing, more than `exact`, or is a `same`. Warnings are not asked for.
+Pointed at unseen: programs without ops, with a parameter or state, with a value that an op touches
+and that has holes or reaches out of its buffer, with packed values or ranges of sizes, or with an
+op that declares nothing, more than `exact`, or is a `same`. Warnings are not asked for.
 
-Complexity: O(columns), and two sorts; one to two microseconds for a program of five ops. What this module does not see: sessions.
+Complexity: O(columns), and two sorts; one to two microseconds for a program of five ops. What this
+module does not see: sessions.
 """
 
 import numpy as np
@@ -31,11 +36,17 @@ from allocsim.model import EXACT, VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
 
 ROOM = 10_000
-"""Records of the rows that are run as they are; where there are more, every program is pointed at."""
+"""Records of the rows that are run as they are.
+
+Where there are more, every program is pointed at.
+"""
 
 
 def to_look_at(plan: Plan, *, op_starts: Int64s, buffer_starts: Int64s) -> Int64s:
-    """Return the programs, in order, that `check` has to look at; of the others it would list no violation."""
+    """Return the programs, in order, that `check` has to look at.
+
+    Of the others it would list no violation.
+    """
     return _Many(plan, op_starts, buffer_starts).pointed_at()
 
 
@@ -99,10 +110,14 @@ class _Many:
 
     def _touching(self) -> None:
         places = self.space, self.base
-        self.passes.touching(self.ops, self.accesses.active, self.values, self.layouts, places, self.of_op, self.pointed)
+        self.passes.touching(
+            self.ops, self.accesses.active, self.values, self.layouts, places, self.of_op, self.pointed
+        )
 
     def _beliefs(self) -> None:
-        """Point at lifetimes too short, sizes too small, and pairs that are not seen to be permissible."""
+        """Point at lifetimes too short, sizes too small, and pairs that are not seen to be
+        permissible.
+        """
         accesses, buffers = self.accesses, self.program.buffers
         for problem in self.case.document.problems:
             bad = accesses.touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
@@ -114,12 +129,18 @@ class _Many:
             self.pointed[self.of_buffer[pairs[doubt]]] = True
 
     def _reads(self) -> None:
-        """Point at reads that may find what they must not, as `dataflow` does for a large document."""
+        """Point at reads that may find what they must not, as `dataflow` does for a large
+        document.
+        """
         kernels, accesses, extents, buffers = self.kernels, self.accesses, self.extents, self.program.buffers
         count = len(accesses.read_op) + len(accesses.write_op)
         write, value = np.empty(count, dtype=np.bool_), np.empty(count, dtype=np.int64)
-        self.passes.in_turn(accesses.read_op, accesses.read_value, accesses.write_op, accesses.write_value, write, value)
-        rows = np.flatnonzero((extents.low < extents.high)[value] & ~self.pointed[self.of_buffer[extents.buffer[value]]])
+        self.passes.in_turn(
+            accesses.read_op, accesses.read_value, accesses.write_op, accesses.write_value, write, value
+        )
+        rows = np.flatnonzero(
+            (extents.low < extents.high)[value] & ~self.pointed[self.of_buffer[extents.buffer[value]]]
+        )
         write, value = write[rows], value[rows]
         buffer, low, high = extents.buffer[value], extents.low[value], extents.high[value]
         whole, none = np.full(len(rows), -1, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -133,11 +154,15 @@ class _Many:
         self.pointed[self.of_buffer[buffer[found[1][:count]]]] = True
         planned = write, low, high, whole, self.base[buffer], buffer
         chains = self._chains(np.where(self.plan.placed, self.space, -1)[buffer], len(self.program.arenas))
-        count = kernels.stray_planned(chains, planned, (none, np.arange(len(buffers))), no_holes, nothing, axes[0], found)
+        count = kernels.stray_planned(
+            chains, planned, (none, np.arange(len(buffers))), no_holes, nothing, axes[0], found
+        )
         self.pointed[self.of_buffer[buffer[found[1][:count]]]] = True
 
     def _placement(self) -> None:
-        """Point at buffers that meet in time and space, as `placement` does for a large document."""
+        """Point at buffers that meet in time and space, as `placement` does for a large
+        document.
+        """
         from allocsim.screens.rectangles import met  # noqa: PLC0415 - imports numba
 
         buffers, hand_overs = self.program.buffers, self.hand_overs

@@ -1,7 +1,9 @@
-"""Compiled passes over the accesses of many small programs: who touches whom within an op, and what is handed over.
+"""Compiled passes over the accesses of many small programs: who touches whom within an op, and what
+is handed over.
 
-Each looks at all ops of a batch once and marks programs of which it cannot say that they are right (`pointed`, one entry for each program). What is
-asked is what `in_place` and `beliefs` ask, of values without holes alone; who has others is not asked. Columns are int64 unless said otherwise.
+Each looks at all ops of a batch once and marks programs of which it cannot say that they are right
+(`pointed`, one entry for each program). What is asked is what `in_place` and `beliefs` ask, of
+values without holes alone; who has others is not asked. Columns are int64 unless said otherwise.
 
 Importing this module imports numba. O(accesses, and pairs of operand and result of one op).
 
@@ -17,7 +19,9 @@ Columns = tuple[Any, ...]
 
 
 @compiled
-def in_turn(read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s, write: Any, value: Int64s) -> None:  # noqa: PLR0917 - columns
+def in_turn(  # noqa: PLR0917 - columns
+    read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: Int64s, write: Any, value: Int64s
+) -> None:
     """Fill `write` (bool) and `value` with the accesses in order, of each op its reads first."""
     reads, writes = len(read_op), len(write_op)
     at = done = 0
@@ -34,7 +38,10 @@ def in_turn(read_op: Int64s, read_value: Int64s, write_op: Int64s, write_value: 
 
 @compiled
 def same_layout(layouts: Columns, a: int, b: int) -> bool:
-    """Return whether shape, item size and the strides that matter of two values agree; `layouts`: CSR of dimensions, shape, strides, item size."""
+    """Return whether shape, item size and the strides that matter of two values agree.
+
+    `layouts`: CSR of dimensions, shape, strides, item size.
+    """
     dim_starts, shape, strides, itemsize = layouts
     rank = dim_starts[a + 1] - dim_starts[a]
     if itemsize[a] != itemsize[b] or rank != dim_starts[b + 1] - dim_starts[b]:
@@ -48,7 +55,10 @@ def same_layout(layouts: Columns, a: int, b: int) -> bool:
 
 @compiled
 def declared(ops: Columns, op: int, operand: int, result: int) -> bool:
-    """Return whether an op declares a pair of positions; `ops`: CSR of operands, of results, of declared pairs."""
+    """Return whether an op declares a pair of positions.
+
+    `ops`: CSR of operands, of results, of declared pairs.
+    """
     _, _, _, _, pair_starts, pairs = ops
     found = False
     for row in range(pair_starts[op], pair_starts[op + 1]):
@@ -57,10 +67,14 @@ def declared(ops: Columns, op: int, operand: int, result: int) -> bool:
 
 
 @compiled
-def touching(ops: Columns, active: Any, values: Columns, layouts: Columns, places: Columns, owner: Int64s, pointed: Any) -> None:  # noqa: PLR0917 - columns
-    """Mark programs in which, as laid, a result meets an operand other than exactly and declared, or another result of its op.
+def touching(  # noqa: PLR0917 - columns
+    ops: Columns, active: Any, values: Columns, layouts: Columns, places: Columns, owner: Int64s, pointed: Any
+) -> None:
+    """Mark programs in which, as laid, a result meets an operand other than exactly and declared,
+    or another result of its op.
 
-    `values`: buffer, first and last byte in it, offset of element 0. `places`: address space and base of each buffer.
+    `values`: buffer, first and last byte in it, offset of element 0. `places`: address space and
+    base of each buffer.
     """
     operand_starts, operands, result_starts, results, _, _ = ops
     buffer, low, high, offset = values
@@ -99,8 +113,12 @@ def one_sided(ops: Columns, op: int, of_value: Int64s, donor: int, recipient: in
 
 
 @compiled
-def doubtful(believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any) -> None:  # noqa: PLR0917 - columns
-    """Mark in `doubt` (bool) which of the pairs (n, 2) that a problem believes in cannot be seen to be permissible."""
+def doubtful(  # noqa: PLR0917 - columns
+    believed: Any, ops: Columns, values: Columns, layouts: Columns, first: Int64s, last: Int64s, doubt: Any
+) -> None:
+    """Mark in `doubt` (bool) which of the pairs (n, 2) that a problem believes in cannot be seen to
+    be permissible.
+    """
     operand_starts, operands, result_starts, results, pair_starts, pairs = ops
     buffer, low, high, offset = values
     for row in range(len(believed)):

@@ -1,18 +1,23 @@
 """Which reads of a memory need a look: the compiled screen before `dataflow`.
 
-The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that may be wrong; the others are right. It
-may point at reads that turn out to be right. Where it points at a read of a `same`, all reads are to be looked at. What it asks is narrower than what `dataflow` tells, so each question is one lookup in an axis whose
-neighbours of one owner are joined, and a read of a million pieces costs no more than a read of one:
+The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that
+may be wrong; the others are right. It may point at reads that turn out to be right. Where it points
+at a read of a `same`, all reads are to be looked at. What it asks is narrower than what `dataflow`
+tells, so each question is one lookup in an axis whose neighbours of one owner are joined, and a
+read of a million pieces costs no more than a read of one:
 
     apart      a value made by an op: was it the last to write each of its bytes? Others: does each byte date from this run?
     planned    was each byte written last, here, for this buffer? Apart such bytes have the same last writer, for whatever writes a
-               byte of a buffer apart writes it here as well, as long as the buffer stays where it is
+               byte of a buffer apart writes it here as well, as long as the buffer stays where it
+               is
 
-Apart every buffer is on its own, planned every address space, so accesses are looked at buffer by buffer and space by space (`_Chains`), through all
-runs in order: a small axis stays in the processor's cache.
+Apart every buffer is on its own, planned every address space, so accesses are looked at buffer by
+buffer and space by space (`_Chains`), through all runs in order: a small axis stays in the
+processor's cache.
 
-Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading machine code takes as long as some ten thousand reads in
-plain Python: `pays` says from when on it is worth it.
+Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading
+machine code takes as long as some ten thousand reads in plain Python: `pays` says from when on it
+is worth it.
 
 What this module does not see: witnesses, and kinds of defect.
 """
@@ -49,12 +54,17 @@ def pays(runs: Runs) -> bool:
         whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
         buffers = int(script.buffer.max(initial=0)) + 1
         pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
-        work += count * (len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers)))
+        work += count * (
+            len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
+        )
     return work >= COMPILE_FROM
 
 
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
-    """Return, for each run, the rows of its script that are reads which may be wrong; None where all are to be looked at."""
+    """Return, for each run, the rows of its script that are reads which may be wrong.
+
+    The answer is None where all are to be looked at.
+    """
     if not (runs.identities.ordered and pays(runs)):
         return None
     from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
@@ -172,7 +182,11 @@ class _Chains:
         keyed: Callable[[Script], tuple[Int64s, Int64s]],
         grouped: Callable[[Int64s, int], tuple[Int64s, Int64s]],
     ) -> "_Chains":
-        """Chain the rows; `keyed` gives for each row of a script a place in a list of keys, and that list. Keys below 0 are left out."""
+        """Chain the rows.
+
+        `keyed` gives for each row of a script a place in a list of keys, and that list. Keys below
+        0 are left out.
+        """
         links, rows = [], []
         room: Int64s = np.zeros(1, dtype=np.int64)
         for script, begin in zip(runs.scripts, facts.begins.tolist(), strict=True):
@@ -181,14 +195,18 @@ class _Chains:
             used = np.flatnonzero((np.diff(starts) > 0) & (keys >= 0))
             links.append((keys[used], starts[used] + begin, starts[used + 1] + begin))
             rows.append(order + begin)
-            written = np.bincount(place, weights=facts.pieces[begin : begin + len(script)], minlength=len(keys)).astype(np.int64)
+            written = np.bincount(place, weights=facts.pieces[begin : begin + len(script)], minlength=len(keys)).astype(
+                np.int64
+            )
             room = np.pad(room, (0, max(int(keys.max(initial=-1)) + 1 - len(room), 0)))
             np.add.at(room, keys[used], written[used])
         key = joined([links[script][0] for script in runs.follows])
         run = np.repeat(np.arange(len(runs.follows)), [len(links[script][0]) for script in runs.follows])
         begins, ends = (joined([links[script][side] for script in runs.follows]) for side in (1, 2))
         order = np.argsort(key, kind="stable")
-        return cls(columns=(key[order], run[order], begins[order], ends[order], joined(rows)), segments=2 * int(room.max()) + 8)
+        return cls(
+            columns=(key[order], run[order], begins[order], ends[order], joined(rows)), segments=2 * int(room.max()) + 8
+        )
 
 
 def _by_space(script: Script) -> tuple[Int64s, Int64s]:
@@ -199,7 +217,9 @@ def _by_space(script: Script) -> tuple[Int64s, Int64s]:
 
 
 def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return what is laid before the first run, in order of space: space, low and high address, key."""
+    """Return what is laid before the first run, in order of space: space, low and high address,
+    key.
+    """
     identities = runs.identities
     rows = []
     for identity in np.flatnonzero(identities.persistent & identities.moves).tolist():
@@ -215,9 +235,11 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
 
 
 def _aliases(runs: Runs, follows: int) -> Int64s:
-    """Return for each buffer of a script the one whose bytes it has by a `same` between values at one address, else itself.
+    """Return for each buffer of a script the one whose bytes it has by a `same` between values at
+    one address, else itself.
 
-    Both are written once in the run, whole, and only read whole, so what lies there is right for the one as long as it is for the other.
+    Both are written once in the run, whole, and only read whole, so what lies there is right for
+    the one as long as it is for the other.
     """
     script = runs.scripts[follows]
     alias = np.arange(len(script.buffers))
@@ -238,7 +260,8 @@ def _aliases(runs: Runs, follows: int) -> Int64s:
 
 
 def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
-    """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in which a buffer stays where it is.
+    """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in
+    which a buffer stays where it is.
 
     The first key of a buffer is its identity, so that content has it too.
     """

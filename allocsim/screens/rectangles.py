@@ -2,16 +2,20 @@
 
     met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that meet, and whether there are more
 
-Rows come in order of start. Those that live are leaves of a tree, in order of `low`, `FLOOR` where none lives; a node holds the highest `high` below it.
-A newcomer meets those whose `low` is below its `high` and whose `high` is above its `low`: of the leaves before a place, those above a bound.
-Each is found in O(log rows). One that is found and has died since is taken out, so it is found once: nothing is done about a row only because its life ends.
+Rows come in order of start. Those that live are leaves of a tree, in order of `low`, `FLOOR` where
+none lives; a node holds the highest `high` below it. A newcomer meets those whose `low` is below
+its `high` and whose `high` is above its `low`: of the leaves before a place, those above a bound.
+Each is found in O(log rows). One that is found and has died since is taken out, so it is found
+once: nothing is done about a row only because its life ends.
 
-The tree holds a stretch of newcomers at a time and whatever lives when the stretch begins. A stretch is as long as these are many, so
-that each row is carried on to another O(1) times for each newcomer, and at least `STRETCH`, so that a tree of few stays in the processor's cache.
+The tree holds a stretch of newcomers at a time and whatever lives when the stretch begins. A
+stretch is as long as these are many, so that each row is carried on to another O(1) times for each
+newcomer, and at least `STRETCH`, so that a tree of few stays in the processor's cache.
 
 Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
 
-What this module does not see: buffers, ops, plans. `intervals.conflicts` says the same of few rows without machine code.
+What this module does not see: buffers, ops, plans. `intervals.conflicts` says the same of few rows
+without machine code.
 """
 
 from collections.abc import Sequence
@@ -33,9 +37,11 @@ FLOOR: Final = -(1 << 63)
 
 
 def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> tuple[Int64s, Int64s, bool]:
-    """Return left and right rows of the pairs that share a point, in order of the start of the right one, and whether more than `cap` do.
+    """Return left and right rows of the pairs that share a point, in order of the start of the
+    right one, and whether more than `cap` do.
 
-    No rectangle is empty. The left one starts first; of two that start together it is the lower row. At most `cap` pairs are listed.
+    No rectangle is empty. The left one starts first; of two that start together it is the lower
+    row. At most `cap` pairs are listed.
     """
     count = len(start)
     order = np.arange(count) if np.all(start[1:] >= start[:-1]) else np.argsort(start, kind="stable")
@@ -57,7 +63,10 @@ def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> 
 
 
 def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s, Int64s, int]:
-    """Return the pairs among some rows of which the first, those `carried`, were compared before; and how many, `room` + 1 if more."""
+    """Return the pairs among some rows of which the first, those `carried`, were compared before.
+
+    And how many, `room` + 1 if more.
+    """
     start, stop, low, high = columns
     by_low = np.argsort(low)
     rank, reach = np.empty_like(by_low), np.empty_like(by_low)
@@ -74,7 +83,9 @@ def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s
 
 
 def _tree(leaves: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the nodes of a tree, level by level from the leaves up to one root, each padded to whole families, and where each begins."""
+    """Return the nodes of a tree, level by level from the leaves up to one root, each padded to
+    whole families, and where each begins.
+    """
     rows, nodes = [], leaves
     while True:
         padded = np.full(-(-len(nodes) // FAN) * FAN, FLOOR)
@@ -142,10 +153,13 @@ def meetings(  # noqa: PLR0917 - columns
     left: Int64s,
     right: Int64s,
 ) -> int:
-    """Note the pairs of a newcomer and what lives when it starts; return how many there are, one more than there is room for if more.
+    """Note the pairs of a newcomer and what lives when it starts.
+
+    Return how many there are, one more than there is room for if more.
 
     Args:
-        newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in order of start.
+        newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in
+            order of start.
         stop: of the row of each leaf.
         tree: with what lives before the first newcomer.
         levels: where each level of the tree begins.

@@ -1,13 +1,17 @@
-"""One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and the cure.
+"""One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and
+the cure.
 
-A verdict is a pure function of `Evidence`. S, L and H are run anew on its document; K, D and P come as measured rows. What is wrong is
-charged by counterfactual: each violation to the smallest mend that makes it vanish, in an order in which the first broken promise is charged
-(`allocsim.verdict.charging`). A mend with all it explains is a *cause*; the table `NAMES` gives it a root-cause class (C01 to C15) and the party at fault
-(plan, kernel, caller, schedule). Most important first: the cause of the first wrong number where D ran, else of the most bytes read wrong.
+A verdict is a pure function of `Evidence`. S, L and H are run anew on its document; K, D and P come
+as measured rows. What is wrong is charged by counterfactual: each violation to the smallest mend
+that makes it vanish, in an order in which the first broken promise is charged
+(`allocsim.verdict.charging`). A mend with all it explains is a *cause*; the table `NAMES` gives it
+a root-cause class (C01 to C15) and the party at fault (plan, kernel, caller, schedule). Most
+important first: the cause of the first wrong number where D ran, else of the most bytes read wrong.
 
-Invariants: nothing looks at a name, at which scenario ran, or at how anything is numbered; renaming everything and permuting
-indices leaves causes and cures unchanged. More evidence never finds less: what a set of detectors names, each larger set names as well; only what was unknown may get a
-name. A difference that D sees and no cause explains is reported as unexplained, never guessed.
+Invariants: nothing looks at a name, at which scenario ran, or at how anything is numbered; renaming
+everything and permuting indices leaves causes and cures unchanged. More evidence never finds less:
+what a set of detectors names, each larger set names as well; only what was unknown may get a name.
+A difference that D sees and no cause explains is reported as unexplained, never guessed.
 
 Complexity: that of the checks, plus O(violations + ops), and a few checks for cures.
 
@@ -61,7 +65,8 @@ def _joined(causes: Sequence[Cause]) -> tuple[JointFault, ...]:
     for cause in causes:
         joined.setdefault((cause.class_, cause.party), []).append(cause)
     return tuple(
-        JointFault(cause=found[0], count=sum(cause.places for cause in found), causes=len(found)) for found in joined.values()
+        JointFault(cause=found[0], count=sum(cause.places for cause in found), causes=len(found))
+        for found in joined.values()
     )
 
 
@@ -73,7 +78,9 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
     streams = max((len(run.program.streams) for run in dossier.runs), default=1)
     not_run = {"status": "not run", "count": None}
     return {
-        "S": _status(dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated),
+        "S": _status(
+            dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated
+        ),
         "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in dossier.races))
         if streams > 1
         else not_run | {"why": "one stream"},
@@ -82,7 +89,9 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
         else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
         "D": _without_lockstep(evidence.diverges)
         if origins is None
-        else _status(len(origins), diverges=evidence.diverges, first=origin_text(dossier, origins[0]) if origins else None),
+        else _status(
+            len(origins), diverges=evidence.diverges, first=origin_text(dossier, origins[0]) if origins else None
+        ),
         "K": not_run | {"why": "no kernels to execute"}
         if audit is None
         else _status(
@@ -96,7 +105,9 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
                 if row.measured == "unsafe" and row.declared
             ],
         ),
-        "R": _status(_only_later(dossier), runs=len(dossier.runs)) if len(dossier.runs) > 1 else not_run | {"why": "one run"},
+        "R": _status(_only_later(dossier), runs=len(dossier.runs))
+        if len(dossier.runs) > 1
+        else not_run | {"why": "one run"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},
@@ -123,7 +134,9 @@ def _status(count: int, **more: Any) -> dict[str, Any]:
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 
-def _clauses(dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFault, ...], cure: Cure | None) -> tuple[str, ...]:
+def _clauses(
+    dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFault, ...], cure: Cure | None
+) -> tuple[str, ...]:
     legal = _legality(dossier, causes)
     if not findings:
         agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
@@ -135,15 +148,23 @@ def _clauses(dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFau
     said: CureRecord | Cure | None = dossier.evidence.cure or cure
     if said is not None:
         words = said.elements if isinstance(said, CureRecord) else said.words
-        against = f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
+        against = (
+            f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
+        )
         parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{against}")
     return tuple(parts)
 
 
 def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
-    """Say whether the plan is legal: in one run, over the session, and in the orders that streams allow; a program's own faults are no fault of it."""
+    """Say whether the plan is legal: in one run, over the session, and in the orders that streams
+    allow; a program's own faults are no fault of it.
+    """
     ops = max((len(run.program.ops) for run in dossier.runs), default=0)
-    placed = [cause for cause in causes if cause.charge.kind in PLACED and (cause.charge.kind != "wait" or cause.party == "plan")]
+    placed = [
+        cause
+        for cause in causes
+        if cause.charge.kind in PLACED and (cause.charge.kind != "wait" or cause.party == "plan")
+    ]
     mine = {id(v): v for cause in placed for v in cause.violations if v.kind not in BELIEF_KINDS}
     over = {id(v): v for cause in causes if cause.charge.kind in OVER_RUNS for v in cause.violations}
     races = [v for v in mine.values() if v.kind == "Race"]
@@ -166,7 +187,9 @@ def _party(finding: JointFault) -> str:
 
 
 def _mib(nbytes: int) -> str:
-    """Return a price in MiB, or in bytes where two decimals of a MiB would say that it costs nothing."""
+    """Return a price in MiB, or in bytes where two decimals of a MiB would say that it costs
+    nothing.
+    """
     if nbytes and round(abs(nbytes) / 2**20, 2) == 0:
         return f"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}"
     return f"{nbytes / 2**20:+.2f} MiB"

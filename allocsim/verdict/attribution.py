@@ -1,8 +1,11 @@
-"""Each violation by itself with what it comes of: class and party of the most important cause that explains it.
+"""Each violation by itself with what it comes of: class and party of the most important cause that
+explains it.
 
-A verdict joins violations to causes; who compares documents, files reports or keeps a list of known faults needs the charge of each record.
+A verdict joins violations to causes; who compares documents, files reports or keeps a list of known
+faults needs the charge of each record.
 
-What this module does not see: kernels and differential runs; charges here are those of S, H and L alone.
+What this module does not see: kernels and differential runs; charges here are those of S, H and L
+alone.
 """
 
 from dataclasses import dataclass
@@ -17,7 +20,10 @@ from allocsim.verdict.records import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Why a violation came about; `class_` and `fault` as in a verdict, None where nothing accounts for it."""
+    """Why a violation came about.
+
+    `class_` and `fault` as in a verdict, None where nothing accounts for it.
+    """
 
     violation: Violation
     cause: Cause | None
@@ -39,12 +45,16 @@ class Charge:
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
-        """Kind, class and party: what two violations share that are the same fault in two places."""
+        """Kind, class and party: what two violations share that are the same fault in two
+        places.
+        """
         return self.violation.kind, self.class_, self.fault
 
 
 def charges(document: Document, report: Report | None = None) -> tuple[Report, tuple[Charge, ...]]:
-    """Judge a document, unless its `report` is given; return it and the charge of each violation, in the report's order.
+    """Judge a document, unless its `report` is given.
+
+    Return it and the charge of each violation, in the report's order.
 
     A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
@@ -58,7 +68,10 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
 
 
 def leading(document: Document) -> Charge | None:
-    """Return the violation at the first place of the cause that a verdict would name first; None for a clean document."""
+    """Return the violation at the first place of the cause that a verdict would name first.
+
+    The answer is None for a clean document.
+    """
     report = check(document, of_each_kind=True)
     found = causes_of(document, report)
     if not found:

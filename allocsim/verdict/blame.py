@@ -1,13 +1,17 @@
 """Who allowed two buffers to lie over each other: the placement, or which belief.
 
-In the order of charge: a plan for another program; a placement that its own problem forbids; then the belief that made it allowed. Where two beliefs
-are wrong, the one whose mend alone would have forbidden the pair is charged, the victim's first; where it takes both, both are. A pair that may not share is
-not charged where the lifetime of its donor, or of its recipient, is wrong as well: that made the pair look safe.
+In the order of charge: a plan for another program; a placement that its own problem forbids; then
+the belief that made it allowed. Where two beliefs are wrong, the one whose mend alone would have
+forbidden the pair is charged, the victim's first; where it takes both, both are. A pair that may
+not share is not charged where the lifetime of its donor, or of its recipient, is wrong as well:
+that made the pair look safe.
 
-A *hand-over* is let pass: the op at which one believed life ends and the other begins declares that pair in place.
+A *hand-over* is let pass: the op at which one believed life ends and the other begins declares that
+pair in place.
 
-Without a stated problem the document's default belief counts: what the host reads is pinned, what lasts is kept apart, and of any other late read it is
-taken that the last use was computed too early.
+Without a stated problem the document's default belief counts: what the host reads is pinned, what
+lasts is kept apart, and of any other late read it is taken that the last use was computed too
+early.
 
 What this module does not see: violations that are not about two buffers, classes and parties.
 """
@@ -45,7 +49,9 @@ def allowed_by(dossier: Dossier, meeting: Meeting) -> Answer:
     """Return what would have kept the two apart."""
     plan = dossier.document.plans[meeting.plan]
     pair = (meeting.buffer, meeting.other)
-    if dossier.strange(meeting.plan, meeting.program) and (True, frozenset(pair)) not in dossier.on_own_program(meeting.plan):
+    if dossier.strange(meeting.plan, meeting.program) and (True, frozenset(pair)) not in dossier.on_own_program(
+        meeting.plan
+    ):
         return (Mend(kind="stale", plan=meeting.plan, program=meeting.program),)
     if plan.problem is None:
         return _unstated(dossier, meeting, plan)
@@ -97,7 +103,10 @@ def _false_lives(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Proble
     real = {buffer: _real(dossier, plan, buffer) for buffer in pair}
     wrong = [buffer for buffer in pair if not _covers(problem, buffer, real[buffer])]
     enough = [
-        buffer for buffer in wrong for partner in pair if partner != buffer and _meet([real[buffer]], _believed(problem, partner))
+        buffer
+        for buffer in wrong
+        for partner in pair
+        if partner != buffer and _meet([real[buffer]], _believed(problem, partner))
     ]
     chosen = enough
     if len(enough) > 1:
@@ -114,9 +123,11 @@ def _false_lives(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Proble
 
 
 def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Mend:
-    """Return the mend of a believed lifetime: a pin where the planner was not told that the host reads, and nothing else is missed.
+    """Return the mend of a believed lifetime: a pin where the planner was not told that the host
+    reads, and nothing else is missed.
 
-    With a `partner`, the pin is charged as soon as the life without the host's reads would have let the partner in.
+    With a `partner`, the pin is charged as soon as the life without the host's reads would have let
+    the partner in.
     """
     belief = dossier.document.problems[problem]
     whole, unread = dossier.lives(belief.program)
@@ -129,7 +140,9 @@ def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[L
 
 
 def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Mend:
-    """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made the pair look safe."""
+    """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made
+    the pair look safe.
+    """
     belief = dossier.document.problems[problem]
     whole, _ = dossier.lives(belief.program)
     if (problem, donor) in dossier.short and int(belief.stop[donor]) < int(whole[donor, 1]):
@@ -140,7 +153,9 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Men
 
 
 def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | None:
-    """Return the one of two buffers that reaches the other only with more bytes than are given for it."""
+    """Return the one of two buffers that reaches the other only with more bytes than are given for
+    it.
+    """
     low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
     if int(plan.offset[low]) == int(plan.offset[high]):
         return next((buffer for buffer in pair if not nbytes[buffer]), None)
@@ -150,7 +165,9 @@ def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | N
 
 def _in_time(dossier: Dossier, meeting: Meeting, plan: Plan) -> tuple[int, int]:
     whole, _ = dossier.lives(plan.program)
-    first, second = sorted((meeting.buffer, meeting.other), key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])))
+    first, second = sorted(
+        (meeting.buffer, meeting.other), key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1]))
+    )
     return first, second
 
 

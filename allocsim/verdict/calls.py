@@ -1,11 +1,15 @@
-"""Where an op was before control flow was flattened: the inlined calls and branches it comes from, where the document says so.
+"""Where an op was before control flow was flattened: the inlined calls and branches it comes from,
+where the document says so.
 
-A program is one path taken, with called graphs in line. Which ops were a branch, a called graph or the body of a loop cannot be seen in it, so whoever flattens
-says it, in the `meta` of each such op: `{"call": ["cond_1", "then"]}`, a path of strings or whole numbers, outermost first. Ops of the
-outermost graph carry none; the iterations of a loop carry the same path. Paths are compared with each other and mean nothing by themselves. Anything
-else under that key is no path and is not looked at.
+A program is one path taken, with called graphs in line. Which ops were a branch, a called graph or
+the body of a loop cannot be seen in it, so whoever flattens says it, in the `meta` of each such op:
+`{"call": ["cond_1", "then"]}`, a path of strings or whole numbers, outermost first. Ops of the
+outermost graph carry none; the iterations of a loop carry the same path. Paths are compared with
+each other and mean nothing by themselves. Anything else under that key is no path and is not looked
+at.
 
-A buffer belongs to the innermost call that holds every op that writes it, or, where no op does, every op that reads it.
+A buffer belongs to the innermost call that holds every op that writes it, or, where no op does,
+every op that reads it.
 
 Complexity: O(accesses) once for a program that carries paths, O(1) for one that does not.
 
@@ -25,11 +29,18 @@ OUTERMOST: Final[Call] = ()
 def calls(program: Program) -> Mapping[int, Call]:
     """Return the path of each op that carries one, by step."""
     found = ((step, meta.get("call")) for step, meta in program.ops.meta.items())
-    return {step: tuple(path) for step, path in found if isinstance(path, list | tuple) and path and all(map(_is_label, path))}
+    return {
+        step: tuple(path)
+        for step, path in found
+        if isinstance(path, list | tuple) and path and all(map(_is_label, path))
+    }
 
 
 def homes(program: Program) -> Mapping[int, Call]:
-    """Return the call each buffer belongs to, for buffers that some op other than `view` accesses; empty without any path."""
+    """Return the call each buffer belongs to, for buffers that some op other than `view` accesses.
+
+    Empty without any path.
+    """
     path = calls(program)
     if not path:
         return {}

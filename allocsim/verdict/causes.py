@@ -1,8 +1,12 @@
-"""Causes: what is wrong, whose fault it is, what it explains, and what cures it; most important first.
+"""Causes: what is wrong, whose fault it is, what it explains, and what cures it.
 
-A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure (`allocsim.cure`). Violations of one mend are one cause, however many there are.
+Most important first.
 
-Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the most places; then what strikes first.
+A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure
+(`allocsim.cure`). Violations of one mend are one cause, however many there are.
+
+Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the
+most places; then what strikes first.
 
 Complexity: the checks once; a cure takes a few more, for each of the first `CURED` causes.
 
@@ -36,7 +40,8 @@ def causes_of(document: Document, report: Report | None = None, *, cures: bool =
 
     Args:
         document: what is judged.
-        report: what the judge says of it, where that is known; one of each kind's limit (`of_each_kind`) is best.
+        report: what the judge says of it, where that is known; one of each kind's limit
+            (`of_each_kind`) is best.
         cures: whether the cure of each is sought too.
     """
     dossier = Dossier(Evidence(document=document), report)
@@ -90,7 +95,8 @@ def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
     order = ranks(whole)
     homes = [-1 if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
     steps = [
-        -1 if n is None else n for n in (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
+        -1 if n is None else n
+        for n in (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
     ]
     return mend.kind, mend.op_kind or "", *steps, *homes
 
@@ -116,18 +122,27 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
-    """Return the cure of all causes of a document that can be cured, planned anew by a planner where one is given."""
+    """Return the cure of all causes of a document that can be cured, planned anew by a planner
+    where one is given.
+    """
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
     return _cure(dossier, [cause for cause in causes if cause.charge.kind in CURABLE], causes, planner=planner)
 
 
 def _cure(
-    dossier: Dossier, chosen: Sequence[Cause], causes: Sequence[Cause], *, planner: Allocator | None = None, anew: bool = True
+    dossier: Dossier,
+    chosen: Sequence[Cause],
+    causes: Sequence[Cause],
+    *,
+    planner: Allocator | None = None,
+    anew: bool = True,
 ) -> Cure | None:
     others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
     demands = [demand_of(cause) for cause in chosen]
-    return cure_of(dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew, judged=dossier.judged)
+    return cure_of(
+        dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew, judged=dossier.judged
+    )
 
 
 __all__ = ["causes_of", "cure_all", "demand_of", "found_in", "with_cures"]

@@ -2,19 +2,26 @@
 
 The order of charge:
 
-1. The program against itself, every buffer apart: what the judge finds there is the program's, or the host's where an upload brings it right.
-2. The placement against its problem, then the problem against the program (`allocsim.verdict.blame`), for each pair of buffers that meet.
-3. The host against what the program counts on from run to run: an upload left out, or a buffer nobody keeps.
+1. The program against itself, every buffer apart: what the judge finds there is the program's, or
+   the host's where an upload brings it right.
+2. The placement against its problem, then the problem against the program
+   (`allocsim.verdict.blame`), for each pair of buffers that meet.
+3. The host against what the program counts on from run to run: an upload left out, or a buffer
+   nobody keeps.
 4. The order: waits, of the program where the race exists apart, of the plan where reuse made it.
 
-A violation may stand under several mends: each of them alone would bring it about. Which of several pairs do is asked of the judge: the run by itself, all buffers
-apart but the victim and those who took its place for that one reason.
+A violation may stand under several mends: each of them alone would bring it about. Which of several
+pairs do is asked of the judge: the run by itself, all buffers apart but the victim and those who
+took its place for that one reason.
 
-Slots that only the placement can have put where they are share mends: as few slots as meet every other, those that do not fit or keep no promise first.
+Slots that only the placement can have put where they are share mends: as few slots as meet every
+other, those that do not fit or keep no promise first.
 
-Complexity: the checks once, O(violations), and one more check of one run for each victim whose bytes were taken for several reasons, `QUESTIONS` at most.
+Complexity: the checks once, O(violations), and one more check of one run for each victim whose
+bytes were taken for several reasons, `QUESTIONS` at most.
 
-What this module does not see: classes and parties (`allocsim.verdict.naming`), kernels (`allocsim.verdict.measured`).
+What this module does not see: classes and parties (`allocsim.verdict.naming`), kernels
+(`allocsim.verdict.measured`).
 """
 
 from collections import defaultdict
@@ -33,7 +40,10 @@ from allocsim.verdict.dossier import Dossier
 Charges = dict[Mend, list[Violation]]
 
 QUESTIONS: Final = 64
-"""Runs judged with few buffers together, to tell several reasons apart; beyond that the writer found is believed."""
+"""Runs judged with few buffers together, to tell several reasons apart.
+
+Beyond that the writer found is believed.
+"""
 
 OWN_KINDS: Final[dict[str, str]] = {
     "UninitialisedRead": "unwritten",
@@ -52,11 +62,15 @@ PAIRED: Final = frozenset(
 )
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
-"""Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it does."""
+"""Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
+does.
+"""
 
 
 def charges_of(dossier: Dossier) -> Charges:
-    """Return the mends of everything that S, H and L found, each with the violations it explains, in the report's order."""
+    """Return the mends of everything that S, H and L found, each with the violations it explains,
+    in the report's order.
+    """
     found: Charges = defaultdict(list)
     left = list(_own(dossier, found))
     left = list(_meetings(dossier, found, left))
@@ -66,11 +80,12 @@ def charges_of(dossier: Dossier) -> Charges:
     _history(dossier, found)
     position = {id(v): number for number, v in enumerate((*dossier.report.violations, *dossier.report.warnings))}
     return {
-        mend: sorted({id(v): v for v in violations}.values(), key=lambda v: position[id(v)]) for mend, violations in found.items()
+        mend: sorted({id(v): v for v in violations}.values(), key=lambda v: position[id(v)])
+        for mend, violations in found.items()
     }
 
 
-# the program and the host -------------------------------------------------------------------------------------------------------
+# the program and the host -------------------------------------------------------------------------
 
 
 def _own(dossier: Dossier, found: Charges) -> Iterator[Violation]:
@@ -116,7 +131,9 @@ def _own_mend(dossier: Dossier, v: Violation) -> Mend:
 
 
 def _is_uploaded(dossier: Dossier, v: Violation) -> bool:
-    """Whether a violation vanishes if the host leaves out no upload, of those into this buffer or any."""
+    """Whether a violation vanishes if the host leaves out no upload, of those into this buffer or
+    any.
+    """
     if v.run is None or v.buffer not in dossier.left_out[v.run]:
         return False
     return key_of(v) not in dossier.uploaded
@@ -131,7 +148,10 @@ def _upload(dossier: Dossier, v: Violation) -> Mend:
 
 
 def _history(dossier: Dossier, found: Charges) -> None:
-    """A warning that old bytes are read goes with what is wrong with these bytes; by itself it is none."""
+    """A warning that old bytes are read goes with what is wrong with these bytes.
+
+    By itself it is none.
+    """
     for v in dossier.history:
         for kind in ("unwritten", "state"):
             mend = Mend(kind=kind, program=v.program, buffer=v.buffer)
@@ -139,7 +159,7 @@ def _history(dossier: Dossier, found: Charges) -> None:
                 found[mend].append(v)
 
 
-# pairs of buffers ---------------------------------------------------------------------------------------------------------------
+# pairs of buffers ---------------------------------------------------------------------------------
 
 Place = tuple[int, int, int, int]
 """Plan, program, and two buffers, the lower first."""
@@ -195,7 +215,11 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
     for v in late:
         for mend in _why_late(dossier, v, takers[id(v)], answers):
             found[mend].append(v)
-    return (v for v in violations if v.kind != "StaleRead" and (_place(dossier, v) not in paired or v.kind not in PAIRED | ALONG))
+    return (
+        v
+        for v in violations
+        if v.kind != "StaleRead" and (_place(dossier, v) not in paired or v.kind not in PAIRED | ALONG)
+    )
 
 
 def _place(dossier: Dossier, v: Violation) -> Place | None:
@@ -206,7 +230,9 @@ def _place(dossier: Dossier, v: Violation) -> Place | None:
 
 
 def _takers(dossier: Dossier, v: Violation) -> list[Place]:
-    """Return the pairs that a late read may come of: those the judge lists for the victim, and the writer it found."""
+    """Return the pairs that a late read may come of: those the judge lists for the victim, and the
+    writer it found.
+    """
     if v.plan is None or v.program is None or v.buffer is None:
         return []
     others = set(dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, ()))
@@ -216,10 +242,14 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
     return [(v.plan, v.program, min(v.buffer, other), max(v.buffer, other)) for other in sorted(others)]
 
 
-def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
-    """Return the pairs that break no rule by themselves, each with one of the same op that does, for an op is unsafe as a whole; and who else is guilty.
+def _innocent(
+    dossier: Dossier, paired: dict[Place, list[Violation]]
+) -> tuple[dict[Place, Place], dict[Place, list[Place]]]:
+    """Return the pairs that break no rule by themselves, each with one of the same op that does,
+    for an op is unsafe as a whole; and who else is guilty.
 
-    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe by themselves.
+    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe
+    by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Place]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
@@ -248,10 +278,14 @@ def _innocent(dossier: Dossier, paired: dict[Place, list[Violation]]) -> tuple[d
     return found, accomplices
 
 
-def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Violation]) -> dict[Place, tuple[Mend, ...]]:
-    """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not fit first.
+def _covered(
+    dossier: Dossier, edges: Sequence[Place], violations: Sequence[Violation]
+) -> dict[Place, tuple[Mend, ...]]:
+    """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not
+    fit first.
 
-    Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later written, the smaller.
+    Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later
+    written, the smaller.
     """
     misfits = {(v.plan, v.buffer) for v in violations if v.kind not in PAIRED | ALONG | EVENTS and v.buffer is not None}
     answers: dict[Place, tuple[Mend, ...]] = {}
@@ -293,7 +327,9 @@ def _covered(dossier: Dossier, edges: Sequence[Place], violations: Sequence[Viol
 
 
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
-    """Whether a slot is not where it was told to be: in memory of its own, or at an offset already decided."""
+    """Whether a slot is not where it was told to be: in memory of its own, or at an offset already
+    decided.
+    """
     plan = dossier.document.plans[index]
     if plan.problem is None:
         return False
@@ -301,7 +337,9 @@ def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
     return own or plan.problem.fixed.get(buffer, int(plan.offset[buffer])) != int(plan.offset[buffer])
 
 
-def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]) -> Iterable[Mend]:
+def _why_late(
+    dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]
+) -> Iterable[Mend]:
     """Return the mends of a late read."""
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not _lasts(dossier, v):
         if _is_uploaded(dossier, v):
@@ -335,7 +373,9 @@ def _lasts(dossier: Dossier, v: Violation) -> bool:
 
 
 def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
-    """A late read that no meeting within its run explains: by a plan for another program, or a buffer that lasts and was not kept."""
+    """A late read that no meeting within its run explains: by a plan for another program, or a
+    buffer that lasts and was not kept.
+    """
     if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
         return Mend(kind="stale", plan=v.plan, program=v.program)
     if _lasts(dossier, v):
@@ -343,7 +383,7 @@ def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
     return Mend(kind="slot", plan=v.plan, buffer=v.buffer)
 
 
-# slots, books, beliefs ----------------------------------------------------------------------------------------------------------
+# slots, books, beliefs ----------------------------------------------------------------------------
 
 
 def _slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
@@ -360,7 +400,9 @@ def _slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) ->
 
 
 def _book_mend(found: Charges, v: Violation) -> Mend:
-    """What is handed out while it is taken comes of what was given back too often, where anything was."""
+    """What is handed out while it is taken comes of what was given back too often, where anything
+    was.
+    """
     if v.kind == "AllocOverLive":
         for mend in found:
             if mend.kind == "events" and mend.plan == v.plan:
@@ -375,9 +417,16 @@ def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
         return Mend(kind="stale", plan=v.plan, program=v.program)
     problem = plan.problem
     believed = None if problem is None or v.buffer is None else int(problem.nbytes[v.buffer])
-    if problem is not None and v.kind == "Undersized" and believed is not None and believed <= int(plan.nbytes[v.buffer or 0]):
+    if (
+        problem is not None
+        and v.kind == "Undersized"
+        and believed is not None
+        and believed <= int(plan.nbytes[v.buffer or 0])
+    ):
         return Mend(kind="size", problem=dossier.problem_index(problem), buffer=v.buffer)
-    mends = [Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None]
+    mends = [
+        Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
+    ]
     return next((mend for mend in mends if mend in found), mends[0] if mends else Mend(kind="slot", plan=v.plan))
 
 
@@ -395,14 +444,16 @@ def _beliefs(dossier: Dossier, found: Charges) -> None:
         found[mend].append(v)
 
 
-# the order ----------------------------------------------------------------------------------------------------------------------
+# the order ----------------------------------------------------------------------------------------
 
 
 def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
-    """Charge races to waits: the program's own first, as few as order all that exists apart; then those of reuse, plan by plan.
+    """Charge races to waits: the program's own first, as few as order all that exists apart.
 
-    A wait of the program's reaches on to the last op after it that its own op needs for reuse as well: what is left out is one wait. Races that this
-    orders too are its.
+    Then those of reuse, plan by plan.
+
+    A wait of the program's reaches on to the last op after it that its own op needs for reuse as
+    well: what is left out is one wait. Races that this orders too are its.
     """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
@@ -426,7 +477,9 @@ def _pair(v: Violation) -> tuple[int, int]:
 
 
 def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return a wait on the last op that the same op needs for reuse, of those that come after the op waited for."""
+    """Return a wait on the last op that the same op needs for reuse, of those that come after the
+    op waited for.
+    """
     op, after = wait
     return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
 

@@ -1,7 +1,9 @@
-"""What a program does, as the rows of the table ask it: each fact found once for all violations of a program.
+"""What a program does, as the rows of the table ask it: each fact found once for all violations of
+a program.
 
-Thousands of violations may ask the same of a program of a million ops, so nothing here is found for one of them: a fact is O(columns) at its
-first use, or O(operands) for an op that is asked about, and then a look-up.
+Thousands of violations may ask the same of a program of a million ops, so nothing here is found for
+one of them: a fact is O(columns) at its first use, or O(operands) for an op that is asked about,
+and then a look-up.
 
 What this module does not see: violations, plans and beliefs.
 """
@@ -53,7 +55,10 @@ class Doings:
         return ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]]
 
     def home(self, buffer: int) -> Call | None:
-        """The inlined call or branch a buffer belongs to; None where the program says nothing of calls or no op accesses it."""
+        """The inlined call or branch a buffer belongs to.
+
+        The answer is None where the program says nothing of calls or no op accesses it.
+        """
         return self._homes.get(buffer)
 
     @cached_property
@@ -64,7 +69,8 @@ class Doings:
     def own(self) -> Bools:
         """Bool (values,): which values are their buffer's own; the others are views of it.
 
-        Own is what an op other than `view` makes, and, in a buffer no such op writes (content), what no op makes.
+        Own is what an op other than `view` makes, and, in a buffer no such op writes (content),
+        what no op makes.
         """
         program = self.program
         producer, buffer = program.producer, program.values.buffer
@@ -84,7 +90,9 @@ class Doings:
 
     @cached_property
     def _reads(self) -> dict[int, dict[int, bool]]:
-        """Buffer -> step of each op other than `view` that reads it, in order -> whether through views alone."""
+        """Buffer -> step of each op other than `view` that reads it, in order -> whether through
+        views alone.
+        """
         ops = self.program.ops
         steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
         keep = ~ops.is_kind(VIEW)[steps]
@@ -100,7 +108,9 @@ class Doings:
         return self._reads.get(buffer, {}).get(step, False)
 
     def last_read_outside_through_view(self, buffer: int, start: int, stop: int) -> bool:
-        """Whether some op outside steps `[start, stop)` reads a buffer, and the last that does reads it through a view."""
+        """Whether some op outside steps `[start, stop)` reads a buffer, and the last that does
+        reads it through a view.
+        """
         steps = self._steps.get(buffer)
         if not steps:
             return False
@@ -112,10 +122,14 @@ class Doings:
         return {buffer: list(at) for buffer, at in self._reads.items()}
 
     def copies_like_unread(self, step: int, skip: frozenset[int]) -> bool:
-        """Whether an op reads a value laid out as one that the host lays, but for the ops of `skip`, and no op but `view` reads."""
+        """Whether an op reads a value laid out as one that the host lays, but for the ops of
+        `skip`, and no op but `view` reads.
+        """
         if (step, skip) not in self._copies:
             unread = self._unread_uploads(skip)
-            self._copies[step, skip] = any(_layout(self.program, value) in unread for value in self._operands(step).tolist())
+            self._copies[step, skip] = any(
+                _layout(self.program, value) in unread for value in self._operands(step).tolist()
+            )
         return self._copies[step, skip]
 
     def _unread_uploads(self, skip: frozenset[int]) -> frozenset[Hashable]:
@@ -124,7 +138,9 @@ class Doings:
             lays = ops.is_kind(HOST_WRITE)
             lays[list(skip)] = False
             laid = ops.results[np.repeat(lays, np.diff(ops.result_starts))].tolist()
-            self._unread[skip] = frozenset(_layout(self.program, value) for value in laid if home[value] not in self._reads)
+            self._unread[skip] = frozenset(
+                _layout(self.program, value) for value in laid if home[value] not in self._reads
+            )
         return self._unread[skip]
 
 

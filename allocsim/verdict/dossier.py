@@ -1,7 +1,8 @@
 """The evidence of one judgement, with what charging and naming ask of it computed once.
 
-Every question about right and wrong goes to the judge (`allocsim.checks.check`): the report of the document itself, of the document with every buffer
-apart, with every upload done, of a plan on its own program, and of one run with all buffers apart but a few. The rest are look-ups.
+Every question about right and wrong goes to the judge (`allocsim.checks.check`): the report of the
+document itself, of the document with every buffer apart, with every upload done, of a plan on its
+own program, and of one run with all buffers apart but a few. The rest are look-ups.
 
 What this module does not see: classes and parties.
 """
@@ -43,7 +44,9 @@ class Dossier:
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
-        self.beliefs_count = sum(self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
+        self.beliefs_count = sum(
+            self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation"
+        )
         """How many wrong beliefs there are, listed or not."""
         self._doings: dict[int, Doings] = {}
         self._strange: dict[tuple[int, int], bool] = {}
@@ -91,9 +94,12 @@ class Dossier:
         return run is not None and step is not None and self.doings(self.runs[run].program).crosses(step)
 
     def other_buffer(self, violation: Violation) -> int | None:
-        """`other_buffer` in the tables of the violation's own run; None if it is a buffer of another program.
+        """`other_buffer` in the tables of the violation's own run.
 
-        It comes numbered as in the program of the write found, and for content (no run) as in the reader's.
+        The answer is None if it is a buffer of another program.
+
+        It comes numbered as in the program of the write found, and for content (no run) as in the
+        reader's.
         """
         run = self.run(violation)
         if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
@@ -120,13 +126,17 @@ class Dossier:
     def left_out(self) -> tuple[frozenset[int], ...]:
         """For each run the buffers into which the host left out an upload."""
         return tuple(
-            frozenset(int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results)
+            frozenset(
+                int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results
+            )
             for run in self.runs
         )
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
-        """For each run, the (op, operand position, result position) whose bytes start at one address as planned."""
+        """For each run, the (op, operand position, result position) whose bytes start at one
+        address as planned.
+        """
         known: dict[tuple[int, int], frozenset[tuple[int, int, int]]] = {}
         for run in self.runs:
             key = (id(run.plan), id(run.program))
@@ -134,7 +144,7 @@ class Dossier:
                 known[key] = frozenset(_aliases(run))
         return tuple(known[id(run.plan), id(run.program)] for run in self.runs)
 
-    # what the judge says of a document mended -------------------------------------------------------------------------------
+    # what the judge says of a document mended -----------------------------------------------------
 
     def _judged(self, document: Document) -> frozenset[Key]:
         self.replays += 1
@@ -142,7 +152,9 @@ class Dossier:
 
     @cached_property
     def apart(self) -> frozenset[Key]:
-        """What is wrong with every buffer in memory of its own: the program's doing and the host's."""
+        """What is wrong with every buffer in memory of its own: the program's doing and the
+        host's.
+        """
         plans = {id(plan): _apart(plan, ()) for plan in self.document.plans}
         document = replace(
             self.document,
@@ -159,7 +171,9 @@ class Dossier:
         """What is wrong if the host leaves out no upload."""
         if self.document.session is None:
             return frozenset(key_of(v) for v in self.report.violations)
-        return self._judged(replace(self.document, session=tuple(replace(run, skip=()) for run in self.document.session)))
+        return self._judged(
+            replace(self.document, session=tuple(replace(run, skip=()) for run in self.document.session))
+        )
 
     def on_own_program(self, plan: int) -> frozenset[Key]:
         """What is wrong with a plan on the program it was made for: kind and buffers."""
@@ -167,7 +181,10 @@ class Dossier:
             self.replays += 1
             report = self.judged(Document.of(self.document.plans[plan]))
             self._own_program[plan] = frozenset(
-                (v.kind in {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}, frozenset((v.buffer, v.other_buffer)))
+                (
+                    v.kind in {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"},
+                    frozenset((v.buffer, v.other_buffer)),
+                )
                 if v.other_buffer is not None
                 else (v.kind, v.buffer)
                 for v in report.violations
@@ -175,7 +192,10 @@ class Dossier:
         return self._own_program[plan]
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
-        """What is wrong with one run by itself, with all buffers apart but these; keys name no run."""
+        """What is wrong with one run by itself, with all buffers apart but these.
+
+        Keys name no run.
+        """
         made = self.runs[run]
         chosen = tuple(sorted(buffers))
         key = id(made.plan), id(made.program), made.skip, chosen
@@ -186,7 +206,7 @@ class Dossier:
             self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
         return self._alone[key]
 
-    # look-ups ---------------------------------------------------------------------------------------------------------------
+    # look-ups -------------------------------------------------------------------------------------
 
     def plan_index(self, plan: Plan) -> int:
         """The place of a plan in the document."""
@@ -197,7 +217,9 @@ class Dossier:
         return next(index for index, one in enumerate(self.document.problems) if one is problem)
 
     def lives(self, program: Program) -> tuple[Int64s, Int64s]:
-        """When each buffer of a program lives, and when it would if the host read nothing: int64 (buffers, 2) each, half-open."""
+        """When each buffer of a program lives, and when it would if the host read nothing: int64
+        (buffers, 2) each, half-open.
+        """
         if id(program) not in self._lives:
             whole = lifetimes(program)
             unread = whole.copy()
@@ -235,7 +257,9 @@ class Dossier:
         )
 
     def way(self, plan: Plan, one: int, other: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the believed pairs along which one of two buffers took the place of the other, None where there are none."""
+        """Return the believed pairs along which one of two buffers took the place of the other,
+        None where there are none.
+        """
         if id(plan) not in self._ways:
             donors: dict[int, list[int]] = defaultdict(list)
             for donor, recipient in dict.fromkeys(used_pairs(plan)):
@@ -249,7 +273,9 @@ class Dossier:
 
     @cached_property
     def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:
-        """(plan, program) -> buffer -> the buffers that it lies over while both live, as the judge lists them."""
+        """(plan, program) -> buffer -> the buffers that it lies over while both live, as the judge
+        lists them.
+        """
         found: dict[tuple[int, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         for v in self.static:
             if v.kind == "Overlap" and v.plan is not None and v.program is not None:
@@ -269,9 +295,11 @@ class Dossier:
         buffer: int | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
     ) -> Witness:
-        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of run `home` (by default `run`).
+        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of
+        run `home` (by default `run`).
 
-        `program` has the tables of what belongs to no run: a plan, a belief, content laid before the session.
+        `program` has the tables of what belongs to no run: a plan, a belief, content laid before
+        the session.
         """
         tables = self.runs[run].program if run is not None else program
         home = run if home is None else home
@@ -296,14 +324,19 @@ class Dossier:
 
 
 def _apart(plan: Plan, kept: Collection[int]) -> Plan:
-    """Return a plan with every buffer in memory of its own but these, and no word of what was believed."""
+    """Return a plan with every buffer in memory of its own but these, and no word of what was
+    believed.
+    """
     arena = np.full(len(plan.arena), OWN, dtype=np.int32)
     arena[list(kept)] = plan.arena[list(kept)]
     return replace(plan, problem=None, arena=arena, events=plan.events[:0])
 
 
 def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
-    """Return the pairs on a way from a recipient up to a donor, the last one first; None where there is no way."""
+    """Return the pairs on a way from a recipient up to a donor, the last one first.
+
+    The answer is None where there is no way.
+    """
     came: dict[int, tuple[int, int] | None] = {start: None}
     open_ = [start]
     while open_:

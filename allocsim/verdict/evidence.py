@@ -1,11 +1,13 @@
 """What the detectors found, as plain data that a verdict can be recomputed from.
 
-S and L need only the document and are run again by whoever judges. K, D and P need kernels to execute; what they measured is kept
-as rows here. `Evidence` joins them; `save` and `load` keep it in a folder of two files, `session.json` (the native document)
-and `evidence.json`, so that another process, or another person, can reach the verdict without the engine.
+S and L need only the document and are run again by whoever judges. K, D and P need kernels to
+execute; what they measured is kept as rows here. `Evidence` joins them; `save` and `load` keep it
+in a folder of two files, `session.json` (the native document) and `evidence.json`, so that another
+process, or another person, can reach the verdict without the engine.
 
-Conventions: steps, operand and result positions, values and runs are indices into the document's tables; errors are relative
-to the largest magnitude of the reference tensor. None where a detector did not run is a statement and never means clean.
+Conventions: steps, operand and result positions, values and runs are indices into the document's
+tables; errors are relative to the largest magnitude of the reference tensor. None where a detector
+did not run is a statement and never means clean.
 
 What this module does not see: how anything was measured, and which scenario it came from.
 """
@@ -36,19 +38,34 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     operand: Count
-    """Source slot of the operand; its position, where the op's `meta.slots` does not say otherwise (`allocsim.programs.slots`)."""
+    """Source slot of the operand.
+
+    Its position, where the op's `meta.slots` does not say otherwise (`allocsim.programs.slots`).
+    """
     result: Count
     layout: Literal["over", "duplicate"] = "over"
-    """The result exactly over the operand; or apart, and the operand given for every other that is laid out alike, or overlapping it."""
+    """The result exactly over the operand.
+
+    Or apart, and the operand given for every other that is laid out alike, or overlapping it.
+    """
     declared: bool
-    """Whether the kernel's author promises that this alias is safe; `duplicate` everyone must bear."""
+    """Whether the kernel's author promises that this alias is safe.
+
+    `duplicate` everyone must bear.
+    """
     measured: Literal["safe", "unsafe"]
     max_error: float | None
-    """Largest relative difference between the two runs; 0 where they agree to the bit, None where one run left a NaN."""
+    """Largest relative difference between the two runs.
+
+    0 where they agree to the bit, None where one run left a NaN.
+    """
     cases: Count
     """Shapes, dtypes and draws tried."""
     steps: tuple[Count, ...] | None = None
-    """The ops of the program that were measured, with their own types, shapes and parameters; None: whatever ops of this kind there are."""
+    """The ops of the program that were measured, with their own types, shapes and parameters.
+
+    None: whatever ops of this kind there are.
+    """
     threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
     """The fewest threads at which it is unsafe, where that is more than one: a race."""
 
@@ -56,8 +73,9 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """D: a place where the planned run leaves the reference, every earlier difference healed.
 
-    `operand`: the op read bytes that differ although they were right when they were written: something took them in
-    between. `result`: the op read the same bytes as the reference and wrote other ones: the kernel did it.
+    `operand`: the op read bytes that differ although they were right when they were written:
+    something took them in between. `result`: the op read the same bytes as the reference and wrote
+    other ones: the kernel did it.
     """
 
     run: Count
@@ -67,9 +85,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Of the operand or result within the op."""
     value: Count
     max_error: float | None
-    """Relative to the largest magnitude of the reference; None where either holds a NaN or infinity."""
+    """Relative to the largest magnitude of the reference.
+
+    The answer is None where either holds a NaN or infinity.
+    """
     ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Largest distance of two elements in units in the last place; None where it was not measured."""
+    """Largest distance of two elements in units in the last place.
+
+    The answer is None where it was not measured.
+    """
     nature: Literal["rounding", "corruption"] | None = None
     """What it is by the program's run in float64; None where there was none."""
 
@@ -100,7 +124,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     sanitizer: tuple[Incident, ...] | None = None
     """P, in order of run and step, of the first runs of the document; None: not run."""
     diverges: bool | None = None
-    """D: whether anything the host can see differs between the default and the reference run; None: not run."""
+    """D: whether anything the host can see differs between the default and the reference run.
+
+    None: not run.
+    """
     cure: CureRecord | None = None
 
 

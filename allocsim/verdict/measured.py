@@ -1,15 +1,20 @@
-"""Causes that K, D and P add: kernels that break their own declaration, and differences that nothing accounts for.
+"""Causes that K, D and P add: kernels that break their own declaration, and differences that
+nothing accounts for.
 
-K convicts a kernel where the plan uses an alias that was measured unsafe; D confirms it with a wrong result from right operands at that op, and never
-acquits: that it saw no difference with the values it met is said, no more. A violation of the plan at an op explains operands that differ there, never a result
-that is wrong from right operands, but for violations of that very op's own bytes (`OF_RESULTS`). P tells what a kernel did where it may not.
+K convicts a kernel where the plan uses an alias that was measured unsafe; D confirms it with a
+wrong result from right operands at that op, and never acquits: that it saw no difference with the
+values it met is said, no more. A violation of the plan at an op explains operands that differ
+there, never a result that is wrong from right operands, but for violations of that very op's own
+bytes (`OF_RESULTS`). P tells what a kernel did where it may not.
 
-A pair known *not* to be declared is none of K's business: S calls its use unsafe without running anything. Late and uninitialised reads that P saw are not told
-here: S tells them of the same runs. Nor is what a kernel does to values that reach outside their buffers: it does what the program says.
+A pair known *not* to be declared is none of K's business: S calls its use unsafe without running
+anything. Late and uninitialised reads that P saw are not told here: S tells them of the same runs.
+Nor is what a kernel does to values that reach outside their buffers: it does what the program says.
 
 Complexity: O(ops) for each kernel measured unsafe, O(incidents + origins).
 
-What this module does not see: how anything was measured, and what S, H and L found beyond their records.
+What this module does not see: how anything was measured, and what S, H and L found beyond their
+records.
 """
 
 from collections import defaultdict
@@ -41,7 +46,9 @@ Use = tuple[int, int]
 
 
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel and pair of positions that a plan relies on and K measured unsafe."""
+    """Yield a cause for each kernel and pair of positions that a plan relies on and K measured
+    unsafe.
+    """
     evidence = dossier.evidence
     unsafe = _measured_unsafe(dossier)
     if not unsafe:
@@ -75,7 +82,10 @@ def _measured_unsafe(dossier: Dossier) -> dict[tuple[str, int], list[KernelRow]]
 def _row_of_pair(
     unsafe: Mapping[tuple[str, int], Sequence[KernelRow]], ops: Ops, step: int, operand: int, result: int
 ) -> KernelRow | None:
-    """Return the row that speaks of an op's operand and result, by position; None where none does."""
+    """Return the row that speaks of an op's operand and result, by position.
+
+    The answer is None where none does.
+    """
     rows = unsafe.get((ops.kinds[ops.kind[step]], result))
     if rows is None:
         return None
@@ -84,9 +94,18 @@ def _row_of_pair(
 
 
 def _kernel_cause(
-    dossier: Dossier, row: KernelRow, position: int, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None, asked: bool
+    dossier: Dossier,
+    row: KernelRow,
+    position: int,
+    name: str,
+    places: Sequence[Use],
+    *,
+    seen: Sequence[Use] | None,
+    asked: bool,
 ) -> Cause:
-    """Return the cause of a kernel that is unsafe over the operand at this position, which is the source slot of the row."""
+    """Return the cause of a kernel that is unsafe over the operand at this position, which is the
+    source slot of the row.
+    """
     naming = MEASURED_NAMES[name]
     run, step = (seen or places)[0]
     program = dossier.runs[run].program
@@ -131,7 +150,10 @@ def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel measured wrong where its operands are one buffer. O(ops) where there is such a kernel."""
+    """Yield a cause for each kernel measured wrong where its operands are one buffer.
+
+    O(ops) where there is such a kernel.
+    """
     unsafe: dict[str, list[KernelRow]] = defaultdict(list)
     for known in _unsafe(dossier, "duplicate"):
         unsafe[known.kind].append(known)
@@ -170,7 +192,9 @@ def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cau
 
 
 def read_twice(program: Program, step: int) -> frozenset[int]:
-    """Return the positions of the operands of an op that share a byte with another of its operands."""
+    """Return the positions of the operands of an op that share a byte with another of its
+    operands.
+    """
     values, operands = program.values, program.ops[step].operands
     if len(set(values.buffer[list(operands)].tolist())) == len(operands):
         return frozenset()
@@ -179,7 +203,9 @@ def read_twice(program: Program, step: int) -> frozenset[int]:
     return frozenset(
         position
         for position, (buffer, runs) in enumerate(lie)
-        if any(other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie))
+        if any(
+            other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie)
+        )
     )
 
 
@@ -193,7 +219,7 @@ def _error(row: KernelRow) -> str:
     return f" (error {error} in {row.cases} case{'s'[: row.cases != 1]}{threads})"
 
 
-# P ------------------------------------------------------------------------------------------------------------------------------
+# P ------------------------------------------------------------------------------------------------
 
 
 def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
@@ -227,13 +253,23 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
         text=f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
         places=len(incidents),
         first=FirstPlace(
-            run=incident.run, step=step, op=incident.op, value=incident.value, buffer=incident.buffer, bytes=incident.bytes
+            run=incident.run,
+            step=step,
+            op=incident.op,
+            value=incident.value,
+            buffer=incident.buffer,
+            bytes=incident.bytes,
         ),
         mend=mend_words(dossier, mend),
         charge=mend,
         wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
         victim=dossier.witness(
-            incident.held_run, incident.held_op, home=incident.run, buffer=incident.buffer, ranges=incident.bytes, program=program
+            incident.held_run,
+            incident.held_op,
+            home=incident.run,
+            buffer=incident.buffer,
+            ranges=incident.bytes,
+            program=program,
         ),
         writer=dossier.witness(incident.run, incident.op, value=incident.value, program=program)
         if incident.op is not None
@@ -242,7 +278,9 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
 
 
 def _as_told(dossier: Dossier, incident: Incident) -> bool:
-    """Return whether the op was handed bytes outside a buffer, in which case what it does there is no misdeed of its kernel."""
+    """Return whether the op was handed bytes outside a buffer, in which case what it does there is
+    no misdeed of its kernel.
+    """
     if incident.op is None:
         return False
     program = dossier.runs[incident.run].program
@@ -252,11 +290,13 @@ def _as_told(dossier: Dossier, incident: Incident) -> bool:
     return bool(((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes))).any())
 
 
-# D ------------------------------------------------------------------------------------------------------------------------------
+# D ------------------------------------------------------------------------------------------------
 
 
 def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]:
-    """Yield what D saw and nothing accounts for, one cause for each kind of op: said plainly, with what is missing."""
+    """Yield what D saw and nothing accounts for, one cause for each kind of op: said plainly, with
+    what is missing.
+    """
     evidence = dossier.evidence
     if dossier.report.count > len(dossier.report.violations):
         return  # what is not listed may account for it
@@ -300,7 +340,11 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
     origin, row, mend = origins[0], MEASURED_NAMES["unknown"], Mend(kind="unknown", op_kind=kind)
     program = dossier.runs[origin.run].program
     what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
-    missing = "K has not measured this kernel" if dossier.evidence.audit is None else "S and K find nothing that accounts for it"
+    missing = (
+        "K has not measured this kernel"
+        if dossier.evidence.audit is None
+        else "S and K find nothing that accounts for it"
+    )
     return Cause(
         class_=row.class_,
         party=row.party,
@@ -338,9 +382,11 @@ def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
 
 
 def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
-    """Return whether what P saw explains a difference that D saw: bytes a kernel wrote elsewhere, or a result made of what it may not read.
+    """Return whether what P saw explains a difference that D saw: bytes a kernel wrote elsewhere,
+    or a result made of what it may not read.
 
-    D runs in memory without red zones, so what an overrun hits there may be another operand than in the sanitized run.
+    D runs in memory without red zones, so what an overrun hits there may be another operand than in
+    the sanitized run.
     """
     incidents = dossier.evidence.sanitizer or ()
     if origin.what == "operand":

@@ -1,7 +1,9 @@
-"""Naming a cause: from its mend and what it explains to a class (C01 to C15) and the party at fault.
+"""Naming a cause: from its mend and what it explains to a class (C01 to C15) and the party at
+fault.
 
-Who is charged is decided before (`allocsim.verdict.charging`); the table `NAMES` only says what that is called. The first row
-that applies decides. A row asks plain questions about the program, the belief, the plan and the session; it looks at no name and no number of a buffer.
+Who is charged is decided before (`allocsim.verdict.charging`); the table `NAMES` only says what
+that is called. The first row that applies decides. A row asks plain questions about the program,
+the belief, the plan and the session; it looks at no name and no number of a buffer.
 
 What this module does not see: how a violation came under its mend.
 """
@@ -21,7 +23,10 @@ TELLING: Final = (
     "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
     "OutOfBounds", "WrongArena", "Misaligned", "Overlap", "BadShare", "BadSize", "MissingPin", "LifetimeTooShort",
 )  # fmt: skip
-"""Kinds of violation, those that tell most of what went wrong first; others come between S and L."""
+"""Kinds of violation, those that tell most of what went wrong first.
+
+Others come between S and L.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ def name_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> Na
     return next(row for row in NAMES if mend.kind in row.mends and row.applies(dossier, mend, violations))
 
 
-# facts --------------------------------------------------------------------------------------------------------------------------
+# facts --------------------------------------------------------------------------------------------
 
 
 def _late(violations: Sequence[Violation]) -> list[Violation]:
@@ -60,7 +65,10 @@ def _late(violations: Sequence[Violation]) -> list[Violation]:
 
 
 def in_two_calls(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
-    """Victim and taker lie in different calls or branches, neither inside the other; so in all that is explained of two buffers."""
+    """Victim and taker lie in different calls or branches, neither inside the other.
+
+    So in all that is explained of two buffers.
+    """
     found = [found for v in violations if (found := _calls(dossier, v)) is not None]
     return bool(found) and all(found)
 
@@ -111,13 +119,20 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
     """One and the same slot was given to two results of one op."""
     for v in violations:
         other = dossier.other_buffer(v)
-        if v.kind == "ResultsOverlap" and v.buffer is not None and other is not None and _one_slot(dossier, v, [v.buffer, other]):
+        if (
+            v.kind == "ResultsOverlap"
+            and v.buffer is not None
+            and other is not None
+            and _one_slot(dossier, v, [v.buffer, other])
+        ):
             return True
     return False
 
 
 def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
-    """Two results of one `same` lie exactly where operands of others of its sides do: a loop's carry or a branch's phi, permuted."""
+    """Two results of one `same` lie exactly where operands of others of its sides do: a loop's
+    carry or a branch's phi, permuted.
+    """
     for v in violations:
         run = dossier.run(v)
         if run is None or v.op is None or not bool(run.program.same_ops[v.op]):
@@ -139,7 +154,9 @@ def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violati
 
 
 def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
-    """An output took the place of an input that was handed over for it, by an op that may be run in place there."""
+    """An output took the place of an input that was handed over for it, by an op that may be run in
+    place there.
+    """
     if any(v.kind == "UnsafeInPlace" for v in violations):
         return False
     runs = [run for run in (dossier.run(v) for v in violations) if run is not None]
@@ -186,14 +203,19 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
 
 
 def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool:
-    """Whether a stated belief ends before some late reader: then the use missed last decides, and that is known."""
+    """Whether a stated belief ends before some late reader: then the use missed last decides, and
+    that is known.
+    """
     problem = dossier.document.problems[mend.problem or 0]
     buffer = mend.buffer or 0
     return any(not int(problem.start[buffer]) <= (v.op or 0) < int(problem.stop[buffer]) for v in late)
 
 
 def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
-    """A copy between arenas reads the instance of another run; what the host laid in this one is read by nobody."""
+    """A copy between arenas reads the instance of another run.
+
+    What the host laid in this one is read by nobody.
+    """
     for v in _late(violations):
         run = dossier.run(v)
         if run is None or v.op is None or not dossier.crosses(v.run, v.op):
@@ -219,7 +241,9 @@ def every(*facts: Fact) -> Fact:
 
 
 NAMES: Final[tuple[NamingRow, ...]] = (
-    NamingRow(mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"),
+    NamingRow(
+        mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"
+    ),
     NamingRow(
         mends=("slot", "lifetime", "pair"),
         evidence="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
@@ -310,11 +334,20 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         applies=counted_on,
     ),
     NamingRow(
-        mends=("upload",), evidence="an upload was left out, and nothing else wrote what is read", class_="C14", party="caller"
+        mends=("upload",),
+        evidence="an upload was left out, and nothing else wrote what is read",
+        class_="C14",
+        party="caller",
     ),
-    NamingRow(mends=("state",), evidence="the bytes wanted were made by an op in an earlier run", class_="C07", party="caller"),
     NamingRow(
-        mends=("wait",), evidence="unordered accesses that do not exist apart", class_="C09", party="plan", applies=of_plan
+        mends=("state",), evidence="the bytes wanted were made by an op in an earlier run", class_="C07", party="caller"
+    ),
+    NamingRow(
+        mends=("wait",),
+        evidence="unordered accesses that do not exist apart",
+        class_="C09",
+        party="plan",
+        applies=of_plan,
     ),
     NamingRow(
         mends=("wait",),
@@ -337,7 +370,9 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         party="caller",
     ),
     NamingRow(mends=("read only",), evidence="an op writes into a read-only buffer", class_="C11", party="caller"),
-    NamingRow(mends=("bounds",), evidence="a value of the program reaches outside its buffer", class_="C12", party="caller"),
+    NamingRow(
+        mends=("bounds",), evidence="a value of the program reaches outside its buffer", class_="C12", party="caller"
+    ),
 )
 """What the cause of a violation is called; the first row that applies decides."""
 
@@ -360,12 +395,18 @@ MEASURED_NAMES: Final[dict[str, NamingRow]] = {
         class_="C04",
         party="kernel",
     ),
-    "Overrun": NamingRow(mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"),
-    "Changed": NamingRow(mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"),
+    "Overrun": NamingRow(
+        mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"
+    ),
+    "Changed": NamingRow(
+        mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"
+    ),
     "PoisonRead": NamingRow(
         mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
     ),
-    "OperandWritten": NamingRow(mends=("misdeed",), evidence="a kernel wrote into an operand", class_="C03", party="kernel"),
+    "OperandWritten": NamingRow(
+        mends=("misdeed",), evidence="a kernel wrote into an operand", class_="C03", party="kernel"
+    ),
     "ReadOnlyWritten": NamingRow(
         mends=("misdeed",), evidence="a kernel wrote into read-only memory", class_="C03", party="kernel"
     ),

@@ -1,10 +1,13 @@
-"""What a verdict is made of: witnesses, causes, causes joined by class and party, and the verdict itself.
+"""What a verdict is made of: witnesses, causes, causes joined by class and party, and the verdict
+itself.
 
-A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations vanish and adds none. A violation may stand
-under two causes, each of which alone would bring it about. A *joint fault* is all causes of one class and party.
+A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations
+vanish and adds none. A violation may stand under two causes, each of which alone would bring it
+about. A *joint fault* is all causes of one class and party.
 
-Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are half-open ranges within the
-buffer, `address` the offset of its slot in its arena. `as_json` gives the objects of the command line's `--json`.
+Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are
+half-open ranges within the buffer, `address` the offset of its slot in its arena. `as_json` gives
+the objects of the command line's `--json`.
 
 What this module does not see: evidence, and how a cause was found.
 """
@@ -108,7 +111,10 @@ class Cause:
     belief: str | None = None
     """The belief that failed, in words."""
     cure: Cure | None = field(repr=False, default=None)
-    """Of this cause alone; None where none was asked for, or nothing that can be changed here mends it."""
+    """Of this cause alone.
+
+    The answer is None where none was asked for, or nothing that can be changed here mends it.
+    """
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of `causes` in `--json`."""
@@ -124,7 +130,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointFault:
-    """The causes of one class and party: the most important one with its witnesses, and how many places all of them explain."""
+    """The causes of one class and party: the most important one with its witnesses, and how many
+    places all of them explain.
+    """
 
     cause: Cause
     count: int = 1
@@ -187,7 +195,9 @@ class Verdict:
     """The causes by class and party, most important first."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
-    """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for a line."""
+    """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for
+    a line.
+    """
     cure: Cure | None = field(repr=False, default=None)
     """Of all causes that can be cured here, together."""
     cure_text: str | None = None

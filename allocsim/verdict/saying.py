@@ -1,4 +1,5 @@
-"""What a cause is in words, with its witnesses: who lost bytes, who took them, who read them late, which belief failed, and the mend.
+"""What a cause is in words, with its witnesses: who lost bytes, who took them, who read them late,
+which belief failed, and the mend.
 
 What this module does not see: how violations were charged and named.
 """
@@ -38,7 +39,9 @@ def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row:
         evidence=row.evidence,
         text=f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
         places=len(violations),
-        first=FirstPlace(run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes),
+        first=FirstPlace(
+            run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes
+        ),
         mend=mend_words(dossier, mend),
         charge=mend,
         violations=tuple(violations),
@@ -127,7 +130,9 @@ def _writer(dossier: Dossier, v: Violation) -> Witness | None:
 
 
 def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness | None]:
-    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the list loses and nobody reads."""
+    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the
+    list loses and nobody reads.
+    """
     program = dossier.program(v)
     later = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
     earlier = dossier.witness(v.run, v.other_op, buffer=v.other_buffer, program=program)
@@ -179,7 +184,10 @@ def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:
-    """Say what reuse took for granted where streams do not keep to it; nothing of a race that no plan made."""
+    """Say what reuse took for granted where streams do not keep to it.
+
+    Nothing of a race that no plan made.
+    """
     if v.in_apart:
         return None
     names = dossier.program(v).ops.names

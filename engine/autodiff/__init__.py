@@ -88,7 +88,9 @@ def backward(
     needed = needing(forward, wanted)
     for end in losses:
         if end not in needed:
-            raise EngineError(f"{end} depends on none of the {len(wanted)} parameters asked for{_blocked(forward, wanted, end)}")
+            raise EngineError(
+                f"{end} depends on none of the {len(wanted)} parameters asked for{_blocked(forward, wanted, end)}"
+            )
     image = None if checkpoints is None else _stand_ins(graph, forward, tuple(checkpoints))
     with graph.scope(stage="backward"):
         gradients: dict[Tensor, Tensor] = {}
@@ -253,7 +255,12 @@ def _blocked(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...], end: Tenso
 
 
 def _check(
-    graph: Graph, losses: tuple[Tensor, ...], seeds: Mapping[Tensor, Tensor], wanted: tuple[Tensor, ...], *, accumulate: bool
+    graph: Graph,
+    losses: tuple[Tensor, ...],
+    seeds: Mapping[Tensor, Tensor],
+    wanted: tuple[Tensor, ...],
+    *,
+    accumulate: bool,
 ) -> None:
     if not losses:
         raise EngineError(f"graph {graph.name!r} is given no loss to differentiate")
@@ -261,7 +268,9 @@ def _check(
         if end.graph is not graph:
             raise EngineError(f"{end} belongs to graph {end.graph.name!r}, not {graph.name!r}")
         if end not in seeds and end.shape != (1,):
-            raise EngineError(f"{end} must have shape (1,) to be differentiated; take sum of it, or give its gradient in seeds")
+            raise EngineError(
+                f"{end} must have shape (1,) to be differentiated; take sum of it, or give its gradient in seeds"
+            )
         _computed(end)
     for end, seed in seeds.items():
         if end not in losses:

@@ -41,7 +41,11 @@ def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
 
     The host reads the loss, and some gradients or none.
     """
-    rows, width, classes = draw(st.sampled_from((2, 1, 3))), draw(st.sampled_from((4, 2, 8))), draw(st.sampled_from((2, 3)))
+    rows, width, classes = (
+        draw(st.sampled_from((2, 1, 3))),
+        draw(st.sampled_from((4, 2, 8))),
+        draw(st.sampled_from((2, 3))),
+    )
     graph = Graph("training")
     x = graph.input("x", (rows, width))
     for number, (size, activation, trained) in enumerate(draw(layers(max_size=max_layers))):
@@ -49,7 +53,10 @@ def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
             x = _layer(graph, x, size, activation, trained=trained)
     head = graph.parameter("head", (classes, x.shape[-1]), trainable=True)
     loss = graph.op(
-        "cross_entropy_loss", graph.op("mul_mat", head, x, name="logits"), graph.input("labels", (rows, classes)), name="loss"
+        "cross_entropy_loss",
+        graph.op("mul_mat", head, x, name="logits"),
+        graph.input("labels", (rows, classes)),
+        name="loss",
     )
     gradients = backward(graph, loss, accumulate=draw(st.booleans()))
     hyper = graph.parameter("hyper", (2,))

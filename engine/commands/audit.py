@@ -61,21 +61,32 @@ def audit(
         str | None, typer.Argument(metavar="[MODULE:KERNELS]", help="A table of kernels; default the engine's.")
     ] = None,
     *,
-    ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml: audit its kernels.")] = None,
-    variants: Annotated[bool, typer.Option("--variants", help="All variants of a kernel, not the default one alone.")] = False,
+    ggml: Annotated[
+        str | None, typer.Option(help="before, after, or the path of a libggml: audit its kernels.")
+    ] = None,
+    variants: Annotated[
+        bool, typer.Option("--variants", help="All variants of a kernel, not the default one alone.")
+    ] = False,
     layouts: Annotated[
-        str, typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ...")
+        str,
+        typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ..."),
     ] = "all",
     ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these ops of its in-place list.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")
+    ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    picture: Annotated[str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG or SVG, by its suffix.")] = None,
+    picture: Annotated[
+        str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG or SVG, by its suffix.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")
     ] = None,
 ) -> int:
-    """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is refused."""
+    """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is
+    refused.
+    """
     if ggml is not None and (target is not None or variants):
         raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
     if ggml is None and ops:
@@ -93,7 +104,9 @@ def audit(
         print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
-        written: list[Path | str] = [out / name for name in (*found.documents, *found.evidence)] if out is not None else []
+        written: list[Path | str] = (
+            [out / name for name in (*found.documents, *found.evidence)] if out is not None else []
+        )
         for path in [*written, *([picture] if picture is not None else [])]:
             print_line(f"wrote {show_path(path)}")
     return int(bool(wrong))
@@ -203,7 +216,9 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         place = row["op"], row.get("variant", ""), row["source"], row.get("result", 0)
         lines.setdefault(place, {})[row["layout"]] = row
     print_table(
-        ("kernel", "operand", *layouts), [_cells(place, cells, layouts) for place, cells in lines.items()], right=("operand",)
+        ("kernel", "operand", *layouts),
+        [_cells(place, cells, layouts) for place, cells in lines.items()],
+        right=("operand",),
     )
     print_line(f"columns: kernel, operand, {', '.join(layouts)}")
     print_line(
@@ -219,7 +234,11 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
             )
         if row.get("graph"):
             print_line(f"{row['op']} over source {row['source']}: {row['graph']}")
-    spare = [f"{_name(row)} over {row['source']}" for row in found.rows if row["verdict"] == "spare" and row["layout"] == "over"]
+    spare = [
+        f"{_name(row)} over {row['source']}"
+        for row in found.rows
+        if row["verdict"] == "spare" and row["layout"] == "over"
+    ]
     if spare:
         print_line(f"safe in place, and not declared: {', '.join(spare)}")
     for refused in found.more.get("refused", ()):

@@ -74,7 +74,9 @@ def ggml(
     mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
     plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
-    folder: Annotated[Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the elements that K and D draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -110,7 +112,9 @@ def _captured(
         elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
             rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
         else:
-            raise DocumentError(str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned")
+            raise DocumentError(
+                str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned"
+            )
         found = document(rows)
         evidence, whys, by = examine(found, child=child, seed=seed)
     return found, evidence, whys, by

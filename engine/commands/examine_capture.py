@@ -1,7 +1,9 @@
-"""The service `examine_capture`: what a captured graph of real ggml shows on the library that it came from.
+"""The service `examine_capture`: what a captured graph of real ggml shows on the library that it
+came from.
 
-Contract: `examine_capture(document, seed, library)` returns `engine.ggml.capture_evidence.examine`, and None for a document that is no capture, at no
-cost. `library` is before, after, or the path of a libggml; without it an installed one of the capture's version is taken.
+Contract: `examine_capture(document, seed, library)` returns `engine.ggml.capture_evidence.examine`,
+and None for a document that is no capture, at no cost. `library` is before, after, or the path of a
+libggml; without it an installed one of the capture's version is taken.
 
 What this module does not see: how anything is run.
 """
@@ -11,6 +13,11 @@ from allocsim.verdict.evidence import Evidence
 from engine.ggml.capture_evidence import examine, is_capture
 
 
-def examine_capture(document: Document, seed: int = 0, library: str | None = None) -> tuple[Evidence, dict[str, str], str] | None:
-    """Return evidence, why detectors did not run, and whose kernels were run; None where the document is no capture."""
+def examine_capture(
+    document: Document, seed: int = 0, library: str | None = None
+) -> tuple[Evidence, dict[str, str], str] | None:
+    """Return evidence, why detectors did not run, and whose kernels were run.
+
+    The answer is None where the document is no capture.
+    """
     return examine(document, library=library, seed=seed) if is_capture(document) else None

@@ -1,13 +1,15 @@
-"""`allocsim diagnose FILE`: what the engine can find out about a document by running it: detectors K, D and P with its own kernels.
+"""`allocsim diagnose FILE`: what the engine can find out about a document by running it: detectors
+K, D and P with its own kernels.
 
     evidence, whys = examine_document(document, seed)
 
-The kernels are the engine's, not those of whoever made the plan: what they show holds for these. A program says which bytes are read and
-written, not what is computed; it can be run if the engine knows every kind of op in it (`engine.runtime.documents`). Data are drawn from the seed.
+The kernels are the engine's, not those of whoever made the plan: what they show holds for these. A
+program says which bytes are read and written, not what is computed; it can be run if the engine
+knows every kind of op in it (`engine.runtime.documents`). Data are drawn from the seed.
 
 * K measures the kernels of every program that runs, at its own shapes and at the audit's.
-* D runs each plan beside the same program without reuse, bit for bit, up to the first difference. Runs of a session go over the same memory, if all are of
-  one plan.
+* D runs each plan beside the same program without reuse, bit for bit, up to the first difference.
+  Runs of a session go over the same memory, if all are of one plan.
 * P runs the first plan in guarded memory, twice where a session does.
 
 What cannot be run is said: the letter of the detector, and why not.
@@ -37,11 +39,15 @@ MOST_BYTES: Final = 1 << 30
 """Bytes of buffers up to which a program is run here."""
 
 SANITIZED_RUNS: Final = 2
-"""Runs P watches: the first, and one more that names the op where the first left several suspects."""
+"""Runs P watches: the first, and one more that names the op where the first left several
+suspects.
+"""
 
 
 def examine_document(document: Document, seed: int) -> tuple[Evidence, dict[str, str]]:
-    """Return the evidence that running a document brings, and for each detector that could not run why not."""
+    """Return the evidence that running a document brings, and for each detector that could not run
+    why not.
+    """
     whys: dict[str, str] = {}
     ready: dict[int, Playable] = {}
     try:
@@ -63,7 +69,9 @@ def examine_document(document: Document, seed: int) -> tuple[Evidence, dict[str,
         except AllocsimError as error:
             whys["D"] = str(error)
         try:
-            incidents = _sanitized(document.runs, ready[id(document.runs[0].program)], joined=document.session is not None)
+            incidents = _sanitized(
+                document.runs, ready[id(document.runs[0].program)], joined=document.session is not None
+            )
         except AllocsimError as error:
             whys["P"] = str(error)
     evidence = Evidence(document=document)
@@ -110,7 +118,8 @@ def _sanitized(runs: tuple[Run, ...], given: Playable, *, joined: bool) -> tuple
     with Sanitizer(given.lowered, watched[0].plan, parameters=given.parameters) as sanitizer:
         for run in watched:
             sanitizer.run(
-                {name: inputs[name] for step, name in names.items() if step not in run.skip}, skip=[names[s] for s in run.skip]
+                {name: inputs[name] for step, name in names.items() if step not in run.skip},
+                skip=[names[s] for s in run.skip],
             )
         sanitizer.finish()
         return sanitizer.incidents

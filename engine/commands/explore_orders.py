@@ -21,9 +21,14 @@ def explore_orders(document: Document, seed: int) -> list[dict[str, Any]]:
     """
     entries = []
     for plan, program in dict.fromkeys((run.plan, run.program) for run in document.runs):
-        entry: dict[str, Any] = {"plan": index_of(document.plans, plan), "program": index_of(document.programs, program)}
+        entry: dict[str, Any] = {
+            "plan": index_of(document.plans, plan),
+            "program": index_of(document.programs, program),
+        }
         if len(program.streams) < 2:
-            entries.append(entry | {"orders": 0, "races": 0, "differences": [], "says": "one stream: there is no other order"})
+            entries.append(
+                entry | {"orders": 0, "races": 0, "differences": [], "says": "one stream: there is no other order"}
+            )
             continue
         ready = playable(program, seed=seed)
         found = explore(
@@ -33,6 +38,8 @@ def explore_orders(document: Document, seed: int) -> list[dict[str, Any]]:
             parameters=ready.parameters,
             seed=seed,
         )
-        says = describe(program, found.first) if found.first else f"no other number in {found.orders} other legal orders"
+        says = (
+            describe(program, found.first) if found.first else f"no other number in {found.orders} other legal orders"
+        )
         entries.append(entry | as_json(found) | {"says": says})
     return entries

@@ -6,7 +6,8 @@ The same seed gives the same finding, but for races. Findings are joined by caus
 is shrunk, which runs it again, and printed, and written at once where a folder is given, so that an
 interrupt loses none; the others are counted.
 
-What this module does not see: how graphs are made and judged (`engine.ggml.random_graphs.graph_fuzzing`).
+What this module does not see: how graphs are made and judged
+(`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 from collections import Counter

@@ -35,11 +35,16 @@ CHECKPOINT = "checkpoint.safetensors"
 def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Model, data and settings.")],
     *,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of results.", show_default="out/CONFIG")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of results.", show_default="out/CONFIG")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many optimizer steps in all; resumable.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many optimizer steps in all; resumable.")
+    ] = None,
     allocator: Annotated[
-        str | None, typer.Option("--allocator", "--planner", help='Who plans the memory: a name or "package.module:function".')
+        str | None,
+        typer.Option("--allocator", "--planner", help='Who plans the memory: a name or "package.module:function".'),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:

@@ -7,8 +7,8 @@ faults show as two. An origin is one of
 
 * `operand`: an op is about to read bytes that differ. They were equal when written, so something
   took them in between (the plan, the host, or a kernel that overran). They are healed for this op,
-  so that it runs from right operands on both sides: a kernel's fault shows under a plan's. Where two
-  operands lie on each other that cannot be done; then the op is not run on the planned side.
+  so that it runs from right operands on both sides: a kernel's fault shows under a plan's. Where
+  two operands lie on each other that cannot be done; then the op is not run on the planned side.
 * `result`: an op read equal bytes and wrote different ones. Its kernel did it.
 
 With the program in float64 as a third side (`truth`), each origin is also told to be rounding or
@@ -57,7 +57,9 @@ def origins(
     order: Sequence[int] | None = None,
     truth: Runtime | None = None,
 ) -> tuple[Origin, ...]:
-    """Run both in lockstep; return where the planned one goes wrong by itself, in order of execution.
+    """Run both in lockstep.
+
+    Return where the planned one goes wrong by itself, in order of execution.
 
     `order` names every step in the order in which both are to run; the list's by default. `truth`
     is the program in float64, with every buffer apart (`engine.graph.widening`); it gets the same
@@ -79,7 +81,9 @@ def origins(
 def _lockstep(
     sides: tuple[Runtime, Runtime, Runtime | None], *, step: int, kind: str, host: HostRun, run: int
 ) -> Iterator[Origin]:
-    """Run one op on both sides and yield what is wrong: an operand that was taken, and a result that is wrong from right operands."""
+    """Run one op on both sides and yield what is wrong: an operand that was taken, and a result
+    that is wrong from right operands.
+    """
     planned, reference, _ = sides
     taken = _first_difference(planned.operands(step), reference.operands(step))
     if kind == HOST_WRITE:
@@ -105,7 +109,10 @@ def _lockstep(
 
 
 def _healed(mine: Sequence[Array], right: Sequence[Array]) -> bool:
-    """Give operands the reference's bytes; False where that cannot be, since two of them have come to lie on each other."""
+    """Give operands the reference's bytes.
+
+    False where that cannot be, since two of them have come to lie on each other.
+    """
     for wrong, healed in zip(mine, right, strict=True):
         if not same_bits(wrong, healed):
             if not wrong.flags.writeable:
@@ -115,7 +122,12 @@ def _healed(mine: Sequence[Array], right: Sequence[Array]) -> bool:
 
 
 def _origin(
-    sides: tuple[Runtime, Runtime, Runtime | None], step: int, what: Literal["operand", "result"], position: int, *, run: int
+    sides: tuple[Runtime, Runtime, Runtime | None],
+    step: int,
+    what: Literal["operand", "result"],
+    position: int,
+    *,
+    run: int,
 ) -> Origin:
     planned, reference, truth = sides
     results = what == "result"
@@ -129,11 +141,15 @@ def _origin(
         value=_value(planned, step, what, position),
         max_error=relative_error(mine, right),
         ulp=gap.ulp,
-        nature=None if truth is None else _nature(mine, right, (reference, truth), step=step, position=position, results=results),
+        nature=None
+        if truth is None
+        else _nature(mine, right, (reference, truth), step=step, position=position, results=results),
     )
 
 
-def _nature(mine: Array, right: Array, sides: tuple[Runtime, Runtime], *, step: int, position: int, results: bool) -> Difference:
+def _nature(
+    mine: Array, right: Array, sides: tuple[Runtime, Runtime], *, step: int, position: int, results: bool
+) -> Difference:
     """Say what a difference at one op is, by the truth, which has just done the same op.
 
     An operand that was right when it was written and is not when it is read did not round.

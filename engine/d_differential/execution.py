@@ -122,7 +122,13 @@ def apart(program: Program) -> Plan:
     """Return the plan that keeps every buffer in memory of its own."""
     count = len(program.buffers)
     nothing = np.zeros(count, dtype=np.int64)
-    return Plan(program=program, arena=np.full(count, OWN, dtype=np.int32), offset=nothing, nbytes=nothing.copy(), source="apart")
+    return Plan(
+        program=program,
+        arena=np.full(count, OWN, dtype=np.int32),
+        offset=nothing,
+        nbytes=nothing.copy(),
+        source="apart",
+    )
 
 
 def _bound(given: Playable, plan: Plan) -> Runtime:
@@ -132,7 +138,10 @@ def _bound(given: Playable, plan: Plan) -> Runtime:
 
 
 def _do(machine: Runtime, op: Op, given: Playable) -> None:
-    """Do one op; the runtime has no uploads by itself that may stand anywhere and have several results."""
+    """Do one op.
+
+    The runtime has no uploads by itself that may stand anywhere and have several results.
+    """
     if op.kind == HOST_WRITE:
         for target, array in zip(machine.results(op.step), given.uploads[op.step], strict=True):
             np.copyto(target, array)

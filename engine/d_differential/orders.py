@@ -1,14 +1,18 @@
 """Run a program in other legal orders and show the wrong number: what a race does to real bits.
 
-The program runs once in the order of the list, then in other orders that its streams and waits allow: first those that exchange two accesses a
-race is about, then each stream ahead of all others, then orders drawn at random from a seed. Every run starts from the same memory. Before each op
-the bits of its operands are taken; the first op, in the order run, that reads other bits than in the order of the list is where the number goes wrong.
-Nothing differs in a program without races: a law in the tests.
+The program runs once in the order of the list, then in other orders that its streams and waits
+allow: first those that exchange two accesses a race is about, then each stream ahead of all others,
+then orders drawn at random from a seed. Every run starts from the same memory. Before each op the
+bits of its operands are taken; the first op, in the order run, that reads other bits than in the
+order of the list is where the number goes wrong. Nothing differs in a program without races: a law
+in the tests.
 
-Kernels run one after the other, each whole: what is shown is what an order does, never what two kernels do to each other at the same time.
-Comparison is bitwise, so -0.0 and 0.0 differ and equal NaNs agree.
+Kernels run one after the other, each whole: what is shown is what an order does, never what two
+kernels do to each other at the same time. Comparison is bitwise, so -0.0 and 0.0 differ and equal
+NaNs agree.
 
-Complexity: a run for each order, two more for each that shows a difference; memory for three runtimes and a hash of each operand.
+Complexity: a run for each order, two more for each that shows a difference; memory for three
+runtimes and a hash of each operand.
 
 What this module does not see: how races are found (`allocsim.checks.h_races`), and timing.
 """
@@ -31,7 +35,10 @@ from engine.runtime import Observer, Runtime
 
 Array = NDArray[Any]
 Uploads = Mapping[int, Sequence[Array]]
-"""Step of a `host.write` -> the array for each of its results; what is not there is filled with zeros."""
+"""Step of a `host.write` -> the array for each of its results.
+
+What is not there is filled with zeros.
+"""
 
 ORDERS: Final = 24
 """Orders tried by default."""
@@ -60,7 +67,10 @@ class Difference:
     elements: int
     """How many elements differ."""
     max_error: float | None
-    """Largest difference, relative to the largest magnitude wanted; None where a number is not finite."""
+    """Largest difference, relative to the largest magnitude wanted.
+
+    The answer is None where a number is not finite.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +101,12 @@ def explore(
     stop_at: int = 1,
     threads: int | None = 1,
 ) -> Exploration:
-    """Run `plan` in up to `orders` other legal orders and compare what every op reads with the run in list order.
+    """Run `plan` in up to `orders` other legal orders and compare what every op reads with the run
+    in list order.
 
     Args:
-        lowered: what to run; streams and waits are those of its program (`allocsim.programs.streams`, `on_streams`).
+        lowered: what to run; streams and waits are those of its program
+            (`allocsim.programs.streams`, `on_streams`).
         plan: a plan of `lowered.program`.
         inputs: an array for every input by name, or for the results of every `host.write` by step.
         parameters: as for `Runtime`.
@@ -126,7 +138,9 @@ def explore(
         tried += 1
         wrong = None
         with runtime() as machine:
-            wrong = next((step for step, operands in _run(machine, order, uploads) if _digest(operands) != expected[step]), None)
+            wrong = next(
+                (step for step, operands in _run(machine, order, uploads) if _digest(operands) != expected[step]), None
+            )
         if wrong is not None:
             sides = [_operands_at(runtime, steps, wrong, uploads) for steps in (in_list, order)]
             differences.append(replace(_difference(program, wrong, *sides), order=order, why=why, race=race))
@@ -134,9 +148,11 @@ def explore(
 
 
 def spread(lowered: Lowered, streams: int, plan: Plan | None = None) -> Lowered:
-    """Return the graph's program with its branches on several streams and the waits they need: for `plan`, or with every buffer apart.
+    """Return the graph's program with its branches on several streams and the waits they need: for
+    `plan`, or with every buffer apart.
 
-    Steps stay what they are; `allocsim.programs.streams.said_of` makes a plan one of the new program. Raises ModelError for fewer than one stream.
+    Steps stay what they are; `allocsim.programs.streams.said_of` makes a plan one of the new
+    program. Raises ModelError for fewer than one stream.
     """
     return replace(lowered, program=on_streams(lowered.program, branches(lowered.program, streams), plan=plan))
 
@@ -158,7 +174,9 @@ def run_in(
 
 
 def full_order(program: Program, race: Violation) -> tuple[int, ...]:
-    """Return the whole legal order in which the two ops of a race are exchanged and little else is."""
+    """Return the whole legal order in which the two ops of a race are exchanged and little else
+    is.
+    """
     if race.op is None or race.other_op is None:
         return tuple(range(len(program.ops)))
     named = exchanged_order(program, race.other_op, race.op)
@@ -205,7 +223,10 @@ def _uploads(lowered: Lowered, inputs: Mapping[str, Array] | Uploads) -> Uploads
 
 
 def _run(machine: Runtime, order: Sequence[int], uploads: Uploads) -> Iterator[tuple[int, tuple[Array, ...]]]:
-    """Run the steps in this order, and yield each with its operands as they are just before it; views touch no bytes."""
+    """Run the steps in this order, and yield each with its operands as they are just before it.
+
+    Views touch no bytes.
+    """
     ops = machine.program.ops
     writes, views = (set(np.flatnonzero(ops.is_kind(kind)).tolist()) for kind in (HOST_WRITE, VIEW))
     for step in order:
@@ -220,7 +241,9 @@ def _run(machine: Runtime, order: Sequence[int], uploads: Uploads) -> Iterator[t
             np.copyto(target, given[position] if position < len(given) else 0)
 
 
-def _operands_at(machine_of: Callable[[], Runtime], order: Sequence[int], wrong: int, uploads: Uploads) -> tuple[Array, ...]:
+def _operands_at(
+    machine_of: Callable[[], Runtime], order: Sequence[int], wrong: int, uploads: Uploads
+) -> tuple[Array, ...]:
     with machine_of() as machine:
         for step, operands in _run(machine, order, uploads):
             if step == wrong:
@@ -272,7 +295,9 @@ def describe(program: Program, difference: Difference) -> str:
 
 
 def as_json(exploration: Exploration) -> dict[str, Any]:
-    """Return an exploration as a JSON object: what was run, and for each order that shows something the first op that reads other bits."""
+    """Return an exploration as a JSON object: what was run, and for each order that shows something
+    the first op that reads other bits.
+    """
     return {
         "orders": exploration.orders,
         "races": exploration.races,

@@ -16,8 +16,8 @@ maxima of two draws of one distribution are seldom a factor of two apart; where 
 element, four bits leave a chance of about one in sixteen per lucky draw, and the operands and the
 unit roundoff take most of that.
 
-What cannot be distinguished: a corruption within four bits of rounding. What is right to be far off (an
-op that amplifies its operands' error by more than 16, such as a sum that cancels, on a suspect
+What cannot be distinguished: a corruption within four bits of rounding. What is right to be far off
+(an op that amplifies its operands' error by more than 16, such as a sum that cancels, on a suspect
 whose operands differ) is no corruption while the reference is as far off.
 
 Whole numbers do not round: any difference there is corruption. So is an element that is not finite

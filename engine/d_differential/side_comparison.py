@@ -48,7 +48,17 @@ from allocsim.model import OWN, Plan
 from allocsim.verdict.evidence import Origin
 from engine.d_differential import HostRun, origins
 from engine.d_differential.rounding import Nature, worst
-from engine.d_differential.sides import ComparedResult, Kept, LayerRow, ResultComparer, Scale, remaining, row_of, run, shown
+from engine.d_differential.sides import (
+    ComparedResult,
+    Kept,
+    LayerRow,
+    ResultComparer,
+    Scale,
+    remaining,
+    row_of,
+    run,
+    shown,
+)
 from engine.graph.lowering import Lowered
 from engine.graph.widening import is_wide, widened
 from engine.runtime import Runtime
@@ -248,7 +258,9 @@ def _origins(
     sides: tuple[Side, Side, Side | None], runs: Sequence[HostRun], order: Sequence[int] | None, threads: int | None
 ) -> tuple[Origin, ...]:
     with ExitStack() as stack:
-        planned, reference, truth = (None if side is None else stack.enter_context(side.bound(threads)) for side in sides)
+        planned, reference, truth = (
+            None if side is None else stack.enter_context(side.bound(threads)) for side in sides
+        )
         assert planned is not None
         assert reference is not None
         return origins(planned, reference, runs, order=order, truth=truth)

@@ -66,14 +66,16 @@ class LayerRow:
     """None where something differs and no truth is there to tell."""
 
 
-def run(machine: Runtime, host: HostRun, order: Sequence[int] | None, *, observer: Observer | None = None) -> dict[str, Array]:
+def run(
+    machine: Runtime, host: HostRun, order: Sequence[int] | None, *, observer: Observer | None = None
+) -> dict[str, Array]:
     """Run a bound program once, in the list's order or another."""
     if order is None:
         return machine.run(host.inputs, skip=host.skip, observer=observer)
     return run_in(machine, order, host.inputs, skip=host.skip, observer=observer)
 
 
-# what is compared with --------------------------------------------------------------------------------------------------------------
+# what is compared with ----------------------------------------------------------------------------
 
 
 class Kept:
@@ -116,7 +118,9 @@ class Scale:
 
     def read_error(self, step: int) -> float:
         """Return the reference's largest error at what an op reads."""
-        return max((self.reference_gap(value).error for value in self.basis.machine.program.ops[step].operands), default=0.0)
+        return max(
+            (self.reference_gap(value).error for value in self.basis.machine.program.ops[step].operands), default=0.0
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +145,9 @@ class ComparedResult:
 
 
 class ResultComparer:
-    """An observer that compares every result with the reference's, or in float64 with the truth's."""
+    """An observer that compares every result with the reference's, or in float64 with the
+    truth's.
+    """
 
     def __init__(self, lowered: Lowered, scale: Scale) -> None:
         self._scale, self._wide = scale, is_wide(lowered)
@@ -160,7 +166,9 @@ class ResultComparer:
     def look(self, step: int, value: int, mine: Array) -> None:
         """Compare one result."""
         right = self._against.array(value)
-        self.found.append(ComparedResult(op=step) if same_bits(mine, right) else self._differing(step, value, mine, right))
+        self.found.append(
+            ComparedResult(op=step) if same_bits(mine, right) else self._differing(step, value, mine, right)
+        )
 
     def _differing(self, step: int, value: int, mine: Array, right: Array) -> ComparedResult:
         gap, exact = gap_of(mine, right), self._scale.exact
@@ -169,7 +177,9 @@ class ResultComparer:
         if self._wide:  # the truth is the reference here, and has no error of its own to compare with
             zero = gap_of(right, right)
             limit = bound(zero, 0.0, mine.dtype)
-            return ComparedResult(op=step, gap=gap, error=gap, reference=zero, bound=limit, nature=nature(gap, zero, limit))
+            return ComparedResult(
+                op=step, gap=gap, error=gap, reference=zero, bound=limit, nature=nature(gap, zero, limit)
+            )
         error, reference = gap_of(mine, exact.array(value)), self._scale.reference_gap(value)
         limit = bound(reference, self._scale.read_error(step), mine.dtype)
         return ComparedResult(
@@ -222,12 +232,14 @@ def row_of(step: int, layer: int | None, stage: str, members: Sequence[ComparedR
     )
 
 
-# facts of a side -----------------------------------------------------------------------------------------------------------------------------
+# facts of a side ----------------------------------------------------------------------------------
 
 
 def compared(lowered: Lowered) -> dict[int, tuple[int, ...]]:
     """Return step -> results of every op that a kernel does."""
-    return {step: lowered.program.ops[step].results for step, kernel in enumerate(lowered.kernels) if kernel is not None}
+    return {
+        step: lowered.program.ops[step].results for step, kernel in enumerate(lowered.kernels) if kernel is not None
+    }
 
 
 def overwritten(machine: Runtime) -> list[int]:
@@ -260,4 +272,15 @@ def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
                 yield step, value
 
 
-__all__ = ["ComparedResult", "Kept", "LayerRow", "ResultComparer", "Scale", "overwritten", "remaining", "row_of", "run", "shown"]
+__all__ = [
+    "ComparedResult",
+    "Kept",
+    "LayerRow",
+    "ResultComparer",
+    "Scale",
+    "overwritten",
+    "remaining",
+    "row_of",
+    "run",
+    "shown",
+]

@@ -18,7 +18,9 @@ def meet(what: str, *values: EagerValue) -> Shape:
         return np.broadcast_shapes(*(x.shape for x in values))
     except ValueError:
         shapes = " and ".join(str(x.shape) for x in values)
-        raise EngineError(f"{what}({', '.join(str(x._node) for x in values)}): the shapes {shapes} do not broadcast") from None  # noqa: SLF001
+        raise EngineError(
+            f"{what}({', '.join(str(x._node) for x in values)}): the shapes {shapes} do not broadcast"  # noqa: SLF001
+        ) from None
 
 
 def broadcast(x: EagerValue, shape: Shape) -> Node:
@@ -48,7 +50,9 @@ def product(a: EagerValue, b: EagerValue) -> tuple[Node, Shape]:
     if b.ndim == 1:
         right = reshaped(right, (*b.shape, 1))
     if left.shape[-1] != right.shape[-2]:
-        raise EngineError(f"matmul of {a._node} and {b._node}: the lengths {left.shape[-1]} and {right.shape[-2]} differ")  # noqa: SLF001
+        raise EngineError(
+            f"matmul of {a._node} and {b._node}: the lengths {left.shape[-1]} and {right.shape[-2]} differ"  # noqa: SLF001
+        )
     try:
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     except ValueError:

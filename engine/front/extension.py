@@ -73,7 +73,9 @@ class TemplateStep:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is added for one argument, and which of it (or of what there was) is the contribution."""
+    """What is added for one argument, and which of it (or of what there was) is the
+    contribution.
+    """
 
     argument: int
     steps: tuple[TemplateStep, ...]
@@ -105,7 +107,8 @@ _plain: Final[dict[str, Action]] = {}
 
 
 def extend(order: Sequence[Node]) -> Extension:
-    """Return the program of the gradients of the last node of `order`, by all leafs in it that need one.
+    """Return the program of the gradients of the last node of `order`, by all leafs in it that need
+    one.
 
     Raises EngineError where a derivative is missing.
     """
@@ -211,7 +214,9 @@ class _BackwardWalk:
         index[saved] = np.arange(len(saved))
         index[base:] = len(saved) + np.arange(count)
         given = [
-            self.seed if value == base - 1 else (order[value].laid.name, order[value].laid.shape, order[value].laid.strides)
+            self.seed
+            if value == base - 1
+            else (order[value].laid.name, order[value].laid.shape, order[value].laid.strides)
             for value in saved.tolist()
         ]
         layings, laying = _numbered([*given, *self.layings])
@@ -382,7 +387,9 @@ def _asked(recipe: CallRecipe, needed: tuple[int, ...], upstream: Laying) -> Tem
 def _step(tensor: Tensor, references: Mapping[Tensor, int]) -> TemplateStep:
     stranger = next((source for source in tensor.sources if source not in references), None)
     if stranger is not None:
-        raise EngineError(f"the derivative that adds {tensor} makes {stranger}, which is neither an operand nor the gradient")
+        raise EngineError(
+            f"the derivative that adds {tensor} makes {stranger}, which is neither an operand nor the gradient"
+        )
     operands = tuple(references[source] for source in tensor.operands)
     laying = (tensor.dtype, tensor.shape, tensor.strides)
     if tensor.rule.view:

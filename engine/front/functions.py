@@ -201,7 +201,9 @@ max_pool2d = lifted(composites.max_pool2d)
 avg_pool2d = lifted(composites.avg_pool2d)
 
 
-def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None) -> EagerTensor:
+def attention(
+    q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None
+) -> EagerTensor:
     """Return softmax(q k^T * scale + mask) v as one op.
 
     Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
@@ -214,7 +216,9 @@ def attention(q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, 
     return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
 
 
-def rope(x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal") -> EagerTensor:
+def rope(
+    x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal"
+) -> EagerTensor:
     """Return x[T, H, hd] with the pairs of its heads rotated by position.
 
     Pairs are neighbours (`normal`) or halves (`neox`).
@@ -231,10 +235,14 @@ def dropout(x: EagerTensor, p: float, *, seed: int, salt: int = 0) -> EagerTenso
 
     The mask is drawn again in backward, never stored.
     """
-    return EagerTensor(Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape)
+    return EagerTensor(
+        Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape
+    )
 
 
-def gumbel_softmax(x: EagerTensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> EagerTensor:
+def gumbel_softmax(
+    x: EagerTensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0
+) -> EagerTensor:
     """Return a sample of the Gumbel-softmax distribution over the last axis.
 
     With `hard` one-hot, its gradient that of the soft sample.
@@ -291,7 +299,9 @@ def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
-    return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ())
+    return EagerTensor(
+        Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ()
+    )
 
 
 # helpers
@@ -344,7 +354,9 @@ def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
     if not -x.ndim <= axis < x.ndim:
         raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < x.shape[axis]:
-        raise EngineError(f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {_node(x)} has {x.shape[axis]}")
+        raise EngineError(
+            f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {_node(x)} has {x.shape[axis]}"
+        )
     return constant(np.atleast_1d(ids))
 
 

@@ -1,14 +1,17 @@
-"""Backward programs that are kept: planned once for a structure, bound to memory, and lent to one thread at a time.
+"""Backward programs that are kept: planned once for a structure, bound to memory, and lent to one
+thread at a time.
 
     with programs.lent(key, make) as program:      # `make` plans, where the structure is new
         program.run(...)
 
-A structure is planned and judged once. What runs it (arenas, blocks of its own, a tape) is a `BoundBackward`; a thread that comes while all of these are lent gets a
-new one of the same plan, so threads share no byte. What comes back is kept for the next, up to `KEPT_NBYTES` over all structures, the
-structures used longest ago first out; their plans stay, for the `KEPT` latest structures. A program whose pass failed is not kept.
+A structure is planned and judged once. What runs it (arenas, blocks of its own, a tape) is a
+`BoundBackward`; a thread that comes while all of these are lent gets a new one of the same plan, so
+threads share no byte. What comes back is kept for the next, up to `KEPT_NBYTES` over all
+structures, the structures used longest ago first out; their plans stay, for the `KEPT` latest
+structures. A program whose pass failed is not kept.
 
-What is counted: arenas, blocks and tapes, which grow with the data. Plans grow with the ops alone (`engine.front.reverse.KEPT_NODES` limits these).
-Safe from any number of threads.
+What is counted: arenas, blocks and tapes, which grow with the data. Plans grow with the ops alone
+(`engine.front.reverse.KEPT_NODES` limits these). Safe from any number of threads.
 
 What this module does not see: histories, gradients.
 """
@@ -65,11 +68,16 @@ class KeptPrograms(Generic[Lent]):
 
     @contextmanager
     def lent(self, key: Hashable, make: Callable[[], Callable[[], Lent]]) -> Iterator[Lent]:
-        """Lend a program of the structure `key`; where it is new, `make` plans it and returns what binds the plan."""
+        """Lend a program of the structure `key`.
+
+        Where it is new, `make` plans it and returns what binds the plan.
+        """
         with self._lock:
             structure = self._known.get(key)
         if structure is None:
-            made = _Structure(make())  # outside the lock: planning takes long, and two that plan one structure do no harm
+            made = _Structure(
+                make()
+            )  # outside the lock: planning takes long, and two that plan one structure do no harm
             with self._lock:
                 structure = self._known.setdefault(key, made)
                 self._trim()

@@ -100,9 +100,23 @@ class StorageHistory:
 class CallRecipe:
     """What all calls that are alike share."""
 
-    __slots__ = ("bind", "constants", "derivatives", "flows", "function", "kernel", "kind", "params", "result", "rule", "sources")
+    __slots__ = (
+        "bind",
+        "constants",
+        "derivatives",
+        "flows",
+        "function",
+        "kernel",
+        "kind",
+        "params",
+        "result",
+        "rule",
+        "sources",
+    )
 
-    def __init__(self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None) -> None:
+    def __init__(
+        self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None
+    ) -> None:
         self.kind = kind
         self.rule, self.kernel, self.flows = _row(kind)
         self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
@@ -144,7 +158,19 @@ _serials: Final = count()
 class Node:
     """One value, immutable as far as gradients are concerned; compared by identity."""
 
-    __slots__ = ("array", "laid", "leaf_of", "name", "needs_grad", "rebased", "recipe", "serial", "shared", "sources", "version")
+    __slots__ = (
+        "array",
+        "laid",
+        "leaf_of",
+        "name",
+        "needs_grad",
+        "rebased",
+        "recipe",
+        "serial",
+        "shared",
+        "sources",
+        "version",
+    )
 
     def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
@@ -240,20 +266,28 @@ _VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Ar
     "slice": lambda x, _, params: window(x, params["starts"], params["lengths"], params["steps"]),
     "straight_through": lambda x, *_: x.view(),
     "stop_gradient": lambda x, *_: x.view(),
-    "view": lambda x, layout, params: as_strided(x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides),
+    "view": lambda x, layout, params: as_strided(
+        x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides
+    ),
 }
 """View op -> the same view by numpy."""
 
 
 def _row(kind: str) -> tuple[Rule, Kernel | None, tuple[bool, ...]]:
-    """Return (rule, default kernel, whether a gradient can flow through each argument) of an op, as the tables are now.
+    """Return (rule, default kernel, whether a gradient can flow through each argument) of an op, as
+    the tables are now.
 
-    EngineError for one that the front cannot compute: it has no kernel, writes over an operand, or is a view numpy is not told how to take.
+    EngineError for one that the front cannot compute: it has no kernel, writes over an operand, or
+    is a view numpy is not told how to take.
     """
     rule, kernels = OPS[kind], KERNELS.get(kind)
     if rule.mutates is not None or (rule.view and kind not in _VIEWS) or not (rule.view or kernels):
         why = (
-            "writes over an operand" if rule.mutates is not None else "is a view of a new kind" if rule.view else "has no kernel"
+            "writes over an operand"
+            if rule.mutates is not None
+            else "is a view of a new kind"
+            if rule.view
+            else "has no kernel"
         )
         raise EngineError(f"{kind} {why}; the front cannot compute it")
     kernel = None if rule.view or kernels is None else next(iter(kernels.values()))
@@ -340,7 +374,8 @@ class Eager:
 
     @staticmethod
     def op(kind: str, *sources: Node, **params: Any) -> Node:
-        """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them in.
+        """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them
+        in.
 
         Raises EngineError if one is missing.
         """

@@ -5,10 +5,12 @@ values it reads exist already and are read where they lie. Such a value must sti
 when it was recorded; a version that is gone is refused, with the names of the tensor and of the op
 that needs it. Forward values that no derivative reads may change freely.
 
-The program is planned by any allocator, judged, and bound to an `engine.tape.Tape`. What was bound is kept by structure (ops, parameters, layouts, which
-leaves want gradients, allocator), for structures of at most `KEPT_NODES` nodes (`engine.front.kept`): a training loop plans once, and only tells the tape where the
-forward values lie this time. `kept_bytes` says what memory that holds, `clear` gives it back. Safe from any number of threads: each pass has a bound
-program to itself while it runs, and the same bits whichever it is.
+The program is planned by any allocator, judged, and bound to an `engine.tape.Tape`. What was bound
+is kept by structure (ops, parameters, layouts, which leaves want gradients, allocator), for
+structures of at most `KEPT_NODES` nodes (`engine.front.kept`): a training loop plans once, and only
+tells the tape where the forward values lie this time. `kept_bytes` says what memory that holds,
+`clear` gives it back. Safe from any number of threads: each pass has a bound program to itself
+while it runs, and the same bits whichever it is.
 
 What comes back is data. Where gradients are to be differentiated again, `recorded_gradients`
 computes the same ops one by one, as the front computes everything; they are then history like any
@@ -42,7 +44,10 @@ DEFAULT_ALLOCATOR: Final = "ggml"
 
 
 class BoundBackward:
-    """A backward program bound to memory, of one pass at a time; positions count the nodes of the history."""
+    """A backward program bound to memory, of one pass at a time.
+
+    Positions count the nodes of the history.
+    """
 
     def __init__(self, extension: Extension, plan: Plan) -> None:
         self.extension = extension
@@ -74,7 +79,9 @@ class BoundBackward:
     def nbytes(self) -> int:
         """Bytes of its arenas, of its blocks and of its tape."""
         arenas, own = self._memory
-        return sum(map(len, arenas)) + sum(map(len, own.values())) + (self._tape.nbytes if self._tape is not None else 0)
+        return (
+            sum(map(len, arenas)) + sum(map(len, own.values())) + (self._tape.nbytes if self._tape is not None else 0)
+        )
 
     def run(self, saved: list[Array]) -> list[Array]:
         """Run over these forward values; return the gradients, which the next run overwrites."""
@@ -137,12 +144,18 @@ _kept: Final[KeptPrograms[BoundBackward]] = KeptPrograms()
 
 
 def kept_bytes() -> int:
-    """Return the bytes of memory that the front keeps for backward passes to come; at most `engine.front.kept.KEPT_NBYTES`."""
+    """Return the bytes of memory that the front keeps for backward passes to come.
+
+    At most `engine.front.kept.KEPT_NBYTES`.
+    """
     return _kept.nbytes
 
 
 def clear() -> None:
-    """Forget the backward programs that are kept, with their memory; passes that run now end as they would."""
+    """Forget the backward programs that are kept, with their memory.
+
+    Passes that run now end as they would.
+    """
     _kept.clear()
 
 

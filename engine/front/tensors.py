@@ -29,8 +29,9 @@ a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an En
 derivative needs a value that was overwritten since, and naming it costs nothing otherwise. Changing
 a view in place where that needs a gradient is refused.
 
-Threads: tensors may be computed and differentiated from any number of threads; gradients of leaves that threads share are all added, in the order in which the passes
-end. Changing a tensor in place while another thread uses it is the caller's to order.
+Threads: tensors may be computed and differentiated from any number of threads; gradients of leaves
+that threads share are all added, in the order in which the passes end. Changing a tensor in place
+while another thread uses it is the caller's to order.
 
 What this module does not see: graphs, plans, kernels.
 """
@@ -109,7 +110,9 @@ class EagerTensor(EagerValue):
                 start = broadcast(gradient.astype(self.dtype), self.shape)
             for leaf, found in recorded_gradients(node, start):
                 owner: EagerTensor = leaf.leaf_of
-                own = apply("cont", (found,), {"shape": None}, track=tracking.get())  # leaves may have been handed one node
+                own = apply(
+                    "cont", (found,), {"shape": None}, track=tracking.get()
+                )  # leaves may have been handed one node
                 more = EagerTensor(own, owner.shape)
                 with _accumulating:
                     owner.grad = more if owner.grad is None else owner.grad + more
@@ -316,7 +319,9 @@ class EagerTensor(EagerValue):
         Reversed by default.
         """
         given = counts("transpose", axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
-        order = tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
+        order = (
+            tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
+        )
         if order == tuple(range(self.ndim)):
             return self
         node = apply("permute", (self._present(),), {"axes": order}, track=tracking.get())
@@ -367,7 +372,9 @@ class EagerTensor(EagerValue):
         if not axes:
             return self
         node = apply(kind, (self._present(),), {"axes": axes, "keepdims": keepdims}, track=tracking.get())
-        return EagerTensor(node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes))
+        return EagerTensor(
+            node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes)
+        )
 
 
 def tensor(

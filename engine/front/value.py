@@ -154,7 +154,9 @@ class EagerValue:
         if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
-            self._node.array.reshape(self.shape, copy=False)[index] = values.data if isinstance(values, EagerValue) else values
+            self._node.array.reshape(self.shape, copy=False)[index] = (
+                values.data if isinstance(values, EagerValue) else values
+            )
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)

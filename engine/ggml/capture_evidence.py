@@ -1,16 +1,21 @@
-"""From a captured graph to evidence: K and D on the library it came from, for `allocsim capture`, `audit` and `diagnose`.
+"""From a captured graph to evidence: K and D on the library it came from, for `allocsim capture`,
+`audit` and `diagnose`.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
     evidence, whys, by = examine(document, library="./libggml.so")
 
 Contract
 --------
-* A document is a capture if `meta.ggml.graph` has the rows of its graph (`allocsim.formats.ggml_dump.GRAPH`) and these make the very program that it
-  has; the slots are those of its plan, whoever made that. It is judged as two runs of one session, so that R has something to look at.
-* K measures exactly the pairs that this plan uses (`engine.ggml.k_audit.plan_pairs`). D runs the graph in memory of its own for each tensor and under the
-  plan in lockstep (`engine.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
-* The library is never taken from the document, which may be anybody's: it is an installed one of the version that the document names, or
-  the one the caller gives. Its version must be the document's: parameters of ops mean something in one version only.
+* A document is a capture if `meta.ggml.graph` has the rows of its graph
+  (`allocsim.formats.ggml_dump.GRAPH`) and these make the very program that it has; the slots are
+  those of its plan, whoever made that. It is judged as two runs of one session, so that R has
+  something to look at.
+* K measures exactly the pairs that this plan uses (`engine.ggml.k_audit.plan_pairs`). D runs the
+  graph in memory of its own for each tensor and under the plan in lockstep
+  (`engine.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
+* The library is never taken from the document, which may be anybody's: it is an installed one of
+  the version that the document names, or the one the caller gives. Its version must be the
+  document's: parameters of ops mean something in one version only.
 * What could not be run is said in `whys`, by detector letter; nothing here ever stands for clean.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
@@ -67,9 +72,11 @@ def is_capture(document: Document) -> bool:
 def examine(
     document: Document, *, library: str | None = None, child: Child | None = None, seed: int = 0
 ) -> tuple[Evidence, Whys, str]:
-    """Return the evidence, for each detector that could not run why not, and whose kernels were run ("" if none).
+    """Return the evidence, for each detector that could not run why not, and whose kernels were run
+    ("" if none).
 
-    `child` is an open library to use instead of `library`; see the module for which is taken where neither is given.
+    `child` is an open library to use instead of `library`; see the module for which is taken where
+    neither is given.
     """
     evidence = Evidence(document=_session(document))
     version = str(document.meta.get("ggml", {}).get("version", ""))
@@ -114,7 +121,10 @@ def _session(document: Document) -> Document:
 
 
 def captured_plan(document: Document) -> CapturedPlan:
-    """Return rows and plan of a capture; raise EngineError where it is none, or not of the program it holds."""
+    """Return rows and plan of a capture.
+
+    Raise EngineError where it is none, or not of the program it holds.
+    """
     if not is_capture(document):
         raise EngineError("the document holds no ggml graph that could be run (meta.ggml.graph)")
     about: Mapping[str, Any] = document.meta["ggml"]
@@ -147,7 +157,9 @@ def _same_program(one: Program, other: Program) -> bool:
     return columns(one) == columns(other)
 
 
-def _measured(evidence: Evidence, captured: CapturedPlan, child: Child, version: str, seed: int) -> tuple[Evidence, Whys]:
+def _measured(
+    evidence: Evidence, captured: CapturedPlan, child: Child, version: str, seed: int
+) -> tuple[Evidence, Whys]:
     found = child.call(_version)
     if found != version:
         raise EngineError(f"the graph is of ggml {version or '(no version named)'}, the library is ggml {found}")
@@ -205,7 +217,9 @@ def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[
 
 
 def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: int) -> tuple[list[Departure], int]:
-    """Task: run a graph under its plan and in memory of its own, in lockstep; return where it departs, and how many results are not finite.
+    """Task: run a graph under its plan and in memory of its own, in lockstep.
+
+    Return where it departs, and how many results are not finite.
 
     One thread: a race is K's to find, and a reference that races is none.
     """

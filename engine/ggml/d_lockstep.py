@@ -1,11 +1,14 @@
-"""D on ggml's kernels: two sides of one graph, run node by node, every difference healed where it arises.
+"""D on ggml's kernels: two sides of one graph, run node by node, every difference healed where it
+arises.
 
-Contract: `lockstep(run, node, planned, reference, ...)` compares the operands of a node, runs it on the reference, and on the planned side unless an
-operand differs; what differs is returned as a `Departure`, and the reference's result copied. A node whose operands differ is one of kind
-`operand`; one that reads equal bytes and writes others is of kind `result`. Sources that a kernel does not read (`NOT_READ`) are not compared.
+Contract: `lockstep(run, node, planned, reference, ...)` compares the operands of a node, runs it on
+the reference, and on the planned side unless an operand differs; what differs is returned as a
+`Departure`, and the reference's result copied. A node whose operands differ is one of kind
+`operand`; one that reads equal bytes and writes others is of kind `result`. Sources that a kernel
+does not read (`NOT_READ`) are not compared.
 
-Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL), which changes no byte.
-What this module does not see: what put the two sides where they are.
+Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
+which changes no byte. What this module does not see: what put the two sides where they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +47,10 @@ class NodeSide:
 
 
 def lockstep(run: int, node: int, op: str, planned: NodeSide, reference: NodeSide) -> Departure | None:
-    """Run one node on both sides as the module says; return where the planned side departs, None if it does not."""
+    """Run one node on both sides as the module says.
+
+    Return where the planned side departs, None if it does not.
+    """
     unread = NOT_READ.get(op, ())
     pairs = list(zip(planned.operands, reference.operands, strict=True))
     differing = (

@@ -60,7 +60,8 @@ class Graph:
 
     @contextmanager
     def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> Iterator[None]:
-        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and `stage`.
+        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and
+        `stage`.
 
         Scopes nest.
         """
@@ -91,7 +92,9 @@ class Graph:
         return self._leaf(name, shape, dtype, role=Role.STATE, reset=reset)
 
     def op(self, kind: str, *sources: Tensor, name: str = "", **params: Any) -> Tensor:
-        """Add the result of one op; raise EngineError if the rule of `kind` refuses sources or parameters.
+        """Add the result of one op.
+
+        Raise EngineError if the rule of `kind` refuses sources or parameters.
 
         Unknown kinds raise UnknownNameError. Parameters are those of the rule; sources are
         positional.
@@ -103,11 +106,18 @@ class Graph:
             takes = ", ".join(rule.arguments)
             raise EngineError(f"{_where(rule, sources)}: {len(sources)} operands given; it takes {takes}")
         if stranger := next((source for source in sources if source.graph is not self), None):
-            raise EngineError(f"{_where(rule, sources)}: {stranger} belongs to graph {stranger.graph.name!r}, not {self.name!r}")
+            raise EngineError(
+                f"{_where(rule, sources)}: {stranger} belongs to graph {stranger.graph.name!r}, not {self.name!r}"
+            )
         filled = _fill(rule, sources, params)
         try:
             layout = rule.shape(sources, filled)
-        except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
+        except (
+            EngineError,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ) as error:  # of parameters no rule is made for, say "a"
             raise EngineError(f"{_where(rule, sources)}: {error}") from None
         lies_in = sources[0] if rule.view else sources[rule.mutates] if rule.mutates is not None else None
         strides = layout.strides or contiguous_strides(layout.shape, ITEMSIZES[layout.dtype])

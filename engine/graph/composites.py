@@ -150,7 +150,9 @@ def avg_pool2d(x: Tensor, kernel: int | Pair, *, stride: int | Pair | None = Non
     return x.graph.op("avg_pool", x, kernel=kernel, stride=kernel if stride is None else stride, padding=padding)
 
 
-def attention_by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None) -> Tensor:
+def attention_by_parts(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None
+) -> Tensor:
     """Return softmax(q k^T * scale + mask) v, with scores and weights as tensors.
 
     The row `attention` does the same in one op.
@@ -161,8 +163,11 @@ def attention_by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = No
     return op("out_prod", v, op("transpose", weights))
 
 
-def gumbel_softmax(logits: Tensor, seed: Tensor, *, temperature: float = 1.0, hard: bool = False, salt: int = 0) -> Tensor:
-    """Return a sample of the Gumbel-softmax distribution over the last axis (Jang, Gu and Poole 2017, arXiv:1611.01144).
+def gumbel_softmax(
+    logits: Tensor, seed: Tensor, *, temperature: float = 1.0, hard: bool = False, salt: int = 0
+) -> Tensor:
+    """Return a sample of the Gumbel-softmax distribution over the last axis (Jang, Gu and Poole
+    2017, arXiv:1611.01144).
 
     With `hard` the value is one-hot, and the gradient is that of the soft sample: the
     straight-through estimator.

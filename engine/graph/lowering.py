@@ -187,7 +187,9 @@ def _choose(
         raise UnknownNameError(f"variant of kernel {kind!r}", variant, variants)
     kernel = variants[variant]
     if rule.mutates is not None and not rule.unread and (rule.mutates, 0) not in kernel.in_place:
-        raise EngineError(f"kernel {kind}/{variant} does not declare that its result may lie over operand {rule.mutates}")
+        raise EngineError(
+            f"kernel {kind}/{variant} does not declare that its result may lie over operand {rule.mutates}"
+        )
     return kernel, variant
 
 

@@ -58,7 +58,9 @@ def in_float64(lowered: Lowered) -> Lowered:
             offset=tensor.offset * grown,
             root=None if tensor.root is None else made[tensor.root],
             sources=tuple(made[source] for source in tensor.sources),
-            params={name: WIDE if name == "dtype" and value in FLOATS else value for name, value in tensor.params.items()},
+            params={
+                name: WIDE if name == "dtype" and value in FLOATS else value for name, value in tensor.params.items()
+            },
         )
     graph.tensors.extend(made.values())
     graph.leafs.extend(made[tensor] for tensor in lowered.graph.leafs)

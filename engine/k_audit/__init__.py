@@ -90,7 +90,12 @@ def audit(
 
 
 def audit_ops(
-    ops: Iterable[AuditOp], *, kernels: Table = KERNELS, layout: str = "over", seed: int = 0, max_elements: int = 1 << 20
+    ops: Iterable[AuditOp],
+    *,
+    kernels: Table = KERNELS,
+    layout: str = "over",
+    seed: int = 0,
+    max_elements: int = 1 << 20,
 ) -> tuple[AuditRow, ...]:
     """Measure the kernels of a program with results exactly over operands.
 

@@ -52,20 +52,27 @@ def lay(arrangement: Arrangement) -> tuple[Array, ...]:
 
 
 def prove(arrangement: Arrangement, arrays: list[Array]) -> None:
-    """Raise EngineError unless exactly the arranged arrays share bytes, at the arranged distance."""
-    wanted = [(operand, arrangement.operands + result) for operand, result in arrangement.over] + list(arrangement.twins)
+    """Raise EngineError unless exactly the arranged arrays share bytes, at the arranged
+    distance.
+    """
+    wanted = [(operand, arrangement.operands + result) for operand, result in arrangement.over] + list(
+        arrangement.twins
+    )
     for one, other in wanted:
         distance = _address(arrays[other]) - _address(arrays[one])
         meant = arrangement.at[other] - arrangement.at[one]
         if distance != meant or not np.may_share_memory(arrays[one], arrays[other]):
-            raise EngineError(f"the alias did not happen: {arrangement.words}: distance {distance} bytes, wanted {meant}")
+            raise EngineError(
+                f"the alias did not happen: {arrangement.words}: distance {distance} bytes, wanted {meant}"
+            )
     for one, other in combinations([n for n, array in enumerate(arrays) if array.size], 2):
         if arrangement.blocks[one] != arrangement.blocks[other] and np.may_share_memory(arrays[one], arrays[other]):
             raise EngineError(f"{arrangement.words}: arrays {one} and {other} share memory that they should not")
 
 
 def alone(arrangement: Arrangement, *, twins: bool = False) -> Arrangement:
-    """Return the arrangement with every result in memory of its own, at the same address modulo `LINE`.
+    """Return the arrangement with every result in memory of its own, at the same address modulo
+    `LINE`.
 
     Operands that share bytes go on doing so if `twins`; else they, too, get memory of their own.
     """
@@ -77,7 +84,12 @@ def alone(arrangement: Arrangement, *, twins: bool = False) -> Arrangement:
         else:
             at[n] = -(-max(-spec.hull[0], 0) // LINE) * LINE + place % LINE
     return replace(
-        arrangement, words="apart", blocks=tuple(blocks), at=tuple(at), over=(), twins=arrangement.twins if twins else ()
+        arrangement,
+        words="apart",
+        blocks=tuple(blocks),
+        at=tuple(at),
+        over=(),
+        twins=arrangement.twins if twins else (),
     )
 
 
@@ -113,7 +125,12 @@ def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> 
         return rng.random(spec.shape) < 0.5
     if not floats(dtype):
         first, result = case.operands[0].shape, case.results[0].shape
-        rows: Mapping[str, int] = {"get_rows": first[0], "get_rows_back": result[0], "gather": first[-1], "scatter": result[-1]}
+        rows: Mapping[str, int] = {
+            "get_rows": first[0],
+            "get_rows_back": result[0],
+            "gather": first[-1],
+            "scatter": result[-1],
+        }
         return rng.integers(0, rows.get(case.kind, 100), spec.shape).astype(dtype)
     values = (rng.standard_normal(spec.shape) * rng.uniform(0.5, 2.0)).astype(dtype)
     if how == "special" and values.size:

@@ -94,7 +94,9 @@ def _partial(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement
         half = size // 2 // a.itemsize * a.itemsize
         places = {"last": half, "first": -half} if half else {}
         for word, shift in places.items():
-            yield _moved(case, operand, result, low + shift - start, f"result over the {word} half of operand {operand}")
+            yield _moved(
+                case, operand, result, low + shift - start, f"result over the {word} half of operand {operand}"
+            )
         return
     slack = size - length
     middle = slack // 2 // a.itemsize * a.itemsize
@@ -109,7 +111,11 @@ def _duplicate(case: AuditCase, operand: int, result: int) -> Iterator[Arrangeme
     for other in _likes(case, operand)[1:]:
         if spec.hull[1] - spec.hull[0] > spec.itemsize:
             yield _viewing(
-                apart(case), operand, other, spec.itemsize, f"operand {other} begins an element behind operand {operand}"
+                apart(case),
+                operand,
+                other,
+                spec.itemsize,
+                f"operand {other} begins an element behind operand {operand}",
             )
             break
 
@@ -179,7 +185,9 @@ def _same(case: AuditCase, operand: int, base: Arrangement, words: str) -> Itera
     for other in likes[1:]:
         blocks[other], at[other] = blocks[operand], at[operand]
     over = tuple((other, result) for _, result in base.over for other in likes)
-    yield replace(base, words=words, blocks=tuple(blocks), at=tuple(at), over=over, twins=tuple((operand, n) for n in likes[1:]))
+    yield replace(
+        base, words=words, blocks=tuple(blocks), at=tuple(at), over=over, twins=tuple((operand, n) for n in likes[1:])
+    )
 
 
 def _viewing(base: Arrangement, operand: int, other: int, shift: int, words: str) -> Arrangement:

@@ -111,7 +111,9 @@ def default_cases(kernels: Table = KERNELS) -> tuple[AuditCase, ...]:
         AuditCase(
             kind=kind,
             params=shapes.params,
-            operands=tuple(contiguous("i32" if i in shapes.indices else dtype, s) for i, s in enumerate(shapes.operands)),
+            operands=tuple(
+                contiguous("i32" if i in shapes.indices else dtype, s) for i, s in enumerate(shapes.operands)
+            ),
             results=(contiguous(shapes.dtype or dtype, shapes.result),),
         )
         for kind in kernels

@@ -39,7 +39,9 @@ DEATHS: Final = 2
 """Children a kernel may end."""
 
 
-def audit_isolated(target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS) -> Iterator[AuditRow]:
+def audit_isolated(
+    target: str, *, layouts: Sequence[str], seed: int = 0, seconds: float = SECONDS
+) -> Iterator[AuditRow]:
     """Measure a table `package.module:KERNELS`.
 
     Yield a row for each cell, as `engine.k_audit.audit`. Errors as `tables.load`.
@@ -84,7 +86,11 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry), "PYTHONFAULTHANDLER": ""},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+                "PYTHONFAULTHANDLER": "",
+            },
         )
         assert self.process.stdin is not None
         self.process.stdin.write(pickle.dumps((target, list(layouts), seed, done, list(dead))))

@@ -80,7 +80,9 @@ def load(target: str) -> KernelTables:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's module may raise anything
         raise EngineError(f"{target}: importing {module_name} failed: {type(error).__name__}: {error}") from None
     if not hasattr(module, name):
-        raise UnknownNameError(f"name in {module_name}", name, [word for word in vars(module) if not word.startswith("_")])
+        raise UnknownNameError(
+            f"name in {module_name}", name, [word for word in vars(module) if not word.startswith("_")]
+        )
     return tables(getattr(module, name), target, getattr(module, "CASES", None))
 
 
@@ -88,7 +90,9 @@ def tables(table: Any, target: str, cases: Sequence[AuditCase] | None = None) ->
     """Return a table as kernels and cases; errors as `load`."""
     if not isinstance(table, Mapping) or not table:
         raise EngineError(f"{target}: is no table of kernels: a mapping of name to function, or to a row")
-    if all(isinstance(row, Mapping) and row and all(isinstance(k, Kernel) for k in row.values()) for row in table.values()):
+    if all(
+        isinstance(row, Mapping) and row and all(isinstance(k, Kernel) for k in row.values()) for row in table.values()
+    ):
         return KernelTables(kernels=table, cases=None if cases is None else tuple(cases))
     kernels, made, draws = {}, [], {}
     for name, row in table.items():
@@ -131,7 +135,9 @@ class _Subject:
         count = len(order)
         ufunc = isinstance(call, np.ufunc)
         declared = row.get("in_place", ())
-        overlap = row.get("overlap", "any" if ufunc and "in_place" not in row else "unknown" if declared is None else "declared")
+        overlap = row.get(
+            "overlap", "any" if ufunc and "in_place" not in row else "unknown" if declared is None else "declared"
+        )
         if overlap not in {"any", "unknown", "declared"}:
             raise EngineError(f"overlap {overlap!r} is neither any, unknown nor declared")
         pairs = tuple((int(operand), int(result)) for operand, result in declared or ())
@@ -170,10 +176,14 @@ def _order(call: Any, told: Any) -> tuple[tuple[int, ...], int]:
         parameters = list(inspect.signature(getattr(call, "py_func", call)).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    names = [p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} and p.default is p.empty]
+    names = [
+        p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} and p.default is p.empty
+    ]
     if not names:
         if not isinstance(told, int) or told < 1:
-            raise EngineError("its parameters cannot be seen; say how many are operands (the one after them is the result)")
+            raise EngineError(
+                "its parameters cannot be seen; say how many are operands (the one after them is the result)"
+            )
         return tuple(range(told + 1)), told
     results = [n for n, name in enumerate(names) if name == "out" or name.startswith("out_")]
     if not results:
@@ -199,7 +209,9 @@ def _shapes(row: Mapping[str, Any], call: Any, operands: int, count: int) -> tup
         for core in re.findall(r"\([^)]*\)", text)
     ]
     if len(cores) != count or text.count("->") != 1 or len(re.findall(r"\(", text.partition("->")[0])) != operands:
-        raise EngineError(f"signature {text!r} is not of {operands} operands and {count - operands} results, like '(n),(n)->(n)'")
+        raise EngineError(
+            f"signature {text!r} is not of {operands} operands and {count - operands} results, like '(n),(n)->(n)'"
+        )
     letters = list(dict.fromkeys(letter for core in cores for letter in core if not letter.isdigit()))
     lengths = [dict.fromkeys(letters, n) for n in (*SIZES, *((LONG,) if len(letters) < 2 else ()))]
     if len(letters) > 1:
@@ -242,7 +254,9 @@ def _drawing(function: Callable[..., Any], what: str) -> Draw:
     def draws(case: AuditCase, position: int, rng: np.random.Generator, _: str) -> Array:
         spec = case.operands[position]
         try:
-            return np.broadcast_to(np.asarray(function(spec.shape, spec.dtype, position, rng), DTYPES[spec.dtype]), spec.shape)
+            return np.broadcast_to(
+                np.asarray(function(spec.shape, spec.dtype, position, rng), DTYPES[spec.dtype]), spec.shape
+            )
         except Exception as error:
             raise EngineError(f"{what}: draw failed: {type(error).__name__}: {error}") from error
 

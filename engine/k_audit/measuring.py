@@ -144,7 +144,9 @@ def measure(
     )
 
 
-def unmeasured(kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, words: str) -> AuditRow:
+def unmeasured(
+    kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, *, words: str
+) -> AuditRow:
     """Return the row of what did not come to the test."""
     fits = (case for case in group if pair[0] < len(case.operands) and pair[1] < len(case.results))
     return AuditRow(
@@ -176,12 +178,16 @@ def promised(kernel: Kernel, cases: Sequence[AuditCase], pair: tuple[int, int], 
     if kernel.overlap == "unknown":
         return None
     operands = (
-        {pair[0]} if layout == "over" else {n for case in cases if pair[0] < len(case.operands) for n in likes(case, pair[0])}
+        {pair[0]}
+        if layout == "over"
+        else {n for case in cases if pair[0] < len(case.operands) for n in likes(case, pair[0])}
     )
     return all((operand, pair[1]) in kernel.in_place for operand in operands)
 
 
-def _case(tally: _Tally, kernel: Kernel, case: AuditCase, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw) -> None:
+def _case(
+    tally: _Tally, kernel: Kernel, case: AuditCase, pair: tuple[int, int], layout: str, *, seed: int, draws: Draw
+) -> None:
     hows = DATA if layout in PERMITTED else DATA[:1]
     data: list[list[Array]] = []
     ran = False
@@ -231,7 +237,9 @@ def _judge(
         for n, (before, now) in enumerate(zip(seen, after, strict=True)):
             if before.tobytes() != now.tobytes():
                 return inf, f"writes operand {n}"
-    reference = _play(kernel, case, alone(arrangement, twins=layout != "duplicate"), seen, 1 if layout == "apart" else 0)
+    reference = _play(
+        kernel, case, alone(arrangement, twins=layout != "duplicate"), seen, 1 if layout == "apart" else 0
+    )
     assert reference is not None
     want, found = reference[0][pair[1]], results[pair[1]]
     error = _difference(want, found, exact=exact)
@@ -254,11 +262,19 @@ def _catch(case: AuditCase, arrangement: Arrangement, data: list[Array]) -> None
         clear = np.empty_like(ran[0][result])
         tell(clear, ran[1][operand])
         if _difference(clear, ran[0][result], exact=True) == 0:
-            raise EngineError(f"audit of {case.kind}: {arrangement.words}: a kernel that clears its result first is not caught")
+            raise EngineError(
+                f"audit of {case.kind}: {arrangement.words}: a kernel that clears its result first is not caught"
+            )
 
 
 def _play(
-    kernel: Kernel, case: AuditCase, arrangement: Arrangement, data: Sequence[Array], red: int, *, optional: bool = False
+    kernel: Kernel,
+    case: AuditCase,
+    arrangement: Arrangement,
+    data: Sequence[Array],
+    red: int,
+    *,
+    optional: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array]] | None:
     """Run a kernel once; return its results, and its operands before and after, all as copies.
 
@@ -288,7 +304,11 @@ def _play(
             return None
         said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise EngineError(f"audit of {case.kind}: {arrangement.words}: it raised {said}") from error
-    return [np.array(result, order="C") for result in results], seen, [np.array(operand, order="C") for operand in operands]
+    return (
+        [np.array(result, order="C") for result in results],
+        seen,
+        [np.array(operand, order="C") for operand in operands],
+    )
 
 
 def _difference(reference: Array, found: Array, *, exact: bool) -> float:

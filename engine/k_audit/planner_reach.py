@@ -2,8 +2,8 @@
 
 Each planner plans the smallest program in which the alias is possible.
 
-DeclaredContract: `believers(case, kernel, operand, result, layout)` builds the program of one op whose
-operands the host writes and whose results it reads, and names the planners of the table whose
+DeclaredContract: `believers(case, kernel, operand, result, layout)` builds the program of one op
+whose operands the host writes and whose results it reads, and names the planners of the table whose
 belief offers the pair (`may_share`), as `over` or as `duplicate over`: no belief has words for
 another layout. `reachable` plans that program with operands that would be taken first in memory of
 their own, and says whether result and operand start at one address. The rule of that planner looks
@@ -68,7 +68,9 @@ def _program(case: AuditCase, kernel: DeclaredContract, same: Collection[int]) -
         buffer = builder.buffer(name, high - low, role=role)
         return buffer, builder.value(name, buffer, spec.dtype, spec.shape, strides=spec.strides, offset=-low)
 
-    operands = [add(f"operand {n}", spec, Role.INPUT) for n, spec in enumerate(case.operands) if n not in same or n == min(same)]
+    operands = [
+        add(f"operand {n}", spec, Role.INPUT) for n, spec in enumerate(case.operands) if n not in same or n == min(same)
+    ]
     for n in sorted(same):
         if n != min(same):
             operands.insert(n, operands[min(same)])

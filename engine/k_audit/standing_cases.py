@@ -39,7 +39,9 @@ def _each(make: Callable[[int, int], Iterable[CallShapes]]) -> Callable[[], tupl
     return lambda: tuple(shapes for n in SIZES for r in COUNTS for shapes in make(r, n))
 
 
-def _call(*operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str | None = None, **params: Any) -> CallShapes:
+def _call(
+    *operands: Shape, to: Shape, indices: tuple[int, ...] = (), gives: str | None = None, **params: Any
+) -> CallShapes:
     return CallShapes(operands=operands, result=to, params=params, indices=frozenset(indices), dtype=gives)
 
 
@@ -107,7 +109,22 @@ CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "where": _rows(3),
     **{
         kind: _rows(1)
-        for kind in ("neg", "abs", "sgn", "step", "relu", "exp", "expm1", "log", "sqrt", "sqr", "sin", "cos", "tanh", "sigmoid")
+        for kind in (
+            "neg",
+            "abs",
+            "sgn",
+            "step",
+            "relu",
+            "exp",
+            "expm1",
+            "log",
+            "sqrt",
+            "sqr",
+            "sin",
+            "cos",
+            "tanh",
+            "sigmoid",
+        )
     },
     **{kind: _rows(1) for kind in ("softplus", "gelu", "gelu_erf", "log_soft_max")},
     **{kind: _rows(2) for kind in ("gelu_back", "gelu_erf_back", "log_soft_max_back")},
@@ -122,7 +139,9 @@ CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "sum": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
     "mul_mat": _each(lambda r, n: [_call((n, n), (r, n), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
     "out_prod": _each(lambda r, n: [_call((r, n), (r, r), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
-    "add_out_prod": _each(lambda r, n: [_call((r, n), (n, n), (n, r), to=(r, n)), _call((n, n), (n, n), (n, n), to=(n, n))]),
+    "add_out_prod": _each(
+        lambda r, n: [_call((r, n), (n, n), (n, r), to=(r, n)), _call((n, n), (n, n), (n, n), to=(n, n))]
+    ),
     "rope": _each(_rope),
     "rope_back": _each(_rope),
     "cont": _rows(1),
@@ -136,10 +155,16 @@ CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "pad": _each(lambda r, n: [_call((r, n), to=(r, n), before=(0, 0), after=(0, 0))]),
     "concat": _each(lambda r, n: [_call((r, n), (0, n), to=(r, n), axis=0), _call((0, n), (r, n), to=(r, n), axis=0)]),
     "acc": _each(
-        lambda r, n: [_call((r, n), (r, n), to=(r, n), starts=(0, 0)), _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1))]
+        lambda r, n: [
+            _call((r, n), (r, n), to=(r, n), starts=(0, 0)),
+            _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1)),
+        ]
     ),
     "set": _each(
-        lambda r, n: [_call((r, n), (r, n), to=(r, n), starts=(0, 0)), _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1))]
+        lambda r, n: [
+            _call((r, n), (r, n), to=(r, n), starts=(0, 0)),
+            _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1)),
+        ]
     ),
     "full": _each(lambda r, n: [_call(to=(r, n), value=0.5)]),
     "gather": _each(lambda r, n: [_call((r, n), (r, n), to=(r, n), indices=(1,), axis=-1)]),
@@ -159,7 +184,9 @@ CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
             _call((1, r, n), (1, r, n), (1, r, n), to=(1, r, n), scale=0.3),
         ]
     ),
-    "attention_back": _each(lambda r, n: [_call((2, r, n), (2, r, n), (1, 3, n), (1, 3, n), to=(2 * n * (r + 3),), scale=0.3)]),
+    "attention_back": _each(
+        lambda r, n: [_call((2, r, n), (2, r, n), (1, 3, n), (1, 3, n), to=(2 * n * (r + 3),), scale=0.3)]
+    ),
     "uniform": _each(lambda r, n: [_call((1,), to=(r, n), indices=(0,), salt=1)]),
     "dropout": _each(lambda r, n: [_call((r, n), (1,), to=(r, n), indices=(1,), p=0.3, salt=1)]),
     "cast": _each(lambda r, n: [_call((r, n), to=(r, n), dtype=dtype, gives=dtype) for dtype in ("bf16", "f16")]),
@@ -170,12 +197,17 @@ CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "silu_back": _rows(2),
     "swiglu": _rows(2),
     "cross_entropy_loss": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
-    "cross_entropy_loss_back": _each(lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]),
+    "cross_entropy_loss_back": _each(
+        lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]
+    ),
     "cross_entropy_classes": _each(
         lambda r, n: [_call((r, n), (r,), to=(1,), indices=(1,)), _call((1, 1), (1,), to=(1,), indices=(1,))]
     ),
     "cross_entropy_classes_back": _each(
-        lambda r, n: [_call((1,), (r, n), (r,), to=(r, n), indices=(2,)), _call((1,), (1, 1), (1,), to=(1, 1), indices=(2,))]
+        lambda r, n: [
+            _call((1,), (r, n), (r,), to=(r, n), indices=(2,)),
+            _call((1,), (1, 1), (1,), to=(1, 1), indices=(2,)),
+        ]
     ),
     "opt_step_sgd": _each(lambda r, n: [_call((r, n), (r, n), (2,), to=(r, n)), _call((2,), (2,), (2,), to=(2,))]),
     **{

@@ -80,7 +80,8 @@ def bind_binary(kind: str, ufunc: Function) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         (a, b), (out,) = operands, results
         require(
-            out.shape == a.shape and out.dtype == a.dtype, f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}"
+            out.shape == a.shape and out.dtype == a.dtype,
+            f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}",
         )
         if all(x.shape == a.shape and x.flags.c_contiguous for x in (a, b, out)) and a.dtype == b.dtype:
             if ufunc in _COMPILED and _large(a, b, out):
@@ -151,7 +152,9 @@ def _transposition(x: Array, y: Array) -> Call:
     near = x.strides.index(x.itemsize)
     x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
     steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))
-    return rowwise.call("copy_across", rowwise.reached(x), steps, rowwise.reached(y), places, np.array(x.shape, np.int64))
+    return rowwise.call(
+        "copy_across", rowwise.reached(x), steps, rowwise.reached(y), places, np.array(x.shape, np.int64)
+    )
 
 
 @on_dense

@@ -46,7 +46,10 @@ def _check(kind: str, q: Array, k: Array, v: Array, masks: list[Array]) -> Array
             f"{kind}: {list(q.shape)}, {list(k.shape)} and {list(v.shape)} do not fit")  # fmt: skip
     mask = masks[0] if masks else np.empty((0, k.shape[-2]), q.dtype)
     require(not masks or mask.shape == (q.shape[-2], k.shape[-2]), f"{kind}: mask {list(mask.shape)}")
-    require(q.dtype == k.dtype == v.dtype == mask.dtype, f"{kind}: {q.dtype}, {k.dtype}, {v.dtype} and {mask.dtype} must agree")
+    require(
+        q.dtype == k.dtype == v.dtype == mask.dtype,
+        f"{kind}: {q.dtype}, {k.dtype}, {v.dtype} and {mask.dtype} must agree",
+    )
     return mask
 
 
@@ -116,7 +119,8 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
     mask = _check("attention_back", q, k, v, masks)
     sizes = [x.size for x in (q, k, v)]
     require(
-        grad.shape == (*q.shape[:-1], v.shape[-1]) and out.shape == (sum(sizes),), f"attention_back: result {list(out.shape)}"
+        grad.shape == (*q.shape[:-1], v.shape[-1]) and out.shape == (sum(sizes),),
+        f"attention_back: result {list(out.shape)}",
     )
     (grad, q, k, v), copies = _ready(grad, q, k, v)
     dense, target = dense_like(mask), dense_like(out)

@@ -15,7 +15,9 @@ _Last = Callable[[Mapping[str, Any], Arrays, Arrays], Call]
 
 
 def _last(bind: _Last) -> _Last:
-    """Let `bind` assume that params axis is the last one of all operands and of a result that has it."""
+    """Let `bind` assume that params axis is the last one of all operands and of a result that has
+    it.
+    """
 
     def bound(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         axis, rank = params["axis"], operands[0].ndim
@@ -37,10 +39,14 @@ def bind_gather(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
 
 @_last
 def bind_scatter(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the axis is turned away
-    """(dy, ids) -> zeros with each element of dy added where its index points, along params axis."""
+    """(dy, ids) -> zeros with each element of dy added where its index points, along params
+    axis.
+    """
     (dy, ids), (y,) = operands, results
     fits = ids.dtype == np.int32 and ids.shape == dy.shape and dy.dtype == y.dtype and y.shape[:-1] == ids.shape[:-1]
-    require(fits, f"scatter: {dy.dtype}{list(dy.shape)} by {ids.dtype}{list(ids.shape)} gives no {y.dtype}{list(y.shape)}")
+    require(
+        fits, f"scatter: {dy.dtype}{list(dy.shape)} by {ids.dtype}{list(ids.shape)} gives no {y.dtype}{list(y.shape)}"
+    )
     return call("scatter", *map(rows, (dy, ids, y)))
 
 
@@ -111,12 +117,16 @@ def bind_mean_squared_error(params: Mapping[str, Any], operands: Arrays, results
     """(prediction, target) -> one element: the mean of (prediction - target)**2."""
     (prediction, target), (loss,) = operands, results
     same_shapes("mean_squared_error", prediction, target)
-    require(loss.size == 1 and loss.dtype == prediction.dtype, f"mean_squared_error: result {loss.dtype}{list(loss.shape)}")
+    require(
+        loss.size == 1 and loss.dtype == prediction.dtype, f"mean_squared_error: result {loss.dtype}{list(loss.shape)}"
+    )
     return call("mean_squared_error", *map(flat, (prediction, target, loss)))
 
 
 def _seed(kind: str, seed: Array) -> Array:
-    require(seed.dtype == np.int32 and seed.size == 1, f"{kind}: seed must be one int32, got {seed.dtype}{list(seed.shape)}")
+    require(
+        seed.dtype == np.int32 and seed.size == 1, f"{kind}: seed must be one int32, got {seed.dtype}{list(seed.shape)}"
+    )
     return flat(seed)
 
 

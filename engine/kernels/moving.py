@@ -27,7 +27,9 @@ def _all(*calls: Call) -> None:
         function(*args)
 
 
-def window(array: Array, starts: tuple[int, ...], lengths: tuple[int, ...], steps: tuple[int, ...] | None = None) -> Array:
+def window(
+    array: Array, starts: tuple[int, ...], lengths: tuple[int, ...], steps: tuple[int, ...] | None = None
+) -> Array:
     """Return the view of `lengths` elements from `starts` on, every `steps`-th, by axis."""
     axes = zip(starts, lengths, steps or (1,) * len(starts), strict=True)
     return array[tuple(slice(start, start + length * step, step) for start, length, step in axes)]
@@ -48,7 +50,8 @@ def bind_concat(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
     axis = params["axis"]
     fits = 0 <= axis < a.ndim == b.ndim == y.ndim and y.shape[axis] == a.shape[axis] + b.shape[axis]
     require(
-        fits and a.dtype == b.dtype == y.dtype, f"concat: {list(a.shape)} and {list(b.shape)} to {list(y.shape)} on axis {axis}"
+        fits and a.dtype == b.dtype == y.dtype,
+        f"concat: {list(a.shape)} and {list(b.shape)} to {list(y.shape)} on axis {axis}",
     )
     second = tuple(a.shape[axis] if i == axis else 0 for i in range(a.ndim))
     return in_turn((np.copyto, (window(y, (0,) * a.ndim, a.shape), a)), (np.copyto, (window(y, second, b.shape), b)))
@@ -57,7 +60,10 @@ def bind_concat(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
 def bind_acc(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """(a, b) -> a, with b added to the window from params starts on."""
     (a, b), (y,) = operands, results
-    require(a.shape == y.shape and a.dtype == b.dtype == y.dtype, f"acc: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}")
+    require(
+        a.shape == y.shape and a.dtype == b.dtype == y.dtype,
+        f"acc: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
+    )
     place = window(y, params["starts"], b.shape)
     return in_turn((np.copyto, (y, a)), (np.add, (place, b, place)))
 
@@ -65,7 +71,10 @@ def bind_acc(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
 def bind_set(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """(a, b) -> a, with b in place of the window from params starts on."""
     (a, b), (y,) = operands, results
-    require(a.shape == y.shape and a.dtype == b.dtype == y.dtype, f"set: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}")
+    require(
+        a.shape == y.shape and a.dtype == b.dtype == y.dtype,
+        f"set: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
+    )
     return in_turn((np.copyto, (y, a)), (np.copyto, (window(y, params["starts"], b.shape), b)))
 
 
@@ -92,7 +101,10 @@ def bind_view_back(params: Mapping[str, Any], operands: Arrays, results: Arrays)
     places = _places(dy.shape, params["strides"], params["offset"])
     if not dy.size:
         return y.fill, (0,)
-    require(places.min() >= 0 and places.max() < y.size, f"view_back: places [{places.min()}, {places.max()}] in {list(y.shape)}")
+    require(
+        places.min() >= 0 and places.max() < y.size,
+        f"view_back: places [{places.min()}, {places.max()}] in {list(y.shape)}",
+    )
     if y.flags.c_contiguous and len(np.unique(places)) == places.size:
         strides = tuple(step * y.itemsize for step in params["strides"])
         place = as_strided(y.reshape(-1)[params["offset"] :], dy.shape, strides)

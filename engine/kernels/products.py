@@ -94,7 +94,9 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         (acc, a, b), (out,) = operands, results
         fits = (
-            acc.ndim == a.ndim == b.ndim == 2 and a.shape[0] == b.shape[0] and acc.shape == out.shape == (b.shape[1], a.shape[1])
+            acc.ndim == a.ndim == b.ndim == 2
+            and a.shape[0] == b.shape[0]
+            and acc.shape == out.shape == (b.shape[1], a.shape[1])
         )
         require(fits and acc.dtype == a.dtype == b.dtype == out.dtype,
                 f"add_out_prod: {acc.dtype}{list(acc.shape)} and the product of {list(a.shape)} and {list(b.shape)} do not fit")  # fmt: skip

@@ -34,7 +34,10 @@ def call(name: str, *args: Any) -> Call:
 
 
 def _indices(kind: str, ids: Array, count: int) -> Array:
-    require(ids.dtype == np.int32 and ids.size == count, f"{kind}: needs {count} int32 indices, got {ids.dtype}{list(ids.shape)}")
+    require(
+        ids.dtype == np.int32 and ids.size == count,
+        f"{kind}: needs {count} int32 indices, got {ids.dtype}{list(ids.shape)}",
+    )
     return flat(ids)
 
 
@@ -176,7 +179,18 @@ def bind_rope(sign: float) -> Bind:
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
         memory, steps = heads(x)
-        return call("rope", memory, steps, _indices("rope", pos, len(x)), freq, cos, sin, x.dtype.type(sign), ROPE_MODES[mode], y)
+        return call(
+            "rope",
+            memory,
+            steps,
+            _indices("rope", pos, len(x)),
+            freq,
+            cos,
+            sin,
+            x.dtype.type(sign),
+            ROPE_MODES[mode],
+            y,
+        )
 
     dense = on_dense(bind)
 
@@ -197,7 +211,8 @@ def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results
     (logits, labels), (loss,) = operands, results
     same_shapes("cross_entropy_loss", logits, labels)
     require(
-        loss.size == 1 and loss.dtype == logits.dtype, f"cross_entropy_loss: result {loss.dtype}{list(loss.shape)} is no scalar"
+        loss.size == 1 and loss.dtype == logits.dtype,
+        f"cross_entropy_loss: result {loss.dtype}{list(loss.shape)} is no scalar",
     )
     return call("cross_entropy_loss", rows(logits), rows(labels), flat(loss))
 
@@ -210,7 +225,9 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
     """
     (grad, logits, labels), (out,) = operands, results
     same_shapes("cross_entropy_loss_back", logits, labels, out)
-    require(grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}")
+    require(
+        grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}"
+    )
     return call("cross_entropy_loss_back", flat(grad), rows(logits), rows(labels), rows(out))
 
 
@@ -234,7 +251,10 @@ def bind_cross_entropy_classes_back(params: Mapping[str, Any], operands: Arrays,
     (grad, logits, classes), (out,) = operands, results
     kind = "cross_entropy_classes_back"
     same_shapes(kind, logits, out)
-    require(logits.ndim == 2 and grad.size == 1 and grad.dtype == logits.dtype, f"{kind}: grad {grad.dtype}{list(grad.shape)}")
+    require(
+        logits.ndim == 2 and grad.size == 1 and grad.dtype == logits.dtype,
+        f"{kind}: grad {grad.dtype}{list(grad.shape)}",
+    )
     return call(kind, flat(grad), logits, _indices(kind, classes, len(logits)), out)
 
 
@@ -273,7 +293,8 @@ def bind_step(name: str, hyper: int) -> Bind:
         (out,) = results
         same_shapes(name, *arrays, out)
         require(
-            hp.size == hyper and hp.dtype == out.dtype, f"{name}: hp must be {out.dtype}[{hyper}], got {hp.dtype}{list(hp.shape)}"
+            hp.size == hyper and hp.dtype == out.dtype,
+            f"{name}: hp must be {out.dtype}[{hyper}], got {hp.dtype}{list(hp.shape)}",
         )
         return call(name, *map(flat, arrays), flat(hp), flat(out))
 

@@ -15,7 +15,9 @@ from engine.kernels.binding import Array, Arrays, Call, require
 from engine.kernels.moving import in_turn
 
 
-def _places(params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int, int]) -> Iterator[tuple[int, int, Any, Any]]:
+def _places(
+    params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int, int]
+) -> Iterator[tuple[int, int, Any, Any]]:
     """Yield (i, j, windows, elements).
 
     Which windows have their element (i, j) in the image, and which elements those are, as slices.
@@ -42,7 +44,9 @@ def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
     """
     low = max(0, -(first // step))
     high = max(low, min(count, (n - 1 - first) // step + 1))
-    return slice(low, high), slice(first + low * step, first + (high - 1) * step + 1 if high > low else first + low * step, step)
+    return slice(low, high), slice(
+        first + low * step, first + (high - 1) * step + 1 if high > low else first + low * step, step
+    )
 
 
 def _columns(params: Mapping[str, Any], columns: Array, image: Array) -> list[tuple[Array, Array]]:
@@ -53,7 +57,10 @@ def _columns(params: Mapping[str, Any], columns: Array, image: Array) -> list[tu
     kh, kw = params["kernel"]
     images, oh, ow, width = columns.shape
     require(
-        image.ndim == 4 and columns.dtype == image.dtype and images == image.shape[0] and width == image.shape[1] * kh * kw,
+        image.ndim == 4
+        and columns.dtype == image.dtype
+        and images == image.shape[0]
+        and width == image.shape[1] * kh * kw,
         f"im2col: {columns.dtype}{list(columns.shape)} and {image.dtype}{list(image.shape)} do not fit kernel {(kh, kw)}",
     )
     split = columns.reshape((images, oh, ow, image.shape[1], kh, kw), copy=False).transpose(4, 5, 0, 3, 1, 2)

@@ -60,7 +60,9 @@ GPT2_124M: Final = GPT2Config(layers=12, channels=768, heads=12, vocab=50257, po
 
 
 def gpt2(config: GPT2Config, parameters: Mapping[str, Array]) -> Model:
-    """Return the model for training all weights on columns `tokens` and `labels` [B, T] of integers."""
+    """Return the model for training all weights on columns `tokens` and `labels` [B, T] of
+    integers.
+    """
     return Model(
         name=f"gpt2-{config.layers}L",
         build=lambda graph, shapes: _forward(graph, config, shapes["tokens"]),
@@ -114,7 +116,9 @@ def _forward(graph: Graph, config: GPT2Config, shape: tuple[int, ...]) -> Tensor
         with graph.scope(f"layer.{layer}", layer=layer):
             x = graph.op("add", x, _attention(graph, config, x, mask, sequences), name="attn_residual")
             h = graph.op(
-                "gelu", _linear(graph, _norm(graph, config, x, "ffn_norm"), "ffn_up", 4 * config.channels), name="ffn_gelu"
+                "gelu",
+                _linear(graph, _norm(graph, config, x, "ffn_norm"), "ffn_up", 4 * config.channels),
+                name="ffn_gelu",
             )
             x = graph.op("add", x, _linear(graph, h, "ffn_down", config.channels), name="ffn_residual")
     return graph.op("mul_mat", table, _norm(graph, config, x, "output_norm"), name="logits")

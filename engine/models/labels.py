@@ -16,7 +16,9 @@ Array = NDArray[Any]
 def check_classes(classes: Array, count: int) -> None:
     """Raise EngineError unless all class numbers lie in 0..count-1."""
     if classes.size and not (int(classes.min()) >= 0 and int(classes.max()) < count):
-        raise EngineError(f"labels reach from {classes.min()} to {classes.max()}; the outputs have {count} classes, from 0")
+        raise EngineError(
+            f"labels reach from {classes.min()} to {classes.max()}; the outputs have {count} classes, from 0"
+        )
 
 
 def one_hot(classes: Array, count: int, dtype: Any) -> Array:

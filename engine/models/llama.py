@@ -110,7 +110,9 @@ class LlamaConfig:
             raise EngineError(f"{sizes}: heads must divide hidden into even parts, and kv_heads must divide heads")
         if self.rank < 0 or not self.targets or not set(self.targets) <= set(PROJECTIONS):
             known = ", ".join(PROJECTIONS)
-            raise EngineError(f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank")
+            raise EngineError(
+                f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank"
+            )
         if self.glu not in ("swiglu", "silu") or self.dtype not in _DTYPES:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
         if self.attention not in ("parts", "fused"):
@@ -352,7 +354,9 @@ def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, 
         return graph.op("permute", apart, axes=(0, *(axis + 1 for axis in axes)))
 
     def rotated(target: str, count: int) -> Tensor:
-        turned = graph.op("rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope")
+        turned = graph.op(
+            "rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope"
+        )
         return arranged(turned, (1, 0, 2))
 
     q, k = rotated("q", config.heads), rotated("k", config.kv_heads)
@@ -410,4 +414,6 @@ def _project(graph: Graph, config: LlamaConfig, h: Tensor, target: str, width: i
     b = graph.parameter(f"{name}.lora_b", (width, config.rank), config.dtype, trainable=True)
     low = graph.op("mul_mat", a, h, name=f"{name}.lora_h")
     high = graph.op("mul_mat", b, low, name=f"{name}.lora_out")
-    return graph.op("add", plain, graph.op("scale", high, s=config.alpha / config.rank, name=f"{name}.lora_scaled"), name=name)
+    return graph.op(
+        "add", plain, graph.op("scale", high, s=config.alpha / config.rank, name=f"{name}.lora_scaled"), name=name
+    )

@@ -212,7 +212,12 @@ def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     of_layer: dict[str, tuple[int, ...]] = {
         f"{norm}.{part}": (c,) for norm in ("attn_norm", "ffn_norm") for part in ("gain", "bias")
     }
-    for name, fan_out, fan_in in (("attn_qkv", 3 * c, c), ("attn_output", c, c), ("ffn_up", 4 * c, c), ("ffn_down", c, 4 * c)):
+    for name, fan_out, fan_in in (
+        ("attn_qkv", 3 * c, c),
+        ("attn_output", c, c),
+        ("ffn_up", 4 * c, c),
+        ("ffn_down", c, 4 * c),
+    ):
         of_layer |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
     return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
 

@@ -83,7 +83,9 @@ def _sigmoid_x(node: Tensor, grad: Tensor) -> Tensor:
 
 
 def _again(kind: str) -> Derivative:
-    """Return the rule for the gradient argument of a `_back` op that multiplies it element by element."""
+    """Return the rule for the gradient argument of a `_back` op that multiplies it element by
+    element.
+    """
 
     def rule(node: Tensor, grad: Tensor) -> Tensor:
         return node.graph.op(kind, grad, node.sources[1], **node.params)
@@ -92,7 +94,9 @@ def _again(kind: str) -> Derivative:
 
 
 def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
-    """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k = 2 sqrt(2 / pi)."""
+    """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k =
+    2 sqrt(2 / pi).
+    """
     op, k, c = node.graph.op, 2 * sqrt(2 / pi), 0.044715
     cube = op("mul", op("sqr", x), x)
     s = op("sigmoid", op("scale", op("add", x, op("scale", cube, s=c)), s=k))
@@ -241,8 +245,18 @@ RULES = (
     ),
     Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like("p"), derivatives={"x": _pow_x}),
     Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
-    Rule(kind="maximum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)}),
-    Rule(kind="minimum", arguments=("a", "b"), shape=broadcast, derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)}),
+    Rule(
+        kind="maximum",
+        arguments=("a", "b"),
+        shape=broadcast,
+        derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)},
+    ),
+    Rule(
+        kind="minimum",
+        arguments=("a", "b"),
+        shape=broadcast,
+        derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)},
+    ),
     Rule(
         kind="where",
         arguments=("cond", "a", "b"),

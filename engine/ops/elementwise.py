@@ -19,7 +19,9 @@ def broadcast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     a, b = sources
     if not repeats_into(b.shape, a.shape):
-        raise EngineError(f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on")
+        raise EngineError(
+            f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on"
+        )
     return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
@@ -127,7 +129,13 @@ RULES = (
     ),
     Rule(kind="swiglu", arguments=("gate", "up"), shape=like(), derivatives={"gate": _swiglu_gate, "up": _swiglu_up}),
     Rule(kind="repeat", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat, derivatives={"x": _repeat_x}),
-    Rule(kind="repeat_back", arguments=("x",), params={"shape": REQUIRED}, shape=_repeat_back, derivatives={"x": _repeat_back_x}),
+    Rule(
+        kind="repeat_back",
+        arguments=("x",),
+        params={"shape": REQUIRED},
+        shape=_repeat_back,
+        derivatives={"x": _repeat_back_x},
+    ),
     Rule(kind="sum", arguments=("x",), shape=_scalar, derivatives={"x": _repeat_back_x}),
     Rule(kind="add_inplace", arguments=("acc", "grad"), shape=_accumulate, mutates=0),
 )

@@ -34,7 +34,9 @@ def _slice(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     steps = params["steps"] = (1,) * len(starts) if params["steps"] is None else per_axis(x, "steps", params["steps"])
     if min(steps) < 1:
         raise EngineError(f"steps {steps} must be at least 1")
-    _inside(x, starts, tuple((length - 1) * step + 1 if length else 0 for length, step in zip(lengths, steps, strict=True)))
+    _inside(
+        x, starts, tuple((length - 1) * step + 1 if length else 0 for length, step in zip(lengths, steps, strict=True))
+    )
     offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in lengths else 0
     strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
     return ResultLayout(shape=lengths, strides=strides, offset=offset, dtype=x.dtype)
@@ -63,7 +65,9 @@ def _concat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     )
     if not fits or a.dtype != b.dtype:
         raise EngineError(f"{a} and {b} must agree in dtype and in every axis but {axis}")
-    return ResultLayout(shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype)
+    return ResultLayout(
+        shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype
+    )
 
 
 def _window(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -192,10 +196,35 @@ RULES = (
         shape=_pad,
         derivatives={"x": _pad_x},
     ),
-    Rule(kind="concat", arguments=("a", "b"), params={"axis": 0}, shape=_concat, derivatives={"a": _concat_a, "b": _concat_b}),
-    Rule(kind="acc", arguments=("a", "b"), params={"starts": REQUIRED}, shape=_window, derivatives={"a": _pass, "b": _window_b}),
-    Rule(kind="set", arguments=("a", "b"), params={"starts": REQUIRED}, shape=_window, derivatives={"a": _set_a, "b": _window_b}),
-    Rule(kind="gather", arguments=("x", "ids"), params={"axis": -1}, shape=_gather, derivatives={"x": _gather_x}, constant=_IDS),
+    Rule(
+        kind="concat",
+        arguments=("a", "b"),
+        params={"axis": 0},
+        shape=_concat,
+        derivatives={"a": _concat_a, "b": _concat_b},
+    ),
+    Rule(
+        kind="acc",
+        arguments=("a", "b"),
+        params={"starts": REQUIRED},
+        shape=_window,
+        derivatives={"a": _pass, "b": _window_b},
+    ),
+    Rule(
+        kind="set",
+        arguments=("a", "b"),
+        params={"starts": REQUIRED},
+        shape=_window,
+        derivatives={"a": _set_a, "b": _window_b},
+    ),
+    Rule(
+        kind="gather",
+        arguments=("x", "ids"),
+        params={"axis": -1},
+        shape=_gather,
+        derivatives={"x": _gather_x},
+        constant=_IDS,
+    ),
     Rule(
         kind="scatter",
         arguments=("dy", "ids"),

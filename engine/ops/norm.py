@@ -39,7 +39,9 @@ def _norm_back_dy(node: Tensor, grad: Tensor) -> Tensor:
 
 
 def _norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
-    """Return r (dy - mean(dy) - c r^2 mean(dy c)) with c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)."""
+    """Return r (dy - mean(dy) - c r^2 mean(dy c)) with c = x - mean(x), r = (mean(c^2) +
+    eps)^(-1/2).
+    """
     op = node.graph.op
     if 0 in x.shape:
         return op("mul", dy, x)
@@ -65,7 +67,9 @@ def _log_soft_max_x(node: Tensor, grad: Tensor) -> Tensor:
 
 
 RULES = (
-    Rule(kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _rms_norm_x}),
+    Rule(
+        kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _rms_norm_x}
+    ),
     Rule(
         kind="rms_norm_back",
         arguments=("dy", "x"),

@@ -104,7 +104,8 @@ def markdown() -> str:
 
 def _row(rule: Rule) -> str:
     arguments = ", ".join(
-        f"{name}?" if position >= len(rule.arguments) - rule.optional else name for position, name in enumerate(rule.arguments)
+        f"{name}?" if position >= len(rule.arguments) - rule.optional else name
+        for position, name in enumerate(rule.arguments)
     )
     params = ", ".join(name if value is REQUIRED else f"{name}={_shown(value)}" for name, value in rule.params.items())
     gradient = [

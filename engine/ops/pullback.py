@@ -42,7 +42,9 @@ def needing(order: Iterable[Tensor], wanted: Iterable[Tensor]) -> set[Tensor]:
         if not any(source in needed and argument not in rule.constant for argument, source in sources):
             continue
         if rule.mutates is not None and rule.arguments[rule.mutates] not in rule.unread:
-            raise EngineError(f"{node.kind} changes {node.storage} in place and needs a gradient; use an op that does not")
+            raise EngineError(
+                f"{node.kind} changes {node.storage} in place and needs a gradient; use an op that does not"
+            )
         needed.add(node)
     return needed
 

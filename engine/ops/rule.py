@@ -44,7 +44,9 @@ class GraphRecorder(Protocol):
         """Add the result of one op."""
         ...
 
-    def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> AbstractContextManager[None]:
+    def scope(
+        self, prefix: str = "", *, layer: int | None = None, stage: str | None = None
+    ) -> AbstractContextManager[None]:
         """Put `prefix.` before the names of what is made inside."""
         ...
 
@@ -110,7 +112,9 @@ class Tensor:
     def contiguous(self) -> bool:
         """Whether the elements lie densely in row-major order; if there are none, they do."""
         dense = contiguous_strides(self.shape, self.itemsize)
-        return 0 in self.shape or same_layout((self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize))
+        return 0 in self.shape or same_layout(
+            (self.shape, self.strides, self.itemsize), (self.shape, dense, self.itemsize)
+        )
 
     @property
     def kind(self) -> str | None:

@@ -136,7 +136,9 @@ def _view_x(node: Tensor, grad: Tensor) -> Tensor:
     """
     (x,) = node.sources
     if not x.contiguous:
-        raise EngineError(f"view has a derivative only where its source is contiguous; {x} is not, take cont of it: {node}")
+        raise EngineError(
+            f"view has a derivative only where its source is contiguous; {x} is not, take cont of it: {node}"
+        )
     strides, offset = node.params["strides"], node.params["offset"]
     return node.graph.op("view_back", grad, shape=x.shape, strides=strides, offset=offset)
 
@@ -152,8 +154,22 @@ def _cpy_src(node: Tensor, grad: Tensor) -> Tensor:
 
 
 RULES = (
-    Rule(kind="reshape", arguments=("x",), params={"shape": REQUIRED}, shape=_reshape, derivatives={"x": _reshape_x}, view=True),
-    Rule(kind="permute", arguments=("x",), params={"axes": REQUIRED}, shape=_permute, derivatives={"x": _permute_x}, view=True),
+    Rule(
+        kind="reshape",
+        arguments=("x",),
+        params={"shape": REQUIRED},
+        shape=_reshape,
+        derivatives={"x": _reshape_x},
+        view=True,
+    ),
+    Rule(
+        kind="permute",
+        arguments=("x",),
+        params={"axes": REQUIRED},
+        shape=_permute,
+        derivatives={"x": _permute_x},
+        view=True,
+    ),
     Rule(kind="transpose", arguments=("x",), shape=_transpose, derivatives={"x": _transpose_x}, view=True),
     Rule(
         kind="view",

@@ -80,7 +80,9 @@ def _pool(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     _image(x)
     _pairs(params)
     if any(2 * p > k for p, k in zip(params["padding"], params["kernel"], strict=True)):
-        raise EngineError(f"padding {params['padding']} is more than half of kernel {params['kernel']}: a window could be empty")
+        raise EngineError(
+            f"padding {params['padding']} is more than half of kernel {params['kernel']}: a window could be empty"
+        )
     return ResultLayout(shape=(*x.shape[:2], *windows(x.shape, params)), dtype=floating(x))
 
 
@@ -108,8 +110,20 @@ _SHAPE = {"shape": REQUIRED}
 
 RULES = (
     Rule(kind="im2col", arguments=("x",), params=_COLUMNS, shape=_im2col, derivatives={"x": _back("im2col_back")}),
-    Rule(kind="im2col_back", arguments=("dy",), params=_SHAPE | _COLUMNS, shape=_adjoint, derivatives={"dy": _forth("im2col")}),
+    Rule(
+        kind="im2col_back",
+        arguments=("dy",),
+        params=_SHAPE | _COLUMNS,
+        shape=_adjoint,
+        derivatives={"dy": _forth("im2col")},
+    ),
     Rule(kind="avg_pool", arguments=("x",), params=_POOL, shape=_pool, derivatives={"x": _back("avg_pool_back")}),
-    Rule(kind="avg_pool_back", arguments=("dy",), params=_SHAPE | _POOL, shape=_adjoint, derivatives={"dy": _forth("avg_pool")}),
+    Rule(
+        kind="avg_pool_back",
+        arguments=("dy",),
+        params=_SHAPE | _POOL,
+        shape=_adjoint,
+        derivatives={"dy": _forth("avg_pool")},
+    ),
     Rule(kind="pool_index", arguments=("x",), params=_POOL, shape=_pool_index, constant=frozenset({"x"})),
 )

@@ -40,7 +40,16 @@ from allocsim.programs.fingerprints import fingerprint
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
 from engine.runtime.entrance import admit
-from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, addresses, arena_sizes, block, check_array, check_placed, laid
+from engine.runtime.plan_memory import (
+    NUMPY_DTYPES,
+    Allocate,
+    addresses,
+    arena_sizes,
+    block,
+    check_array,
+    check_placed,
+    laid,
+)
 
 Array = NDArray[Any]
 Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
@@ -77,8 +86,8 @@ class Runtime:
                 kernels that use one thread may be bound; with more or None those that BLAS runs
                 (`Kernel.threaded`): last digits depend on it.
             allocate: where memory comes from, once for each arena in order, then for each buffer
-                outside them that is not used where it is; zeroed blocks by default. The runtime does
-                not check what is written outside a block.
+                outside them that is not used where it is; zeroed blocks by default. The runtime
+                does not check what is written outside a block.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
             suspect: run the plan unjudged, sound or not: for those who look at what it does.
 
@@ -117,8 +126,12 @@ class Runtime:
         self._watched: list[
             tuple[Call | None, tuple[Array, ...], tuple[Array, ...]]
         ] = []  # made by the first run that is observed
-        self._writes = tuple((step, lowered.tensors[step].name) for step in np.flatnonzero(ops.is_kind(HOST_WRITE)).tolist())
-        self._reads = tuple((lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist())
+        self._writes = tuple(
+            (step, lowered.tensors[step].name) for step in np.flatnonzero(ops.is_kind(HOST_WRITE)).tolist()
+        )
+        self._reads = tuple(
+            (lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist()
+        )
         self._names = {name for _, name in self._writes}
         self._calls = EXECUTORS[executor](self)
         self._limit(threads)
@@ -135,7 +148,8 @@ class Runtime:
         skip: Collection[str] = (),
         observer: Observer | None = None,
     ) -> dict[str, Array]:
-        """Write the inputs, run every op in order, and return a copy of each tensor the host reads, by name.
+        """Write the inputs, run every op in order, and return a copy of each tensor the host reads,
+        by name.
 
         Inputs named in `skip` are not written: the op reads whatever its bytes hold. A state with a
         reset that gets no array is set to zeros.
@@ -178,7 +192,9 @@ class Runtime:
     def operands(self, step: int) -> tuple[Array, ...]:
         """Return the memory the op of `step` reads, as arrays."""
         ops = self.program.ops
-        return tuple(self.array(v) for v in ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]].tolist())
+        return tuple(
+            self.array(v) for v in ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]].tolist()
+        )
 
     def results(self, step: int) -> tuple[Array, ...]:
         """Return the memory the op of `step` writes, as arrays."""
@@ -253,7 +269,9 @@ class Runtime:
     def _check_inputs(self, inputs: Mapping[str, Array], skip: Collection[str]) -> None:
         for name in (*inputs, *skip):
             if name not in self._names:
-                raise EngineError(f"{name!r} is no input of {self.lowered.graph!r}; there are {', '.join(sorted(self._names))}")
+                raise EngineError(
+                    f"{name!r} is no input of {self.lowered.graph!r}; there are {', '.join(sorted(self._names))}"
+                )
         for step, name in self._writes:
             if name in skip:
                 continue
@@ -303,7 +321,9 @@ class Runtime:
     def _lay(self, name: str, block: tuple[NDArray[np.uint8], int], data: Array | None, nbytes: int) -> None:
         memory, offset = block
         if not 0 <= offset <= len(memory) - nbytes:
-            raise EngineError(f"buffer {name!r} [{offset}, {offset + nbytes}) lies outside its arena of {len(memory)} bytes")
+            raise EngineError(
+                f"buffer {name!r} [{offset}, {offset + nbytes}) lies outside its arena of {len(memory)} bytes"
+            )
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
 
 
@@ -339,7 +359,9 @@ def _bind_tape(runtime: Runtime) -> tuple[Call, ...]:
         if kernel_of[step] == len(kernels):
             kernels.append((kernel, params))
     address, call = runtime.addresses, runtime.call
-    return Tape(lowered.program, kernels=kernels, kernel_of=kernel_of, address=address, call=call, dtypes=NUMPY_DTYPES).calls
+    return Tape(
+        lowered.program, kernels=kernels, kernel_of=kernel_of, address=address, call=call, dtypes=NUMPY_DTYPES
+    ).calls
 
 
 EXECUTORS: Final[Mapping[str, Callable[[Runtime], tuple[Call, ...]]]] = {"calls": _bind_calls, "tape": _bind_tape}

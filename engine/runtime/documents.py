@@ -99,10 +99,14 @@ def _kernel(program: Program, op: Op) -> tuple[Kernel, str, dict[str, Any]]:
     params = {name: tuple(value) if isinstance(value, list) else value for name, value in params.items()}
     most = len(rule.arguments) - len(rule.unread)
     if not most - rule.optional <= len(op.operands) <= most or len(op.results) != 1:
-        raise EngineError(f"{where}: {op.kind} has {most} operands and 1 result, not {len(op.operands)} and {len(op.results)}")
+        raise EngineError(
+            f"{where}: {op.kind} has {most} operands and 1 result, not {len(op.operands)} and {len(op.results)}"
+        )
     variant = str(meta.get("variant", next(iter(KERNELS[op.kind]))))
     if variant not in KERNELS[op.kind]:
-        raise EngineError(f"{where}: kernel {op.kind!r} has no variant {variant!r}; there are {', '.join(KERNELS[op.kind])}")
+        raise EngineError(
+            f"{where}: kernel {op.kind!r} has no variant {variant!r}; there are {', '.join(KERNELS[op.kind])}"
+        )
     return KERNELS[op.kind][variant], variant, params
 
 

@@ -1,13 +1,17 @@
-"""The one entrance of plans into the engine: a plan is judged by `allocsim.checks` before anything runs in the memory it gives.
+"""The one entrance of plans into the engine: a plan is judged by `allocsim.checks` before anything
+runs in the memory it gives.
 
     plan = planned("mine:plan", program)    # plan, judge; PlannerError in one line, with the first violation, for a plan that is not sound
     admit(plan)                             # judge a plan that came from elsewhere
 
-Whoever binds a plan asks here: `engine.Runtime`, the front's backward, the trainer. Who looks at what an unsound plan *does* says so (`Runtime(...,
-suspect=True)`): the differential runs, the sanitizer, replays, the modes of `repro`; their findings stand beside the judge's.
+Whoever binds a plan asks here: `engine.Runtime`, the front's backward, the trainer. Who looks at
+what an unsound plan *does* says so (`Runtime(..., suspect=True)`): the differential runs, the
+sanitizer, replays, the modes of `repro`; their findings stand beside the judge's.
 
-A plan is judged once: what was found sound is remembered by the object (as long as it lives) and, for the `KEPT` latest, by a hash of everything
-the judge looks at, so that a structure met again is not judged again. O(columns) for a plan that is known, else as `allocsim.checks.check`. Safe from any number of threads.
+A plan is judged once: what was found sound is remembered by the object (as long as it lives) and,
+for the `KEPT` latest, by a hash of everything the judge looks at, so that a structure met again is
+not judged again. O(columns) for a plan that is known, else as `allocsim.checks.check`. Safe from
+any number of threads.
 
 What this module does not see: how the judge judges, and what planners do.
 """
@@ -37,14 +41,18 @@ _known: Final[OrderedDict[bytes, None]] = OrderedDict()
 def planned(planner: str | Planner, program: Program) -> Plan:
     """Return the sound plan that a planner makes of a program.
 
-    Raises PlannerError where it makes none or one that is not sound, UnknownNameError where there is no such planner.
+    Raises PlannerError where it makes none or one that is not sound, UnknownNameError where there
+    is no such planner.
     """
     asked = find(planner) if isinstance(planner, str) else planner
     return admit(asked.plan(program), by=asked.name)
 
 
 def admit(plan: Plan, *, by: str = "") -> Plan:
-    """Return the plan if it is sound; raise PlannerError with the first violation if not, in the name of `by` (its source by default)."""
+    """Return the plan if it is sound.
+
+    Raise PlannerError with the first violation if not, in the name of `by` (its source by default).
+    """
     with _lock:
         if plan in _sound:
             return plan
@@ -63,7 +71,9 @@ def admit(plan: Plan, *, by: str = "") -> Plan:
 
 
 def carried(plan: Plan, program: Program) -> Plan:
-    """Return a plan that was admitted as one of another program of the same fingerprint, without its belief: it is as sound there."""
+    """Return a plan that was admitted as one of another program of the same fingerprint, without
+    its belief: it is as sound there.
+    """
     if not same_program(plan.program, program):
         raise PlannerError(
             f"{plan!r} is not a plan of {program!r}: made for {fingerprint(plan.program)}, not for {fingerprint(program)}"
@@ -91,7 +101,9 @@ def _judge(plan: Plan, maker: str) -> None:
 
 
 def _key(plan: Plan) -> bytes:
-    """Return a hash of all that a judge looks at: the program's fingerprint, the slots and events, and the belief."""
+    """Return a hash of all that a judge looks at: the program's fingerprint, the slots and events,
+    and the belief.
+    """
     state = blake2b(fingerprint(plan.program, ()).encode(), digest_size=20)
     for part in (plan, plan.problem):
         if part is None:

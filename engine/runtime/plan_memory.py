@@ -73,7 +73,8 @@ def block(nbytes: int) -> NDArray[np.uint8]:
 
 
 def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Array]:
-    """Return zeros of one dtype for each name, in one block, each at a multiple of `BLOCK_ALIGNMENT`.
+    """Return zeros of one dtype for each name, in one block, each at a multiple of
+    `BLOCK_ALIGNMENT`.
 
     Where a system gives large pages to large blocks, small weights get them too; products of 64
     rows that stream all weights were measured 4 to 16 % faster.

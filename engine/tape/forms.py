@@ -141,7 +141,9 @@ def _entry(code: loops.Coded, ranges: list[tuple[int, int]], samples: list[Array
     if overlap == loops.EXACTLY and not alone and len(mine) > 1:  # an operand may be seen otherwise than it lies
         overlap = loops.APART
     shared = np.array(words, np.int64)
-    return TapeEntry(driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept))
+    return TapeEntry(
+        driver=driver, shared=shared, place=tuple(places), delta=tuple(deltas), overlap=overlap, kept=tuple(kept)
+    )
 
 
 def _address(array: Array) -> int:

@@ -77,7 +77,8 @@ def readable() -> bool:
         and struct.nargs == ufunc.nargs
         and struct.ntypes == ufunc.ntypes
         and struct.name == ufunc.__name__.encode()
-        and [ord(struct.types[i]) for i in range(ufunc.nargs)] == [np.dtype(c).num for c in ufunc.types[0].replace("->", "")]
+        and [ord(struct.types[i]) for i in range(ufunc.nargs)]
+        == [np.dtype(c).num for c in ufunc.types[0].replace("->", "")]
         for ufunc in (np.add, np.tanh, np.matmul, np.negative)
     )
 
@@ -153,7 +154,13 @@ def sum_call(source: Array, target: Array) -> list[Coded] | None:
     found = inner(np.add, target.dtype.char)
     neutral = np.add.reduce(np.full(min(source.size, 1), -0.0, target.dtype))  # numpy's own: -0.0, but 0.0 of nothing
     start = copy_call(target, np.array(neutral, target.dtype))
-    if found is None or start is None or source.dtype != target.dtype or not source.flags.c_contiguous or source.ndim != 1:
+    if (
+        found is None
+        or start is None
+        or source.dtype != target.dtype
+        or not source.flags.c_contiguous
+        or source.ndim != 1
+    ):
         return None
     return [start, _flat(found, source.size, [0, source.itemsize, 0], [target, source, target], APART)]
 

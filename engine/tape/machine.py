@@ -244,6 +244,8 @@ def copy(args: int, dims: int, steps: int, size: int) -> None:
 
 @_compiled(types.void(*[types.int64] * 4))
 def gather(objects: int, count: int, field: int, out: int) -> None:
-    """Write the int64 at byte `field` of each of `count` objects, whose addresses stand in a row."""
+    """Write the int64 at byte `field` of each of `count` objects, whose addresses stand in a
+    row.
+    """
     for i in range(count):
         _store(out + 8 * i, _load(_load(objects + 8 * i) + field))

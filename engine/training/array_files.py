@@ -1,10 +1,12 @@
-"""Arrays of `.npy` and `.npz` files: headers are read first, and nothing is taken that they, the file's size and the ceilings do not agree on.
+"""Arrays of `.npy` and `.npz` files: headers are read first, and nothing is taken that they, the
+file's size and the ceilings do not agree on.
 
     read_npy("tokens.npy")          # one array
     read_npz("moons.npz")           # name -> array
 
-A file is data of others: it holds numbers (no pickles), says how many, and is as long as it says. What is compressed may grow to `GROWTH` times the file's
-size and `FREE` bytes, no further: 8 MB of a file made to do harm reach 8 GB. Whatever the libraries raise becomes one EngineError.
+A file is data of others: it holds numbers (no pickles), says how many, and is as long as it says.
+What is compressed may grow to `GROWTH` times the file's size and `FREE` bytes, no further: 8 MB of
+a file made to do harm reach 8 GB. Whatever the libraries raise becomes one EngineError.
 
 What this module does not see: what the arrays mean.
 """
@@ -46,7 +48,10 @@ def read_npy(path: str | Path) -> Array:
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of a file by name; EngineError for what is none, or grows beyond the ceiling. O(bytes)."""
+    """Return the arrays of a file by name.
+
+    Raises EngineError for what is none, or grows beyond the ceiling. O(bytes).
+    """
     place = Path(path)
     try:
         size = place.stat().st_size
@@ -83,7 +88,10 @@ def _check_members(path: str, rows: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _array(where: str, file: IO[bytes], length: int, ceiling: int) -> Array:
-    """Read header and numbers of one array of a stream of `length` bytes; the numbers take what is left of it, no byte more or less."""
+    """Read header and numbers of one array of a stream of `length` bytes.
+
+    The numbers take what is left of it, no byte more or less.
+    """
     try:
         version = npy.read_magic(file)
         shape, turned, dtype = _HEADERS[version](file)

@@ -11,9 +11,11 @@ epochs before, the generator's state, and the *identity*: settings, model, froze
 as far as they decide the course. A file with another identity is refused, with the first entry that
 differs. Frozen weights are not saved, only hashed.
 
-The metadata entry `allocsim.digest` is a BLAKE2b hash over all of it, every tensor (name, dtype, shape, bytes) and the JSON: a file in which anything
-changed is refused, since it would go on to other weights without a word. Files of version 1 carry none and are refused. The hash finds accidents, not
-malice: who can write the file can write its hash; what is read is checked as any input is (the order is one of the datapoints, positions fit).
+The metadata entry `allocsim.digest` is a BLAKE2b hash over all of it, every tensor (name, dtype,
+shape, bytes) and the JSON: a file in which anything changed is refused, since it would go on to
+other weights without a word. Files of version 1 carry none and are refused. The hash finds
+accidents, not malice: who can write the file can write its hash; what is read is checked as any
+input is (the order is one of the datapoints, positions fit).
 
 What this module does not see: graphs and plans; the same weights go on under any planner.
 """
@@ -58,7 +60,9 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     generator: dict[str, Any]
 
 
-def identity(model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def identity(
+    model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what a course of training is decided by, by name.
 
     `about`, and what can be seen. O(bytes of the weights and of the data).
@@ -92,7 +96,9 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
     if trainer.pending:
-        raise EngineError(f"{trainer.pending} physical batches are accumulated; checkpoints are made between optimizer steps")
+        raise EngineError(
+            f"{trainer.pending} physical batches are accumulated; checkpoints are made between optimizer steps"
+        )
     tensors = {f"weight.{name}": array for name, array in trainer.weights.items()}
     tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith("acc.")}
     said = {
@@ -145,7 +151,10 @@ def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Ma
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
-    """Return the tensors of a checkpoint and what its metadata says; EngineError if the file is none, or is not as it was written."""
+    """Return the tensors of a checkpoint and what its metadata says.
+
+    Raises EngineError if the file is none, or is not as it was written.
+    """
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - only who resumes needs it
 
     try:
@@ -157,7 +166,9 @@ def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
             version = found.get("version") if isinstance(found, dict) else None
             if version != VERSION:
                 why = ", which has no digest to tell whether it is whole" if version == _MISSING else ""
-                raise EngineError(f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}")
+                raise EngineError(
+                    f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}"
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (
         SafetensorError,

@@ -46,8 +46,17 @@ from engine.training.dataset import Dataset
 from engine.training.schedules import SCHEDULES, Schedule
 from engine.training.settings import Settings
 
-CEILINGS: Final[Mapping[str, int]] = {"layers": 4096, "points": 1 << 26, "images": 1 << 22, "size": 4096, "seq": 1 << 20}
-"""Most that an entry may be: what is beyond is a slip, or made to do harm. All others: `CEILING`."""
+CEILINGS: Final[Mapping[str, int]] = {
+    "layers": 4096,
+    "points": 1 << 26,
+    "images": 1 << 22,
+    "size": 4096,
+    "seq": 1 << 20,
+}
+"""Most that an entry may be: what is beyond is a slip, or made to do harm.
+
+All others: `CEILING`.
+"""
 CEILING: Final = 1 << 20
 NUMBERS: Final = 1 << 30
 """Most numbers a table may make, in weights or data: 4 GiB of f32."""

@@ -28,7 +28,9 @@ SHAPES: Final = ("horizontal bar", "vertical bar", "cross", "frame")
 
 
 def moons(points: int, *, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Return `points` points on two interleaved half circles, with normal noise, of classes 0 and 1."""
+    """Return `points` points on two interleaved half circles, with normal noise, of classes 0 and
+    1.
+    """
     if points < 2 or noise < 0:
         raise EngineError(f"moons of {points} points with noise {noise}: at least two points, and no negative noise")
     generator = np.random.default_rng(seed)
@@ -45,7 +47,9 @@ def shapes(images: int, *, size: int = 12, noise: float = 0.2, seed: int = 0) ->
     Place and extent of each shape are drawn.
     """
     if images < 1 or size < 6 or noise < 0:
-        raise EngineError(f"shapes: {images} images of {size} with noise {noise}: at least one, of at least 6, no negative noise")
+        raise EngineError(
+            f"shapes: {images} images of {size} with noise {noise}: at least one, of at least 6, no negative noise"
+        )
     generator = np.random.default_rng(seed)
     data = generator.normal(0, noise, (images, 1, size, size))
     for index in range(images):

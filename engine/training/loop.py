@@ -207,7 +207,9 @@ def epoch(
         if stop_after is not None and trainer.steps >= stop_after:
             return None
         if schedule is not None and trainer.pending == 0:
-            position = Position(epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch)
+            position = Position(
+                epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch
+            )
             trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
         course.result = measured(course.result, course.batch, train=True)
         course.batch += 1

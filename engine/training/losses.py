@@ -50,7 +50,9 @@ def _mean(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
 
 def _cross_entropy(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
     assert labels is not None
-    return graph.op("cross_entropy_classes" if labels.dtype == "i32" else "cross_entropy_loss", outputs, labels, name="loss")
+    return graph.op(
+        "cross_entropy_classes" if labels.dtype == "i32" else "cross_entropy_loss", outputs, labels, name="loss"
+    )
 
 
 def _mean_squared_error(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:

@@ -56,10 +56,14 @@ class Lookout:
         self._say = say
         self._said = False
 
-    def batch(self, place: str, outcome: BatchOutcome, batch: Mapping[str, Array], rows: Array, *, training: bool) -> None:
+    def batch(
+        self, place: str, outcome: BatchOutcome, batch: Mapping[str, Array], rows: Array, *, training: bool
+    ) -> None:
         """Look at what one physical batch came to; `rows` are the datapoints it was taken from."""
         made = outcome.made
-        if self._nonfinite == "ignore" or (isfinite(outcome.loss) and not any(finding.what == "nan" for finding in made)):
+        if self._nonfinite == "ignore" or (
+            isfinite(outcome.loss) and not any(finding.what == "nan" for finding in made)
+        ):
             return
         cause = "; ".join(map(str, made)) or _given(batch, rows) or self._unknown
         self._tell(f"{place}: the loss is {outcome.loss}: {cause}", stop=training)
@@ -70,7 +74,9 @@ class Lookout:
             return
         for name, array in weights.items():
             if bad := array.size - int(np.isfinite(array).sum()):
-                self._tell(f"{place}: {bad} of {array.size} numbers of {name} are not finite: {self._unknown}", stop=True)
+                self._tell(
+                    f"{place}: {bad} of {array.size} numbers of {name} are not finite: {self._unknown}", stop=True
+                )
                 return
 
     def _tell(self, words: str, *, stop: bool) -> None:

@@ -53,7 +53,13 @@ class Optimizer:
         return {**self.hyper, **given}
 
 
-_RANGES: Final = {"alpha": (0.0, float("inf")), "wd": (0.0, 1.0), "beta1": (0.0, 1.0), "beta2": (0.0, 1.0), "eps": (0.0, 1.0)}
+_RANGES: Final = {
+    "alpha": (0.0, float("inf")),
+    "wd": (0.0, 1.0),
+    "beta1": (0.0, 1.0),
+    "beta2": (0.0, 1.0),
+    "eps": (0.0, 1.0),
+}
 
 
 def _sgd(graph: Graph, weight: Tensor, gradient: Tensor, given: Mapping[str, Tensor]) -> Tensor:
@@ -72,7 +78,10 @@ def _sgd_values(hyper: Hyper, step: int) -> Mapping[str, tuple[float, ...]]:
 
 
 def _adamw_values(hyper: Hyper, step: int) -> Mapping[str, tuple[float, ...]]:
-    known = {**hyper, **{f"{beta}h": 1 / (1 - hyper[beta] ** step) if hyper[beta] < 1 else 1.0 for beta in ("beta1", "beta2")}}
+    known = {
+        **hyper,
+        **{f"{beta}h": 1 / (1 - hyper[beta] ** step) if hyper[beta] < 1 else 1.0 for beta in ("beta1", "beta2")},
+    }
     return {
         "adamw.beta1": (hyper["beta1"],),
         "adamw.beta2": (hyper["beta2"],),

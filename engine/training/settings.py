@@ -104,6 +104,8 @@ class Split:
         training = int((1 - settings.validation) * logical) * settings.period
         if not training:
             held = f" with {settings.validation:g} held out" if settings.validation else ""
-            raise EngineError(f"{datapoints} datapoints{held} make no logical batch of {settings.batch * settings.period}")
+            raise EngineError(
+                f"{datapoints} datapoints{held} make no logical batch of {settings.batch * settings.period}"
+            )
         held_out = datapoints // settings.batch - training if settings.validation else 0
         return cls(training=training, validation=held_out)

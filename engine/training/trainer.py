@@ -158,7 +158,9 @@ class Trainer:
                 f"{self.pending} of {self.period - 1} physical batches are accumulated; the step would come too early"
             )
         if build == "gradient" and self.period > 1 and self.pending >= self.period - 1:
-            raise EngineError(f"{self.pending} physical batches are accumulated; the last of {self.period} is to make the step")
+            raise EngineError(
+                f"{self.pending} physical batches are accumulated; the last of {self.period} is to make the step"
+            )
         bound = self.bound(build, batch)
         self._tell(self.steps + 1)
         first = self.pending == 0
@@ -169,7 +171,9 @@ class Trainer:
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
         return BatchOutcome(
-            loss=float(given[bound.loss][0]), outputs=given[bound.outputs], made=() if watch is None else tuple(watch.findings)
+            loss=float(given[bound.loss][0]),
+            outputs=given[bound.outputs],
+            made=() if watch is None else tuple(watch.findings),
         )
 
     def step(self, batch: Mapping[str, Array]) -> BatchOutcome:
@@ -237,7 +241,8 @@ class Trainer:
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
         for weight, gradient in gradients.items():
             kept = {
-                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype) for prefix in self.optimizer.states
+                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype)
+                for prefix in self.optimizer.states
             }
             with graph.scope("new", layer=weight.layer, stage="update"):
                 graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
@@ -262,7 +267,11 @@ class Trainer:
         states = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.STATE}
         self._lay(parameters, states)
         frozen = {name: array for name, array in {**self.model.parameters, **self._hyper}.items() if name in parameters}
-        kept = {name: array for name, array in {**self.weights, **self.states}.items() if name in parameters or name in states}
+        kept = {
+            name: array
+            for name, array in {**self.weights, **self.states}.items()
+            if name in parameters or name in states
+        }
         runtime = Runtime(
             lowered,
             plan,
@@ -294,7 +303,9 @@ class Trainer:
         if key not in self.plans:
             made = planned(self._planner, lowered.program)
             if fingerprint_of(made) != key:
-                raise PlannerError(f"{self._planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}")
+                raise PlannerError(
+                    f"{self._planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}"
+                )
             self.plans[key] = made
         return carried(self.plans[key], lowered.program)
 
@@ -315,7 +326,9 @@ class Trainer:
         for name, leaf in states.items():
             self.states.setdefault(name, _aligned(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
         if unused := sorted(set(self.model.parameters) - set(parameters)):
-            raise EngineError(f"model {self.model.name!r} gives parameters that its graph does not have: {', '.join(unused[:5])}")
+            raise EngineError(
+                f"model {self.model.name!r} gives parameters that its graph does not have: {', '.join(unused[:5])}"
+            )
 
     def _sharing(self) -> Allocate:
         """Return what gives a runtime's first arena the block all runtimes share.
@@ -346,7 +359,9 @@ class Trainer:
             if name in given:
                 continue
             if name not in batch:
-                raise EngineError(f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})")
+                raise EngineError(
+                    f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})"
+                )
             given[name] = self._fed(name, batch[name], leaf, bound.classes)
         return given
 
@@ -358,7 +373,9 @@ class Trainer:
         if column.size != int(np.prod(leaf.shape)) or (dtype.kind == "i" and column.dtype.kind == "f"):
             raise EngineError(f"column {name!r} is {column.dtype}{list(column.shape)} in this batch; {leaf} is needed")
         if dtype.kind == "i" and column.size and not -(2**31) <= int(column.min()) <= int(column.max()) < 2**31:
-            raise EngineError(f"column {name!r} holds {column.min()} to {column.max()} in this batch; {leaf} holds 32 bits")
+            raise EngineError(
+                f"column {name!r} holds {column.min()} to {column.max()} in this batch; {leaf} holds 32 bits"
+            )
         return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)
 
 

@@ -48,10 +48,18 @@ def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
         face = COLOURS[row["measured"]]
         if face == RED and frame == "none":
             face = pale(RED, 0.75)
-        axes.add_patch(Rectangle((x - 0.44, y - 0.4), 0.88, 0.8, facecolor=face, edgecolor=frame, linewidth=1.1, linestyle=style))
+        axes.add_patch(
+            Rectangle((x - 0.44, y - 0.4), 0.88, 0.8, facecolor=face, edgecolor=frame, linewidth=1.1, linestyle=style)
+        )
         share = f"{row['unsafe_runs']}/{row['runs']}" if row["measured"] == "unsafe" and row.get("runs") else ""
         axes.text(
-            x, y, MARKS.get(row["measured"], share), ha="center", va="center", fontsize=7, color="white" if face == RED else INK
+            x,
+            y,
+            MARKS.get(row["measured"], share),
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if face == RED else INK,
         )
     axes.set_xlim(-0.5, len(layouts) - 0.5)
     axes.set_ylim(len(lines) - 0.5, -0.5)

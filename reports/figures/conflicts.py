@@ -47,7 +47,9 @@ class Conflict:
 
 
 def conflicts(scene: Scene, arena: int, run: int, report: Report | None) -> tuple[tuple[Conflict, ...], int]:
-    """Return the violations that lie in this arena during this run, and how many of the report do not."""
+    """Return the violations that lie in this arena during this run, and how many of the report do
+    not.
+    """
     if report is None:
         return (), 0
     found = [_conflict(scene, arena, run, violation) for violation in report.violations]
@@ -71,7 +73,9 @@ def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | No
 def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | None:
     victim, writer, reader = (finding.get(party) or {} for party in ("victim", "writer", "reader"))
     buffer = victim.get("buffer")
-    steps = [party["op"] for party in (writer, reader) if party.get("op") is not None and party.get("run") in (None, run)]
+    steps = [
+        party["op"] for party in (writer, reader) if party.get("op") is not None and party.get("run") in (None, run)
+    ]
     if scene.plan is None or buffer is None or not 0 <= buffer < len(scene.nbytes) or not steps:
         return None
     if victim.get("run") not in (None, run) or int(scene.plan.arena[buffer]) != arena:

@@ -126,4 +126,8 @@ def _weight(scene: Scene) -> Any:
     return scene.nbytes.astype(np.float64) * (scene.stop - scene.start)
 
 
-COLOURINGS: Final[dict[str, Callable[[Scene, Any], Families]]] = {"layer": _by_layer, "kind": _by_kind, "role": _by_role}
+COLOURINGS: Final[dict[str, Callable[[Scene, Any], Families]]] = {
+    "layer": _by_layer,
+    "kind": _by_kind,
+    "role": _by_role,
+}

@@ -46,7 +46,11 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     if shown is None or not len(rows):
         figure = canvas(9.0, 3.2)
         axes = figure.add_subplot()
-        heading(axes, "No lifetimes", ["The document has no program." if shown is None else "No buffer but weights is used."])
+        heading(
+            axes,
+            "No lifetimes",
+            ["The document has no program." if shown is None else "No buffer but weights is used."],
+        )
         blank(axes, "nothing lives here")
         return figure
     named = len(rows) <= LABELLED_ROWS
@@ -59,7 +63,8 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     axes.grid(visible=False, axis="y")
     if named:
         labels = [
-            f"{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}" for b in rows.tolist()
+            f"{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}"
+            for b in rows.tolist()
         ]
         axes.set_yticks(range(len(rows)), labels, fontsize=8)
         axes.tick_params(axis="y", length=0)
@@ -89,7 +94,9 @@ def _rows(shown: Scene, believed: Problem | None, limit: int | None) -> Int64s:
 
 
 def _wrong(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[Int64s, Int64s]:
-    """Return the rows believed to live too short, and the unpinned ones believed to live too long."""
+    """Return the rows believed to live too short, and the unpinned ones believed to live too
+    long.
+    """
     if believed is None:
         return rows[:0], rows[:0]
     start, stop = believed.start[rows], believed.stop[rows]
@@ -111,7 +118,17 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     raster = len(rows) > RASTER_ABOVE // 3
     named = len(rows) <= LABELLED_ROWS
     faces = [pale(colours[b] if colours is not None else "#0072B2", 0.25) for b in rows.tolist()]
-    _boxes(axes, start, stop, place, 0.3 if named else 0.5, facecolors=faces, linewidths=0, rasterized=raster, gid="derived")
+    _boxes(
+        axes,
+        start,
+        stop,
+        place,
+        0.3 if named else 0.5,
+        facecolors=faces,
+        linewidths=0,
+        rasterized=raster,
+        gid="derived",
+    )
     if believed is None:
         return
     end = float(_end(shown, rows, believed))
@@ -127,7 +144,16 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     if named:
         _boxes(axes, low, high, place, 0.42, facecolors="none", edgecolors=INK, linewidths=edge, gid="believed")
         if pinned.any():  # an empty line that is not clipped would still claim the corner of the figure
-            axes.plot(high[pinned], place[pinned], linestyle="none", marker="o", markersize=4, color=INK, clip_on=False, zorder=5)
+            axes.plot(
+                high[pinned],
+                place[pinned],
+                linestyle="none",
+                marker="o",
+                markersize=4,
+                color=INK,
+                clip_on=False,
+                zorder=5,
+            )
     for first, last in ((start, np.minimum(low, stop)), (np.maximum(high, start), stop)):
         missed = last > first
         _boxes(
@@ -161,12 +187,20 @@ def _legend(
             handles.append(Patch(facecolor=RED, label="needed, believed dead"))
         if len(late):
             handles.append(
-                Patch(facecolor=pale(GREY, 0.55), edgecolor=FAINT, hatch="////", linewidth=0, label="believed live, not needed")
+                Patch(
+                    facecolor=pale(GREY, 0.55),
+                    edgecolor=FAINT,
+                    hatch="////",
+                    linewidth=0,
+                    label="believed live, not needed",
+                )
             )
         if believed.pinned[rows].any() and len(rows) <= LABELLED_ROWS:
             handles.append(Line2D([], [], linestyle="none", marker="o", markersize=4, color=INK, label="pinned"))
     if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), columnspacing=1.6, handlelength=1.6)
+        figure.legend(
+            handles=handles, loc="outside lower left", ncols=len(handles), columnspacing=1.6, handlelength=1.6
+        )
     if colours is not None and len(colours.legend) > 1:
         title = f"{needed},\n{'made by' if colours.by == 'kind' else colours.by}"
         patches = [Patch(facecolor=pale(colour, 0.25), label=label) for label, colour in colours.legend]
@@ -183,7 +217,9 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
     if believed is None:
         life = shown.stop[rows] - shown.start[rows]
         finding = (
-            f"Half of {whose} live {count(int(np.median(life)), 'step')} or less" if len(rows) > 1 else "Lifetime of 1 buffer"
+            f"Half of {whose} live {count(int(np.median(life)), 'step')} or less"
+            if len(rows) > 1
+            else "Lifetime of 1 buffer"
         )
     elif len(early):
         verb = "is" if len(early) == 1 else "are"
@@ -191,15 +227,15 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
     elif len(late):
         held = int(np.minimum(believed.stop[late] - believed.start[late], shown.steps).sum())
         needed = int((shown.stop[late] - shown.start[late]).sum())
-        finding = (
-            f"Every believed lifetime is long enough; {len(late):,} are longer than needed, by {held - needed:,} steps in all"
-        )
+        finding = f"Every believed lifetime is long enough; {len(late):,} are longer than needed, by {held - needed:,} steps in all"
     else:
         pinned = int(believed.pinned[everything].sum())
         longer = f"; {pinned:,} {'is' if pinned == 1 else 'are'} pinned to the end" if pinned else ""
         finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are those the ops need{longer}"
     seen = int(np.isin(early, rows).sum())
-    details = [f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"]
+    details = [
+        f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"
+    ]
     if seen < len(early):
         details.append(f"{len(early) - seen:,} more believed dead too early are not shown")
     if len(rows) > 1:

@@ -27,13 +27,17 @@ NAMED: Final = len(PALETTE)
 
 @styled
 def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = None) -> Figure:
-    """Draw ratio and cosine of every gradient at `step` (None: the first step at which one is wrong)."""
+    """Draw ratio and cosine of every gradient at `step` (None: the first step at which one is
+    wrong).
+    """
     step = telling_step(gradients) if step is None else step
     rows = rows_at(gradients, step)
     figure = canvas(11.0, 6.6)
     if not rows:
         axes = figure.add_subplot()
-        heading(axes, "No gradients", [f"None was recorded at step {step}." if step is not None else "None was recorded."])
+        heading(
+            axes, "No gradients", [f"None was recorded at step {step}." if step is not None else "None was recorded."]
+        )
         blank(axes, "nothing to draw")
         return figure
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -48,7 +52,9 @@ def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = No
     ]
     if len(tensors) > NAMED:
         handles.append(
-            Line2D([], [], linestyle="none", marker=".", color=GREY, markersize=9, label=f"{len(tensors) - NAMED} others")
+            Line2D(
+                [], [], linestyle="none", marker=".", color=GREY, markersize=9, label=f"{len(tensors) - NAMED} others"
+            )
         )
     figure.legend(handles=handles, loc="outside right upper", title="gradient of", alignment="left")
     heading(upper, *_heading(rows, step))
@@ -80,7 +86,9 @@ def _points(
         mine = sorted((row for row in rows if row.tensor == tensor), key=lambda row: places[row.layer])
         shift = (index - (len(tensors) - 1) / 2) * min(0.6 / len(tensors), 0.14)
         x = np.array([places[row.layer] for row in mine], dtype=np.float64) + shift
-        y = np.array([np.nan if getattr(row, what) is None else float(getattr(row, what)) for row in mine], dtype=np.float64)
+        y = np.array(
+            [np.nan if getattr(row, what) is None else float(getattr(row, what)) for row in mine], dtype=np.float64
+        )
         yield index, x, y
 
 
@@ -127,7 +135,9 @@ def _layers(axes: Axes, places: Mapping[int | None, int]) -> None:
     axes.set_xlabel("layer")
     names = {place: "none" if layer is None else f"{layer}" for layer, place in places.items()}
     axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(round(x), "") if abs(x - round(x)) < 1e-6 else ""))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: names.get(round(x), "") if abs(x - round(x)) < 1e-6 else "")
+    )
 
 
 def _heading(rows: Sequence[GradientRow], step: int | None) -> tuple[str, list[str]]:
@@ -143,7 +153,9 @@ def _heading(rows: Sequence[GradientRow], step: int | None) -> tuple[str, list[s
         return f"At step {step} no gradient can be compared", details
     if not wrong:
         return f"At step {step} every gradient equals the reference's", details
-    finding = f"At step {step}, {len(wrong):,} of {count(len(rows), 'gradient')} {'is' if len(wrong) == 1 else 'are'} wrong"
+    finding = (
+        f"At step {step}, {len(wrong):,} of {count(len(rows), 'gradient')} {'is' if len(wrong) == 1 else 'are'} wrong"
+    )
     sized = [row for row in wrong if row.ratio is not None and isfinite(row.ratio) and row.ratio > 0]
     if sized:
         worst = max(sized, key=lambda row: abs(np.log(row.ratio or 1.0)))

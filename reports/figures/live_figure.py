@@ -98,7 +98,9 @@ def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
     """
     drawn: list[LiveCurve] = []
     for index, curve in enumerate(lives):
-        if not curve.peak or any(np.array_equal(c.edges, curve.edges) and np.array_equal(c.height, curve.height) for c in drawn):
+        if not curve.peak or any(
+            np.array_equal(c.edges, curve.edges) and np.array_equal(c.height, curve.height) for c in drawn
+        ):
             continue
         if not drawn:
             edges, height = curve.edges, curve.height
@@ -118,7 +120,9 @@ def _stairs(axes: Axes, curve: LiveCurve, **look: Any) -> None:
     axes.step(curve.edges, np.append(curve.height, curve.height[-1:]), where="post", rasterized=raster, **look)
 
 
-def _sizes(axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequence[LiveCurve], *, top: int, steps: int) -> None:
+def _sizes(
+    axes: Axes, found: Sequence[Scene], sizes: Sequence[int], lives: Sequence[LiveCurve], *, top: int, steps: int
+) -> None:
     """Draw the sizes and the bound, each said at the right end of its line."""
     highest = max(lives, key=lambda curve: curve.peak)
     bound = highest.peak
@@ -150,7 +154,9 @@ def _heading(
     if planned and len(shown) <= WITH_REACH:
         details.append("thin line in a plan's colour: the highest end of a live slot at that step")
     if areas > 1:
-        details.append("The plans place different buffers: each has its own live bytes; the bound is the highest of them.")
+        details.append(
+            "The plans place different buffers: each has its own live bytes; the bound is the highest of them."
+        )
     if total > len(shown):
         details.append(f"{count(total - len(shown), 'further plan')} not shown")
     if not planned:

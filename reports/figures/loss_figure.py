@@ -14,7 +14,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullFormatter
 
-from reports.figures.style import BLUE, GREEN, INK, NAVY, OLIVE, ORANGE, PURPLE, SKY, blank, canvas, heading, pale, spread, styled
+from reports.figures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    NAVY,
+    OLIVE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    blank,
+    canvas,
+    heading,
+    pale,
+    spread,
+    styled,
+)
 from reports.number_format import figures, short
 
 Losses = Mapping[str, Sequence[float | None]]
@@ -48,7 +63,9 @@ def loss_curves(modes: Losses) -> Figure:
         blank(axes, "nothing to draw")
         return figure
     steps = max(len(curve) for curve in curves.values())
-    order = sorted(curves, key=lambda name: (_BACK.index(name) if name in _BACK else len(_BACK), list(curves).index(name)))
+    order = sorted(
+        curves, key=lambda name: (_BACK.index(name) if name in _BACK else len(_BACK), list(curves).index(name))
+    )
     looks = _looks(list(curves))
     for layer, name in enumerate(order):
         _curve(axes, name, curves[name], looks[name], layer=layer, layers=len(order))
@@ -88,7 +105,9 @@ def _axes(axes: Axes, values: Any, steps: int) -> None:
     margin = max((steps - 1) * 0.02, 0.3)
     axes.set_xlim(1 - margin, steps + margin)
     every = 1 if steps <= 24 else None
-    axes.xaxis.set_major_locator(MultipleLocator(every) if every else MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(
+        MultipleLocator(every) if every else MaxNLocator(nbins=10, integer=True, min_n_ticks=1)
+    )
     axes.set_xlabel("training step")
     if low > 0 and high / low > 1000:
         axes.set_yscale("log")
@@ -136,7 +155,8 @@ def _heading(curves: Mapping[str, Any], extent: float) -> tuple[str, list[str]]:
     shown = list(said.items())[:4]
     verbs = ["", *(words.split()[0] for words, _ in shown)]
     changes = ", ".join(
-        f"{words.removeprefix(f'{before} ')} ({', '.join(names)})" for before, (words, names) in zip(verbs, shown, strict=False)
+        f"{words.removeprefix(f'{before} ')} ({', '.join(names)})"
+        for before, (words, names) in zip(verbs, shown, strict=False)
     )
     finding = f"In {steps} steps the loss {changes}" if said else "One loss: nothing to compare yet"
     details = []
@@ -148,7 +168,9 @@ def _heading(curves: Mapping[str, Any], extent: float) -> tuple[str, list[str]]:
                 if np.array_equal(match, curve, equal_nan=True):
                     details.append(f"{short(name)} and {short(other)} are equal at every step.")
                 elif np.nanmax(apart, initial=0) <= _SAME * extent:
-                    details.append(f"{short(name)} and {short(other)} differ by at most {np.nanmax(apart, initial=0):.2g}.")
+                    details.append(
+                        f"{short(name)} and {short(other)} differ by at most {np.nanmax(apart, initial=0):.2g}."
+                    )
     broken = [short(name) for name, curve in curves.items() if np.isnan(curve).any()]
     if broken:
         details.append(f"Not a finite number at some step (a gap): {', '.join(broken)}.")

@@ -125,7 +125,9 @@ def memory_map(
     judged = count(len(shown.program.ops), "op") if len(shown.program.ops) else count(len(buffers), "buffer")
     said = _finding(drawn, faults, judged, report=report)
     size = _size(top, live.peak)
-    words = f"{said}; {size}" if said else f"{count(len(buffers), 'buffer')} in {'an' if size[0] == '8' else 'a'} {size}"
+    words = (
+        f"{said}; {size}" if said else f"{count(len(buffers), 'buffer')} in {'an' if size[0] == '8' else 'a'} {size}"
+    )
     heading(axes, words, details, room=20 if drawn or faults else 0)
     return figure
 
@@ -156,7 +158,9 @@ def _rectangles(
     top = topmost(boxes, window)
     paint(axes, boxes[~top], window, pale(GREY, 0.55 if faded else 0.0), alpha=1.0, zorder=1.9, gid="hidden")
     order, (x0, x1, y0, y1) = order[top], boxes[top].T
-    corners = np.stack([np.stack([x0, y0], 1), np.stack([x0, y1], 1), np.stack([x1, y1], 1), np.stack([x1, y0], 1)], axis=1)
+    corners = np.stack(
+        [np.stack([x0, y0], 1), np.stack([x0, y1], 1), np.stack([x1, y1], 1), np.stack([x1, y0], 1)], axis=1
+    )
     faces = [pale(colours.colours[index], 0.55 if faded else 0.0) for index in order.tolist()]
     few = len(order) <= RASTER_ABOVE // 4
     collection = PolyCollection(
@@ -281,7 +285,12 @@ def _lines(axes: Axes, top: int, live: LiveCurve) -> None:
     axes.axhline(top, color=INK, linewidth=1.1, zorder=4, label=f"peak {nbytes(top)}" + (" = bound" if same else ""))
     if not same:
         axes.axhline(
-            live.peak, color=INK, linewidth=1.1, dashes=(5, 3), zorder=4, label=f"bound (most bytes live) {nbytes(live.peak)}"
+            live.peak,
+            color=INK,
+            linewidth=1.1,
+            dashes=(5, 3),
+            zorder=4,
+            label=f"bound (most bytes live) {nbytes(live.peak)}",
         )
 
 
@@ -309,7 +318,9 @@ def _legend(figure: Figure, axes: Axes, colours: Families, *, handed: int, drawn
         return
     patches = [Patch(facecolor=pale(colour, 0.55 if faded else 0.0), label=label) for label, colour in colours.legend]
     titles = {"kind": "made by", "role": "role", "layer": "layer"}
-    figure.legend(handles=patches, loc="outside right upper", title=titles[colours.by], alignment="left", handlelength=1.0)
+    figure.legend(
+        handles=patches, loc="outside right upper", title=titles[colours.by], alignment="left", handlelength=1.0
+    )
 
 
 def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], judged: str, *, report: Report | None) -> str:

@@ -53,12 +53,16 @@ def mode_errors(courses: Sequence[Mapping[str, Any]]) -> Figure:
 
 def _panel(axes: Axes, courses: Sequence[Mapping[str, Any]], places: Mapping[int, Errors]) -> None:
     x = np.array(list(places), dtype=np.float64)
-    known = [error for errors in places.values() for error in errors if error is not None and isfinite(error) and error > 0]
+    known = [
+        error for errors in places.values() for error in errors if error is not None and isfinite(error) and error > 0
+    ]
     floor, ceiling = max(min([*known, 1e-6]) / 10, LOWEST), max([*known, 1e-3]) * 10
     axes.set_yscale("log")
     axes.set_ylim(floor, ceiling)
     axes.yaxis.set_major_locator(LogLocator(numticks=9))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:g}" if 1e-3 <= error < 1e4 else f"{error:.0e}"))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda error, _: f"{error:g}" if 1e-3 <= error < 1e4 else f"{error:.0e}")
+    )
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
     for index, course in enumerate(courses):
@@ -66,7 +70,9 @@ def _panel(axes: Axes, courses: Sequence[Mapping[str, Any]], places: Mapping[int
         y = np.array([np.nan if error is None else error for error in errors], dtype=np.float64)
         name = short(course["mode"], 24)
         if course.get("dtype") == "f64" and course.get("nature") == "rounding":
-            axes.fill_between(x, floor, np.maximum(y, floor), color=pale(GREY, 0.5), label=f"{name}: rounding", zorder=1)
+            axes.fill_between(
+                x, floor, np.maximum(y, floor), color=pale(GREY, 0.5), label=f"{name}: rounding", zorder=1
+            )
             continue
         colour, marker = PALETTE[index % len(PALETTE)], MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
         inside = np.where(y > 0, np.maximum(y, floor), np.nan)

@@ -50,8 +50,14 @@ def covered(boxes: Floats, window: Window) -> Bools:
     columns, rows = GRID
     x = np.clip((boxes[:, :2] - first) / max(last - first, 1.0) * columns, 0, columns)
     y = np.clip((boxes[:, 2:] - low) / max(high - low, 1.0) * rows, 0, rows)
-    x0, y0 = np.minimum(np.floor(x[:, 0]).astype(np.int64), columns - 1), np.minimum(np.floor(y[:, 0]).astype(np.int64), rows - 1)
-    x1, y1 = np.maximum(np.ceil(x[:, 1]).astype(np.int64), x0 + 1), np.maximum(np.ceil(y[:, 1]).astype(np.int64), y0 + 1)
+    x0, y0 = (
+        np.minimum(np.floor(x[:, 0]).astype(np.int64), columns - 1),
+        np.minimum(np.floor(y[:, 0]).astype(np.int64), rows - 1),
+    )
+    x1, y1 = (
+        np.maximum(np.ceil(x[:, 1]).astype(np.int64), x0 + 1),
+        np.maximum(np.ceil(y[:, 1]).astype(np.int64), y0 + 1),
+    )
     depth = np.zeros((rows + 1, columns + 1), dtype=np.int64)
     for row, column, step in ((y0, x0, 1), (y0, x1, -1), (y1, x0, -1), (y1, x1, 1)):
         np.add.at(depth, (row, column), step)
@@ -59,7 +65,9 @@ def covered(boxes: Floats, window: Window) -> Bools:
     return mask
 
 
-def paint(axes: Axes, boxes: Floats, window: Window, colour: ColorType, *, alpha: float, zorder: float, gid: str) -> None:
+def paint(
+    axes: Axes, boxes: Floats, window: Window, colour: ColorType, *, alpha: float, zorder: float, gid: str
+) -> None:
     """Draw what rectangles cover as one picture."""
     if not len(boxes):
         return

@@ -26,7 +26,9 @@ FURTHEST = 3.0
 @styled
 def planner_ratios(rows: Sequence[Ratio]) -> Figure:
     """Draw the ratios of all planners on all problems; no row gives a figure that says so."""
-    planners = sorted(dict.fromkeys(planner for _, planner, _, _ in rows), key=lambda name: (_mean(rows, name) or math.inf, name))
+    planners = sorted(
+        dict.fromkeys(planner for _, planner, _, _ in rows), key=lambda name: (_mean(rows, name) or math.inf, name)
+    )
     problems = list(dict.fromkeys(problem for problem, _, _, _ in rows))
     figure = canvas(10.0, 1.9 + 0.3 * max(len(planners), 4))
     axes = figure.add_subplot()
@@ -41,21 +43,32 @@ def planner_ratios(rows: Sequence[Ratio]) -> Figure:
         own = [(ratio, sound) for _, name, ratio, sound in rows if name == planner]
         sound = np.array([min(r, right) for r, good in own if r is not None and good])
         bad = np.array([min(r, right) for r, good in own if r is not None and not good])
-        axes.plot(sound, np.full(len(sound), line), "o", color=BLUE, alpha=0.55, markersize=5, markeredgewidth=0, zorder=3)
+        axes.plot(
+            sound, np.full(len(sound), line), "o", color=BLUE, alpha=0.55, markersize=5, markeredgewidth=0, zorder=3
+        )
         axes.plot(bad, np.full(len(bad), line), "x", color=RED, markersize=7, markeredgewidth=2, zorder=4)
         mean = _mean(rows, planner)
         failures = sum(ratio is None for ratio, _ in own)
-        words = f"{failures} of {len(own)} failed" if mean is None and failures else "" if mean is None else f"{mean:.3f}"
+        words = (
+            f"{failures} of {len(own)} failed" if mean is None and failures else "" if mean is None else f"{mean:.3f}"
+        )
         if mean is not None:
             axes.plot(
-                [min(mean, right)] * 2, [line - 0.32, line + 0.32], color=ORANGE, linewidth=3, solid_capstyle="butt", zorder=5
+                [min(mean, right)] * 2,
+                [line - 0.32, line + 0.32],
+                color=ORANGE,
+                linewidth=3,
+                solid_capstyle="butt",
+                zorder=5,
             )
         axes.annotate(words, (1, line), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center",
                       fontsize=9, color=FAINT, annotation_clip=False)  # fmt: skip
     axes.set_yticks(range(len(planners)), [short(name, 32) for name in planners])
     axes.set_ylim(len(planners) - 0.4, -0.6)
     axes.set_xlim(1.0 - room, right + room)
-    axes.set_xlabel("peak / lower bound" + (f" (beyond {FURTHEST:g} at the edge)" if max(finite, default=0) > FURTHEST else ""))
+    axes.set_xlabel(
+        "peak / lower bound" + (f" (beyond {FURTHEST:g} at the edge)" if max(finite, default=0) > FURTHEST else "")
+    )
     heading(axes, *_heading(rows, planners, problems))
     return figure
 
@@ -71,7 +84,9 @@ def _mean(rows: Sequence[Ratio], planner: str) -> float | None:
 def _heading(rows: Sequence[Ratio], planners: Sequence[str], problems: Sequence[str]) -> tuple[str, list[str]]:
     best = _mean(rows, planners[0])
     unsound = sorted({planner for _, planner, ratio, sound in rows if ratio is not None and not sound})
-    finding = f"{planners[0]} is within {best:.3f} of the lower bound" if best is not None else "No planner places everything"
+    finding = (
+        f"{planners[0]} is within {best:.3f} of the lower bound" if best is not None else "No planner places everything"
+    )
     details = [
         f"{len(planners)} planners on {len(problems)} problem{'' if len(problems) == 1 else 's'}; bar: geometric mean, dot: problem"
     ]

@@ -90,7 +90,9 @@ class Scene:
         """(n, 3): step, donor, recipient, in order of the recipient."""
         if self.plan is None:
             return np.empty((0, 3), dtype=np.int64)
-        placed = np.flatnonzero((self.plan.arena >= 0) & self.used & (self.nbytes > 0) & ~self.program.buffers.persistent)
+        placed = np.flatnonzero(
+            (self.plan.arena >= 0) & self.used & (self.nbytes > 0) & ~self.program.buffers.persistent
+        )
         ends: dict[tuple[int, int, int], int] = {}
         for buffer in placed.tolist():
             ends[int(self.plan.arena[buffer]), int(self.plan.offset[buffer]), int(self.stop[buffer]) - 1] = buffer
@@ -111,7 +113,9 @@ class Scene:
         if len(self.program.ops):
             found = liveness.permissible_pairs(self.program, skip=self.skip).astype(np.int64)
         else:
-            shares = np.empty((0, 2), dtype=np.int64) if self.problem is None else self.problem.may_share.astype(np.int64)
+            shares = (
+                np.empty((0, 2), dtype=np.int64) if self.problem is None else self.problem.may_share.astype(np.int64)
+            )
             meet = shares[self.stop[shares[:, 0]] - 1 == self.start[shares[:, 1]]]
             found = np.column_stack([self.start[meet[:, 1]], meet])
         saved = np.minimum(self.nbytes[found[:, 1]], self.nbytes[found[:, 2]])
@@ -144,7 +148,10 @@ class Scene:
         total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
         if self.plan is None:
             return LiveCurve(edges=edges, height=total)
-        if float(np.abs(self.plan.offset[chosen]).max(initial=0)) + float(self.nbytes[chosen].max(initial=0)) > LIMIT / 64:
+        if (
+            float(np.abs(self.plan.offset[chosen]).max(initial=0)) + float(self.nbytes[chosen].max(initial=0))
+            > LIMIT / 64
+        ):
             total = total.astype(np.float64)  # as above
         for arena in np.unique(self.plan.arena[chosen]).tolist():
             here = chosen[self.plan.arena[chosen] == arena]
@@ -179,7 +186,9 @@ def scene(document: Document, run: int) -> Scene | None:
         if not 0 <= run < len(runs):
             raise ModelError("run", f"{run} does not exist; there are {len(runs)}, counted from 0")
         plan, program = runs[run].plan, runs[run].program
-        own = plan.problem if plan.problem is not None and plan.problem.program is program else _belief(document, program)
+        own = (
+            plan.problem if plan.problem is not None and plan.problem.program is program else _belief(document, program)
+        )
         return _scene(program, plan, own, runs[run].skip)
     if run != 0:
         raise ModelError("run", f"{run} does not exist; the document has no plan and runs nothing")
@@ -192,7 +201,9 @@ def _scene(program: Program, plan: Plan | None, problem: Problem | None, skip: t
     else:
         start, stop, sizes = problem.start, problem.stop, problem.nbytes
         steps = int(stop[stop > start].max(initial=0))
-    return Scene(program=program, plan=plan, problem=problem, start=start, stop=stop, nbytes=sizes, steps=steps, skip=skip)
+    return Scene(
+        program=program, plan=plan, problem=problem, start=start, stop=stop, nbytes=sizes, steps=steps, skip=skip
+    )
 
 
 def _belief(document: Document, program: Program) -> Problem | None:
@@ -223,7 +234,9 @@ def _highest(first: Int64s, last: Int64s, ends: NDArray[Any], count: int) -> NDA
 
 
 def _matching(pairs: Int64s) -> Int64s:
-    """Return the rows kept when at one step each buffer may stand in one only, the first come first."""
+    """Return the rows kept when at one step each buffer may stand in one only, the first come
+    first.
+    """
     taken: set[tuple[int, int]] = set()
     kept: list[list[int]] = []
     for step, donor, recipient in pairs.tolist():

@@ -4,8 +4,8 @@ Convention: figures are `matplotlib.figure.Figure` objects drawn on Agg or SVG w
 nothing global is left behind. Whatever the user's matplotlib configuration says is set aside while
 drawing (`styled`) and while rendering (`render`): the same input gives the same bytes. SVG ids come
 from a fixed salt, no file carries a date. Sizes in bytes are written in binary units (KiB = 1024
-bytes). Colours are those of Okabe and Ito (2008), distinguishable with any common colour blindness; red
-is kept for conflicts and nothing else.
+bytes). Colours are those of Okabe and Ito (2008), distinguishable with any common colour blindness;
+red is kept for conflicts and nothing else.
 """
 
 import io
@@ -112,7 +112,9 @@ def render(figure: Figure, suffix: str) -> bytes:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty figure of that many inches, its parts laid out so that none covers another."""
+    """Return an empty figure of that many inches, its parts laid out so that none covers
+    another.
+    """
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 

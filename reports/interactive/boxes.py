@@ -29,13 +29,17 @@ MOST_MAPS: Final = 8
 """Maps of a page; further ones are counted."""
 
 
-def maps(document: Document, *, report: Report | None, verdict: Mapping[str, Any] | None) -> tuple[list[dict[str, Any]], int]:
+def maps(
+    document: Document, *, report: Report | None, verdict: Mapping[str, Any] | None
+) -> tuple[list[dict[str, Any]], int]:
     """Return the maps of a document, and how many more there are.
 
     There is one for each plan that is run and each arena that it fills.
     """
     found = list(_drawn(document))
-    return [_map(document, *place, report=report, verdict=verdict) for place in found[:MOST_MAPS]], len(found[MOST_MAPS:])
+    return [_map(document, *place, report=report, verdict=verdict) for place in found[:MOST_MAPS]], len(
+        found[MOST_MAPS:]
+    )
 
 
 def _drawn(document: Document) -> Iterator[tuple[Scene, int, int]]:
@@ -67,7 +71,8 @@ def _map(
     mask[everything] = True
     makers, readers = _makers(shown)
     return {
-        "title": f"{shown.source}, arena {document.arenas[arena].name}" + (f", run {run}" if len(document.runs) > 1 else ""),
+        "title": f"{shown.source}, arena {document.arenas[arena].name}"
+        + (f", run {run}" if len(document.runs) > 1 else ""),
         "steps": shown.steps,
         "top": int((shown.plan.offset[everything] + shown.nbytes[everything]).max()),
         "bound": shown.live_bytes(mask).peak,

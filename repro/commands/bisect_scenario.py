@@ -70,5 +70,7 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
             f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than with operands and results disjoint, relative error {size}"
         )
         lines += [f"  {op.step:>4}  {op.kind} {op.name!r}" for op in reduced.document.programs[0].ops]
-        return Bisected(record=record, lines=lines, smallest=reduced.document, test=bisection.kernel_test(reduced, title=title))
+        return Bisected(
+            record=record, lines=lines, smallest=reduced.document, test=bisection.kernel_test(reduced, title=title)
+        )
     return Bisected(record=record, lines=lines)

@@ -60,7 +60,9 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
 def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Leave out what all folders have in common: one run lies in the folder asked for itself."""
     levels = [
-        level for level in range(max(map(len, folders), default=0)) if len({folder[level : level + 1] for folder in folders}) > 1
+        level
+        for level in range(max(map(len, folders), default=0))
+        if len({folder[level : level + 1] for folder in folders}) > 1
     ]
     return [tuple(folder[level] for level in levels if level < len(folder)) for folder in folders]
 
@@ -109,11 +111,16 @@ def _print_training(modes: Mapping[str, Any]) -> None:
     tensors = list(dict.fromkeys(_within_layer(g.tensor) for g in shown))
     by_layer: dict[int | None, dict[str, str]] = {}
     for g in shown:
-        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = f"{_number(g.ratio, '.4g')} / {_number(g.cosine, '.3f')}"
+        by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = (
+            f"{_number(g.ratio, '.4g')} / {_number(g.cosine, '.3f')}"
+        )
     _section(
         f"gradients of step {step}, default against reference: length ratio / cosine",
         ("layer", *tensors),
-        [(layer, *(row.get(name, "") for name in tensors)) for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)],
+        [
+            (layer, *(row.get(name, "") for name in tensors))
+            for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)
+        ],
     )
     _section("arenas", ("plan", "bytes"), [(name, in_bytes(mode.arena_bytes)) for name, mode in modes.items()])
 

@@ -24,7 +24,19 @@ def sections(courses: Sequence[Mapping[str, Any]]) -> list[Section]:
     return [
         (
             "modes",
-            ("mode", "program", "planner", "executor", "arena", "is", "from step", "first wrong", "ulp", "error", "last loss"),
+            (
+                "mode",
+                "program",
+                "planner",
+                "executor",
+                "arena",
+                "is",
+                "from step",
+                "first wrong",
+                "ulp",
+                "error",
+                "last loss",
+            ),
             [_mode(course) for course in courses],
         ),
         (

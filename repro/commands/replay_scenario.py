@@ -36,7 +36,13 @@ def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> 
         experiment = prepare(scenario, options)
         plan = experiment.plans["default"]
         kernels = dict(sorted(experiment.workload.lowered.variants.items()))
-        head = {"replay": 1, "planner": plan.source, "fingerprint": fingerprint_of(plan), "kernels": kernels, "sizes": sizes}
+        head = {
+            "replay": 1,
+            "planner": plan.source,
+            "fingerprint": fingerprint_of(plan),
+            "kernels": kernels,
+            "sizes": sizes,
+        }
         yield (
             head,
             lambda groups, limit, every, done: replayed(

@@ -48,13 +48,16 @@ def list_scenarios(*, as_json: AsJson = False) -> int:
         print_json({"scenarios": [_entry(scenario) for scenario in every]})
         return 0
     print_table(
-        ("name", "runs on", "class", "fault", "what one sees"), [(s.name, s.runtime, *s.expected[0], s.title) for s in every]
+        ("name", "runs on", "class", "fault", "what one sees"),
+        [(s.name, s.runtime, *s.expected[0], s.title) for s in every],
     )
     return 0
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A scenario, or several joined by +.")], *, as_json: AsJson = False) -> int:
+def show(
+    name: Annotated[str, typer.Argument(help="A scenario, or several joined by +.")], *, as_json: AsJson = False
+) -> int:
     """Show what a scenario does and what must be found."""
     scenario = scenarios.find_any(name)
     if as_json:
@@ -69,29 +72,42 @@ def show(name: Annotated[str, typer.Argument(help="A scenario, or several joined
 
 @app.command("run", epilog="Exit status: 0 every verdict is the expected one, 1 one is not, 2 bad usage.")
 def run_scenarios(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; A+B has both defects.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; A+B has both defects.")
+    ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="Run every scenario.")] = False,
     layers: Annotated[int | None, typer.Option(help="Layers of the transformer.", show_default="30")] = None,
     seq: Annotated[int | None, typer.Option(help="Positions of the sequence.", show_default="64")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights and data.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="Of the matrix products; 0 takes all cores. Last digits depend on it.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Of the matrix products; 0 takes all cores. Last digits depend on it.")
+    ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,
     allocator: Annotated[str, typer.Option(help="The planner under test: a name or package.module:function.")] = "ggml",
     modes: Annotated[
         str,
-        typer.Option(metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."),
+        typer.Option(
+            metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."
+        ),
     ] = "",
     gguf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Train on these weights: a GGUF, or safetensors with config.json.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Train on these weights: a GGUF, or safetensors with config.json."),
     ] = None,
     runtime: Annotated[RunsOn, typer.Option(help="What executes; faults of ggml always run on ggml.")] = RunsOn.ENGINE,
-    ggml: Annotated[str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")] = None,
-    full: Annotated[bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")] = False,
+    ggml: Annotated[
+        str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")
+    ] = False,
     as_json: AsJson = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")
+    ] = None,
 ) -> int:
     """Train three ways, ask every detector, and print the verdict."""
     if bool(names) == every:

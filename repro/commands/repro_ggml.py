@@ -75,7 +75,9 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) 
         if given:
             raise typer.BadParameter(f"{option} is the engine's; real ggml has its own planner and pins nodes")
     if trained and asked.fixed:
-        raise typer.BadParameter("--fixed is the engine's; on real ggml the repaired twin is a newer library (--ggml after)")
+        raise typer.BadParameter(
+            "--fixed is the engine's; on real ggml the repaired twin is a newer library (--ggml after)"
+        )
     if asked.sized and not trained and any(isinstance(scenario, GgmlFault) for scenario in chosen):
         raise typer.BadParameter("a fault of ggml has one size; --layers, --seq, --steps and --full do not change it")
     for scenario in trained:
@@ -123,7 +125,9 @@ def _claims(result: on_ggml.LibraryResult) -> list[Section]:
         (claim.text, _yes(claim.found), "as expected" if claim.holds else f"expected {_yes(claim.expected)}")
         for claim in result.claims
     ]
-    smokes = [(smoke.name, "not run" if smoke.agrees is None else _yes(smoke.agrees), smoke.said) for smoke in result.smokes]
+    smokes = [
+        (smoke.name, "not run" if smoke.agrees is None else _yes(smoke.agrees), smoke.said) for smoke in result.smokes
+    ]
     return [
         (f"what ggml {result.version} must show", ("claim", "found", ""), claims),
         ("only backward nodes pinned", ("", "verdict"), [("", result.partial.text)]),

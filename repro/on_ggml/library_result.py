@@ -86,7 +86,9 @@ class LibraryResult:
             partial_pins=self.partial.as_json(),
             claims=[{"claim": c.text, "expected": c.expected, "found": c.found} for c in self.claims],
             smokes=[{"name": s.name, "agrees": s.agrees, "said": s.said} for s in self.smokes],
-            modes={name: {**mode.as_json(), "first_difference": mode.first_difference} for name, mode in self.modes.items()},
+            modes={
+                name: {**mode.as_json(), "first_difference": mode.first_difference} for name, mode in self.modes.items()
+            },
         )
 
 
@@ -103,11 +105,15 @@ def claims(known: OnGgml, version: str, modes: Mapping[str, TrainingSummary], pa
     claims = [
         Claim(text="every node pinned equals the reference to the bit", expected=True, found=equal["pinned"]),
         Claim(text="the default plan equals the reference to the bit", expected=sound, found=equal["default"]),
-        Claim(text="only backward nodes pinned equals the reference to the bit", expected=partly, found=equal["backward"]),
+        Claim(
+            text="only backward nodes pinned equals the reference to the bit", expected=partly, found=equal["backward"]
+        ),
         Claim(text="the verdict on that plan is sound", expected=partly, found=partial.sound),
     ]
     loss, right = modes["default"].loss, modes["reference"].loss
     if len(loss) >= LEARNS_AFTER:
         fall, fell = loss[0] - min(loss), right[0] - right[-1]
-        claims.append(Claim(text="the default plan learns half as well as the reference", expected=sound, found=2 * fall >= fell))
+        claims.append(
+            Claim(text="the default plan learns half as well as the reference", expected=sound, found=2 * fall >= fell)
+        )
     return tuple(claims)

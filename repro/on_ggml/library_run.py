@@ -1,7 +1,7 @@
 """Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
 
-The engine's forward graph is lowered to ggml's ops (`engine.ggml.lora_training.forward_lowering`) and
-trained four ways, which differ in the plan alone:
+The engine's forward graph is lowered to ggml's ops (`engine.ggml.lora_training.forward_lowering`)
+and trained four ways, which differ in the plan alone:
 
 * `default`: ggml's graph allocator, with what the host reads flagged as output;
 * `pinned`: every node flagged as OUTPUT;
@@ -63,7 +63,8 @@ LONGEST: Final = 24 * 3600.0
 
 
 def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Progress = silent) -> LibraryResult:
-    """Run a scenario on the library `which` (`before`, `after` or a path) and return evidence and verdict.
+    """Run a scenario on the library `which` (`before`, `after` or a path) and return evidence and
+    verdict.
 
     Raises EngineError where the library is missing or refused, ModelError for sizes that make no
     model or a scenario ggml cannot show.
@@ -122,7 +123,9 @@ def smokes(child: Child) -> tuple[Smoke, ...]:
             found.append(Smoke(name=name, agrees=None, said=f"{reason} (it says: {said})"))
         else:
             agrees = ran["default"] == ran["apart"]
-            found.append(Smoke(name=name, agrees=agrees, said=f"{ran['reason']} ({ran['unsafe']} unsafe aliases in its plan)"))
+            found.append(
+                Smoke(name=name, agrees=agrees, said=f"{ran['reason']} ({ran['unsafe']} unsafe aliases in its plan)")
+            )
     return tuple(found)
 
 
@@ -186,7 +189,9 @@ def train(
 def summary(
     experiment: LibraryExperiment, found: Steps, reference: Steps, shown: set[int], first_difference: int | None
 ) -> TrainingSummary:
-    """Sum a training run up, with the gradients of the steps `shown` compared with the reference's."""
+    """Sum a training run up, with the gradients of the steps `shown` compared with the
+    reference's.
+    """
     return TrainingSummary(
         arena_bytes=found.nbytes,
         loss=tuple(found.losses),
@@ -262,7 +267,9 @@ def cure_of(
     chosen = minimise(tuple(suspects), cures)
     before_cure = trained["default"].nbytes
     return CureRecord(
-        elements=tuple(f"flag source {slot} of every {op} as OUTPUT ({used[op, slot]} in place now)" for op, slot in chosen),
+        elements=tuple(
+            f"flag source {slot} of every {op} as OUTPUT ({used[op, slot]} in place now)" for op, slot in chosen
+        ),
         nbytes=trials[chosen].nbytes - before_cure,
         pin_all_bytes=trained["pinned"].nbytes - before_cure,
         minimal=len(chosen) == 1 or not any(cures(tuple(p for p in chosen if p != left)) for left in chosen),
@@ -280,7 +287,9 @@ def _horizon(experiment: LibraryExperiment, first: int | None) -> int:
 
 
 def used_pairs(rows: Rows) -> dict[Unsafe, int]:
-    """Return (op, source slot) -> count of the results at the address of a source of their layout."""
+    """Return (op, source slot) -> count of the results at the address of a source of their
+    layout.
+    """
     leafs, nodes = rows["leafs"], rows["nodes"]
     found: dict[Unsafe, int] = {}
     for node in nodes:

@@ -11,7 +11,9 @@ from repro.scenarios.ggml_1501 import TRAINING
 
 
 def forget_residual(belief: Belief) -> Belief:
-    """The residual path round the last attention block is not counted as a reader of the gradient."""
+    """The residual path round the last attention block is not counted as a reader of the
+    gradient.
+    """
 
     def believe(program: Program, constraints: Constraints) -> Problem:
         step, position = residual_read(program)

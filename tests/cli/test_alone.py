@@ -105,7 +105,10 @@ def test_a_planner_is_fuzzed(alone):
 def test_what_is_wrong_is_bisected_and_replayed_without_the_engine(alone, wrong, sound, tmp_path):
     done = alone("bisect", wrong, "--out", tmp_path / "out")
     assert done.returncode == 0
-    assert "has no picture: this needs reports: reports (pictures and pages) is not installed beside allocsim" in done.stderr
+    assert (
+        "has no picture: this needs reports: reports (pictures and pages) is not installed beside allocsim"
+        in done.stderr
+    )
     assert "time was not measured: this needs engine" in done.stdout
     assert (tmp_path / "out" / "test_smallest.py").exists()
     done = alone("replay", sound, "--group", "session")
@@ -170,7 +173,10 @@ def test_an_extra_that_is_missing_is_named(alone, sound, tmp_path, module, argum
     )
     done = alone(*arguments, hidden=(module,))
     assert done.returncode == 2
-    assert done.stderr == f"allocsim: {module} is not installed; pip install 'allocsim[{plugins.EXTRAS[module]}]' brings it\n"
+    assert (
+        done.stderr
+        == f"allocsim: {module} is not installed; pip install 'allocsim[{plugins.EXTRAS[module]}]' brings it\n"
+    )
 
 
 def test_a_planner_that_needs_an_extra_names_it(alone, sound):

@@ -58,7 +58,9 @@ def test_the_faulty_graph_is_the_kernels_fault_on_one_screen_and_again_from_its_
     assert (captured.returncode, again.returncode) == (1, 1)
     for shown in (captured.stdout, again.stdout):
         said = " ".join(shown.split())
-        assert "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in said
+        assert (
+            "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in said
+        )
         assert "S clean: 211 ops" in said
         assert "D found: 211 ops; K found: 7 kinds of kernels; R clean: 2 runs" in said
         assert "H not run: one stream" in said
@@ -97,7 +99,9 @@ def test_diagnose_refuses_a_library_for_what_is_no_captured_graph():
 
 def test_a_graph_without_output_flags_is_said_to_be_one(tmp_path):
     live("after")
-    recipe = {"steps": [{"make": "tensor", "arguments": ["f32", 8], "flag": "input"}, {"make": "sqr", "arguments": ["%0"]}]}
+    recipe = {
+        "steps": [{"make": "tensor", "arguments": ["f32", 8], "flag": "input"}, {"make": "sqr", "arguments": ["%0"]}]
+    }
     recipe |= {"expand": [1], "outputs": [], "seed": 0, "name": "unread"}
     path = tmp_path / "finding.json"
     path.write_text(json.dumps({"meta": {"finding": {"recipe": recipe}}}))
@@ -126,7 +130,9 @@ def test_bisect_of_a_captured_graph_names_the_kernel_and_its_cure(tmp_path):
     ran = allocsim("bisect", str(path))
 
     assert ran.returncode == 1
-    assert "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in ran.stdout
+    assert (
+        "C04, fault of the kernel: the kernel of rms_norm_back is not safe with its result over operand 0" in ran.stdout
+    )
     assert "forbid the in-place pair of rms_norm_back (result 0 over operand 0)" in ran.stdout
 
 

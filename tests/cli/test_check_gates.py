@@ -82,7 +82,8 @@ def test_explain_shows_the_ops_round_the_first_faults(wrong, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--max-peak", "much"], ["--baseline", "gone.json"], ["--baseline", "WRONG"], ["--junit", "no/such/folder/x"]]
+    "arguments",
+    [["--max-peak", "much"], ["--baseline", "gone.json"], ["--baseline", "WRONG"], ["--junit", "no/such/folder/x"]],
 )
 def test_bad_options_are_one_line(wrong, capsys, arguments):
     assert main(["check", wrong, *[wrong if a == "WRONG" else a for a in arguments]]) == 2
@@ -131,7 +132,10 @@ def test_bisect_json_is_one_document(wrong, capsys):
 def test_the_price_of_a_cure_is_in_bytes_and_where_the_engine_can_run_it_in_time(tmp_path, capsys):
     path = tmp_path / "known.json"
     document.write(
-        Document.of(plan(program("x = host.write; a = exp x; b = neg x; c = add a b; host.read c"), "x=0 a=64 b=64 c=128")), path
+        Document.of(
+            plan(program("x = host.write; a = exp x; b = neg x; c = add a b; host.read c"), "x=0 a=64 b=64 c=128")
+        ),
+        path,
     )
     assert main(["bisect", str(path), "--json"]) == 0
     cure = json.loads(capsys.readouterr().out)["cure"]

@@ -273,14 +273,20 @@ BAD_USAGE = {
     "unknown option": (("check", "--foo"), "No such option: --foo (allocsim check --help says more)"),
     "missing argument": (("explain",), "Missing argument 'FILE' (allocsim explain --help says more)"),
     "missing option": (("plan", "{clean}"), "Missing option '--allocator'"),
-    "unknown allocator": (("plan", "{clean}", "--allocator", "gglm"), "allocator 'gglm' does not exist; did you mean ggml"),
+    "unknown allocator": (
+        ("plan", "{clean}", "--allocator", "gglm"),
+        "allocator 'gglm' does not exist; did you mean ggml",
+    ),
     "no stranger": (("plan", "{clean}", "--allocator", "no.such:thing"), "module 'no.such' does not exist"),
     "missing file": (("check", "no.json"), "no.json: cannot be read: No such file or directory"),
     "a folder": (("check", "{tmp}"), "{tmp}: cannot be read: Is a directory"),
     "bad document": (("explain", "{bad}", "x"), "{bad}: programs[0].ops[0]: 3 is not an object"),
     "unknown buffer": (("explain", "{clean}", "yy"), "buffer 'yy' does not exist; did you mean y"),
     "no such buffer": (("explain", "{clean}", "7"), "buffer 7 does not exist; there are 3"),
-    "no such program": (("explain", "{clean}", "y", "--program", "1"), "{clean}: programs: there is no program 1; there are 1"),
+    "no such program": (
+        ("explain", "{clean}", "y", "--program", "1"),
+        "{clean}: programs: there is no program 1; there are 1",
+    ),
     "unknown pin": (
         ("plan", "{clean}", "--allocator", "ggml", "--pin", "nothing"),
         "pin policy or value 'nothing' does not exist",

@@ -46,7 +46,17 @@ def crash(problem):
 
 
 def conformance(folder, *arguments):
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--pyargs", "allocsim.conformance", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--pyargs",
+        "allocsim.conformance",
+        *arguments,
+    ]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

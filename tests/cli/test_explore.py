@@ -29,7 +29,10 @@ def saved(folder, *, kind="sqr", streams=2, waits=(), runs=1):
 def test_a_race_is_shown_as_a_number(tmp_path, capsys):
     assert main(["check", saved(tmp_path), "--explore"]) == 1
     printed = capsys.readouterr().out
-    assert "plan 0: in another legal order (op 2 'negated' before op 1 'squared'), op 1 'squared' reads 'x'[0] = -" in printed
+    assert (
+        "plan 0: in another legal order (op 2 'negated' before op 1 'squared'), op 1 'squared' reads 'x'[0] = -"
+        in printed
+    )
     assert "4 elements differ, by up to 2 of the largest" in printed
 
 

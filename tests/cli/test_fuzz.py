@@ -56,7 +56,15 @@ def test_what_is_proven_is_what_every_program_was_asked(capsys, target, proven):
 def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(capsys, tmp_path):
     out = tmp_path / "found"
     status, text = said(
-        capsys, "bad_planners:overlaps", "--exhaustive", "2", "--out", str(out), "--json", "--corpus", str(tmp_path / "corpus")
+        capsys,
+        "bad_planners:overlaps",
+        "--exhaustive",
+        "2",
+        "--out",
+        str(out),
+        "--json",
+        "--corpus",
+        str(tmp_path / "corpus"),
     )
     findings = json.loads(text)["findings"]
 
@@ -67,8 +75,20 @@ def test_a_finding_is_written_as_a_document_a_picture_and_a_test_that_holds(caps
     assert main(["check", str(folder / "smallest.json")]) == 1
     assert (folder / "smallest.png").stat().st_size > 1000
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(folder / "test_smallest.py")]
-    done = subprocess.run(run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    run = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        str(folder / "test_smallest.py"),
+    ]
+    done = subprocess.run(
+        run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
     assert "1 failed, 1 passed" in done.stdout, done.stdout  # the planner does it again
 
 
@@ -97,14 +117,18 @@ def test_the_test_of_wrong_bits_runs_the_plan_under_the_same_limits(tmp_path):
     builder.op("host.read", (value,), ())
     case = FuzzCase(program=builder.build())
     plan = ALLOCATORS["reference"].plan(case.program)
-    finding = finding_of("bits", ("other results than without reuse", "result 0 of op 0 differs"), case, Answer(plan=plan))
+    finding = finding_of(
+        "bits", ("other results than without reuse", "result 0 of op 0 differs"), case, Answer(plan=plan)
+    )
     text = pasted(finding, Target(name="strange:plan", seconds=3.0, memory=1 << 30), by="a test")
     assert "Target(name='strange:plan', seconds=3.0, memory=1073741824)" in text
     (tmp_path / "test_smallest.py").write_text(text)
 
     path = os.pathsep.join([str(ROOT), str(tmp_path)])
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_smallest.py"]
-    done = subprocess.run(run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert "breaks='bits'" in done.stdout, done.stdout
 

@@ -45,7 +45,10 @@ def test_issue_1501_on_both_libraries_is_as_expected_and_kept(tmp_path):
     assert [run["library"] for run in (before, after)] == [
         {"name": "before", "version": "0.13.1"}, {"name": "after", "version": "0.26.0"},
     ]  # fmt: skip
-    assert [run["expected"] for run in (before, after)] == [{"class": "C04", "fault": "kernel"}, {"class": None, "fault": None}]
+    assert [run["expected"] for run in (before, after)] == [
+        {"class": "C04", "fault": "kernel"},
+        {"class": None, "fault": None},
+    ]
     assert (before["verdict"]["class"], before["verdict"]["fault"]) == ("C04", "kernel")
     assert before["verdict"]["cure"].startswith("flag source 0 of every RMS_NORM_BACK as OUTPUT")
     assert (before["verdict"]["cure_bytes"], before["detectors"]["S"]["status"]) == (0, "clean")
@@ -178,7 +181,11 @@ def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
         ("add", "over", 0): "assumed", ("add", "over", 1): "assumed",  # ggml's list has an op of this name
         ("dies", "over", 0): "unsafe", ("hangs", "over", 0): "unsafe", ("refuses", "over", 0): "unsafe",
     }  # fmt: skip
-    assert [rows[name, "over", 0]["measured"] for name in ("dies", "hangs", "refuses")] == ["crashed", "hung", "crashed"]
+    assert [rows[name, "over", 0]["measured"] for name in ("dies", "hangs", "refuses")] == [
+        "crashed",
+        "hung",
+        "crashed",
+    ]
     assert "SIGABRT" in rows["dies", "over", 0]["words"]
     assert "not today" in rows["refuses", "over", 0]["words"]
     assert [rows[name, "apart", 0]["verdict"] for name in ("dies", "hangs", "refuses")] == ["kept", "kept", "broken"]
@@ -227,12 +234,17 @@ def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_g
 
     assert (done.returncode, printed["agree"]) == (1, False)
     assert {("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)} <= unsafe
-    assert all({"op", "source", "declared", "measured", "max_error", "cases", "reachable"} <= set(row) for row in printed["rows"])
+    assert all(
+        {"op", "source", "declared", "measured", "max_error", "cases", "reachable"} <= set(row)
+        for row in printed["rows"]
+    )
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{op.lower()}-{source}{suffix}" for op, source in unsafe for suffix in (".json", "")
     }
     witnesses = sorted(tmp_path.glob("*.json"))
-    assert allocsim("check", *witnesses).returncode == 0  # the plans are legal: what is wrong stands in the evidence beside them
+    assert (
+        allocsim("check", *witnesses).returncode == 0
+    )  # the plans are legal: what is wrong stands in the evidence beside them
     said = [allocsim("verdict", witness.with_suffix("")) for witness in witnesses]
     assert {one.returncode for one in said} == {1}
     assert all("C04, fault of the kernel" in one.stdout for one in said)
@@ -243,7 +255,10 @@ def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, cap
     assert json.loads(capsys.readouterr().out)["agree"]
     assert main(["audit", "--variants", "--layouts", "over", "-o", str(tmp_path)]) == 1
     assert "rms_norm_back (two_pass)" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"rms_norm_back-two_pass-0.json", "soft_max_back-two_pass-1.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "rms_norm_back-two_pass-0.json",
+        "soft_max_back-two_pass-1.json",
+    }
 
 
 TABLE = """

@@ -78,7 +78,9 @@ def test_a_plan_in_csv_is_judged(instance, tmp_path):
     assert allocsim("convert", native, planned).returncode == 0
     assert allocsim("check", planned).returncode == 0
     planned.write_text(
-        "".join(line.rpartition(",")[0] + ",0\n" if n else line + "\n" for n, line in enumerate(planned.read_text().split()))
+        "".join(
+            line.rpartition(",")[0] + ",0\n" if n else line + "\n" for n, line in enumerate(planned.read_text().split())
+        )
     )
     assert allocsim("check", planned).returncode == 1
 
@@ -127,7 +129,10 @@ def test_compare_draws(instance, tmp_path):
     [
         (("compare", "{tmp}/none.csv"), "none.csv: cannot be read"),
         (("compare", "{instance}", "--allocator", "exakt"), "allocator 'exakt' does not exist; did you mean exact"),
-        (("compare", "{instance}", "--allocator", "reference", "--plot", "{tmp}/x.gif"), "the suffix '.gif' names no format"),
+        (
+            ("compare", "{instance}", "--allocator", "reference", "--plot", "{tmp}/x.gif"),
+            "the suffix '.gif' names no format",
+        ),
         (("compare",), "Missing argument 'FILE...'"),
     ],
 )

@@ -49,7 +49,13 @@ def test_every_case_of_a_file_is_judged_and_executed_beside_it(file, capsys):
     assert cases["inputs uploaded once"]["S"]["class"] == "C06"
     assert found["kernels"] == {"add": "numpy", "exp": "numpy", "neg": "numpy"}
     for row in found["cases"]:
-        expected = {"differs"} if row["S"]["status"] != "clean" else {"equal", "covered"} if row["group"] == "pins" else {"equal"}
+        expected = (
+            {"differs"}
+            if row["S"]["status"] != "clean"
+            else {"equal", "covered"}
+            if row["group"] == "pins"
+            else {"equal"}
+        )
         assert row["D"]["status"] in expected, row["case"]
     assert cases["inputs uploaded once"]["D"]["first"] | {"ulp": 0, "relative": 0} == {
         "run": 1, "op": 1, "name": "exp", "kind": "exp", "what": "operand", "ulp": 0, "relative": 0,
@@ -59,7 +65,9 @@ def test_every_case_of_a_file_is_judged_and_executed_beside_it(file, capsys):
 
 def test_ops_the_engine_has_no_kernel_for_are_judged_alone_and_it_says_why(tmp_path, capsys):
     made = document("linear_scan").programs[0]
-    foreign = replace(made, ops=replace(made.ops, kinds=tuple("mine" if kind == "exp" else kind for kind in made.ops.kinds)))
+    foreign = replace(
+        made, ops=replace(made.ops, kinds=tuple("mine" if kind == "exp" else kind for kind in made.ops.kinds))
+    )
     write(Document.of(find("linear_scan").plan(foreign)), tmp_path / "foreign.json")
     why = "op 1 'exp' is of kind 'mine', for which the engine has no kernel; it cannot be run"
     _, found = replayed(capsys, str(tmp_path / "foreign.json"))

@@ -43,7 +43,13 @@ SHAPE = {
             "loss": [NUMBER],
             "arena_bytes": int,
             "gradients": [
-                {"step": int, "layer": int, "tensor": str, "ratio": (*NUMBER, type(None)), "cosine": (*NUMBER, type(None))}
+                {
+                    "step": int,
+                    "layer": int,
+                    "tensor": str,
+                    "ratio": (*NUMBER, type(None)),
+                    "cosine": (*NUMBER, type(None)),
+                }
             ],
         }
         for mode in ("default", "pinned", "reference")
@@ -140,7 +146,13 @@ def test_a_run_prints_losses_gradients_detectors_and_the_verdict(monkeypatch, ca
     monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: small("ggml-1501-seed"))
     assert main(["repro", "run", "ggml-1501-seed", *SMALL]) == 0
     printed = capsys.readouterr().out
-    for heading in ("loss by step", "gradients of step 2, default against reference", "arenas", "detectors", "verdict: "):
+    for heading in (
+        "loss by step",
+        "gradients of step 2, default against reference",
+        "arenas",
+        "detectors",
+        "verdict: ",
+    ):
         assert heading in printed
     assert printed.endswith("as expected\n")
 
@@ -155,7 +167,9 @@ def test_a_wrong_expectation_exits_1_and_is_said(monkeypatch, capsys):
 
 
 def test_one_wrong_verdict_among_several_exits_1(monkeypatch, capsys):
-    monkeypatch.setattr("repro.commands.repro.run", lambda scenario, *_, **__: replace(small("ggml-1501"), scenario=scenario))
+    monkeypatch.setattr(
+        "repro.commands.repro.run", lambda scenario, *_, **__: replace(small("ggml-1501"), scenario=scenario)
+    )
     assert main(["repro", "run", *scenarios.MODULES, "--json"]) == 1
     assert [run["matches"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, False, False, False]
 
@@ -164,7 +178,9 @@ def test_a_report_folder_holds_the_record_the_page_and_the_evidence(tmp_path, mo
     monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: small("ggml-1501"))
     out = tmp_path / "new" / "report"
     assert main(["repro", "run", "ggml-1501", "--json", "--out", str(out)]) == 0
-    assert {"report.json", "report.md", "figures", SESSION_FILE, EVIDENCE_FILE} == {entry.name for entry in out.iterdir()}
+    assert {"report.json", "report.md", "figures", SESSION_FILE, EVIDENCE_FILE} == {
+        entry.name for entry in out.iterdir()
+    }
     assert json.loads((out / "report.json").read_text()) == json.loads(capsys.readouterr().out)["runs"][0]
     assert main(["verdict", "--json", str(out)]) == 1
     assert json.loads(capsys.readouterr().out)["verdict"] == json.loads((out / "report.json").read_text())["verdict"]

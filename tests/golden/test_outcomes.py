@@ -12,7 +12,9 @@ CASES = Path(__file__).parents[1] / "data" / "cases"
 SHOWN = Path(__file__).parent / "outcomes"
 
 
-@pytest.mark.parametrize("path", sorted(path for path in CASES.iterdir() if path.suffix != ".md"), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(path for path in CASES.iterdir() if path.suffix != ".md"), ids=lambda path: path.stem
+)
 def test_a_case_is_told_so(path, monkeypatch):
     monkeypatch.chdir(CASES)
     lines = list(lines_of(judge_file(path.name, cures=True)))

@@ -76,7 +76,9 @@ def test_a_kernel_that_breaks_its_word_is_the_kernels_fault():
 @pytest.mark.parametrize("start", [0, 100, 200])
 def test_faults_of_two_documents_in_one_are_both_named_and_none_is_invented(start):
     """Merged, two documents have the causes of both, each with the same places, mend and price."""
-    pair = [culprit for culprit in culprits(range(start, start + 40)) if culprit.evidence.document.session is not None][:8]
+    pair = [culprit for culprit in culprits(range(start, start + 40)) if culprit.evidence.document.session is not None][
+        :8
+    ]
     for one, other in pairwise(pair):
         apart = [judge(culprit.evidence) for culprit in (one, other)]
         merged = judge(Evidence(document=merged_of(one.evidence.document, other.evidence.document)))
@@ -121,7 +123,9 @@ def shifted(document, arenas, by, mark):
         id(p): replace(
             p,
             arenas=arenas,
-            buffers=replace(p.buffers, arena=p.buffers.arena + by, names=tuple(f"{name}.{mark}" for name in p.buffers.names)),
+            buffers=replace(
+                p.buffers, arena=p.buffers.arena + by, names=tuple(f"{name}.{mark}" for name in p.buffers.names)
+            ),
         )
         for p in document.programs
     }
@@ -155,15 +159,17 @@ def test_true_calls_change_no_party_place_mend_or_price():
     """The ops of the middle of a program are a call: nothing changes but, where both buffers lie in calls apart, the class."""
     for culprit in culprits(range(700, 760)):
         called = with_calls(culprit.evidence.document)
-        assert said(judge(Evidence(document=called)), classes=False) == said(judge(culprit.evidence), classes=False), culprit.name
+        assert said(judge(Evidence(document=called)), classes=False) == said(judge(culprit.evidence), classes=False), (
+            culprit.name
+        )
 
 
 def test_dead_ops_and_what_they_write_change_nothing():
     """An op at the end writes a buffer of its own that nobody reads, in memory of its own."""
     for culprit in culprits(range(900, 960)):
-        assert said(judge(Evidence(document=with_a_dead_op(culprit.evidence.document)))) == said(judge(culprit.evidence)), (
-            culprit.name
-        )
+        assert said(judge(Evidence(document=with_a_dead_op(culprit.evidence.document)))) == said(
+            judge(culprit.evidence)
+        ), culprit.name
 
 
 def with_a_dead_op(document):
@@ -198,7 +204,9 @@ def with_a_dead_op(document):
         programs=tuple(programs.values()),
         problems=tuple(problems.values()),
         plans=tuple(plans.values()),
-        session=tuple(replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)]) for run in document.runs),
+        session=tuple(
+            replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)]) for run in document.runs
+        ),
     )
 
 
@@ -216,7 +224,11 @@ def with_one_more(program):
     for n, name in enumerate(program.buffers.names):
         rows = program.buffers
         b.buffer(
-            name, int(rows.nbytes[n]), role=Role(int(rows.role[n])), arena=int(rows.arena[n]), alignment=int(rows.alignment[n])
+            name,
+            int(rows.nbytes[n]),
+            role=Role(int(rows.role[n])),
+            arena=int(rows.arena[n]),
+            alignment=int(rows.alignment[n]),
         )
     home = b.buffer("nobody reads this", 32)
     for value in program.values:
@@ -258,7 +270,9 @@ def faults_of_cures(document):
             continue
         after = keys_of(check(native.loads(native.dumps(made.document)), of_each_kind=True).violations)
         mended = [cause for cause in chosen if made is not verdict.cure or cause.cure is not None or len(curable) == 1]
-        kept = keys_of(v for cause in verdict.causes if all(cause is not one for one in mended) for v in cause.violations)
+        kept = keys_of(
+            v for cause in verdict.causes if all(cause is not one for one in mended) for v in cause.violations
+        )
         if after & (keys_of(v for cause in mended for v in cause.violations) - kept):
             found.append("not gone")
         if after - before:
@@ -296,7 +310,9 @@ def test_more_evidence_never_finds_less():
         incident = Incident(kind="Overrun", run=0, op=op.step, value=op.results[0], message="m")
         pieces = {"audit": evidence.audit, "origins": origins, "sanitizer": (incident,), "diverges": True}
         answers = {
-            chosen: named(judge(Evidence(document=evidence.document, **{name: pieces[name] for name in chosen}), cures=False))
+            chosen: named(
+                judge(Evidence(document=evidence.document, **{name: pieces[name] for name in chosen}), cures=False)
+            )
             for size in range(len(pieces) + 1)
             for chosen in combinations(sorted(pieces), size)
         }

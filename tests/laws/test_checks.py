@@ -31,7 +31,9 @@ FIELDS = (
 NEVER = 1 << 62
 """Accesses from which to use a screen: never."""
 
-DOCUMENTS = st.one_of(strategies.documents(), strategies.documents(), strategies.documents(sound=True), strategies.instances())
+DOCUMENTS = st.one_of(
+    strategies.documents(), strategies.documents(), strategies.documents(sound=True), strategies.instances()
+)
 
 
 def fields(violation: Violation) -> tuple[Any, ...]:
@@ -108,18 +110,24 @@ def test_without_reuse_nothing_is_stale(program):
 # --- names and indices mean nothing ---------------------------------------------------------------------------------------
 
 
-def rebuilt(document: Document, change: Callable[[Program], Program], order: Callable[[Program], Sequence[int]]) -> Document:
+def rebuilt(
+    document: Document, change: Callable[[Program], Program], order: Callable[[Program], Sequence[int]]
+) -> Document:
     """Return the document with each program changed, and columns by buffer reordered: `order(program)[new] = old`."""
     programs = {id(program): change(program) for program in document.programs}
     problems = {id(p): reordered_problem(p, programs[id(p.program)], order(p.program)) for p in document.problems}
     plans = {
-        id(p): reordered_plan(p, programs[id(p.program)], problems.get(id(p.problem)), order(p.program)) for p in document.plans
+        id(p): reordered_plan(p, programs[id(p.program)], problems.get(id(p.problem)), order(p.program))
+        for p in document.plans
     }
     session = document.session and tuple(
         Run.of(plans[id(run.plan)], program=programs[id(run.program)], skip=run.skip) for run in document.session
     )
     return Document(
-        programs=tuple(programs.values()), problems=tuple(problems.values()), plans=tuple(plans.values()), session=session
+        programs=tuple(programs.values()),
+        problems=tuple(problems.values()),
+        plans=tuple(plans.values()),
+        session=session,
     )
 
 
@@ -164,7 +172,8 @@ def test_names_mean_nothing(document):
             program,
             name="",
             buffers=replace(
-                program.buffers, names=tuple(f"{name[::-1]}?" if name[0] != "b" else "" for name in program.buffers.names)
+                program.buffers,
+                names=tuple(f"{name[::-1]}?" if name[0] != "b" else "" for name in program.buffers.names),
             ),
             values=replace(program.values, names=("",) * len(program.values)),
             ops=replace(program.ops, names=("",) * len(program.ops)),
@@ -186,7 +195,11 @@ def shuffled(count: int, choices: Sequence[int], fixed: Iterable[int] = ()) -> l
     return order
 
 
-@given(DOCUMENTS, st.lists(st.integers(0, 30), min_size=1, max_size=8), st.lists(st.integers(0, 30), min_size=1, max_size=8))
+@given(
+    DOCUMENTS,
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+)
 def test_indices_are_but_names(document, buffer_choices, value_choices):
     """Persistent buffers keep their order, since their content is laid in it."""
     lasting = {b for p in document.programs for b in range(len(p.buffers)) if persistent(p, b)}
@@ -222,7 +235,10 @@ def with_indices(program: Program, order: Sequence[int], value_order: Sequence[i
         buffers=replace(
             buffers,
             names=tuple(buffers.names[old] for old in order),
-            **{column: getattr(buffers, column)[order] for column in ("nbytes", "alignment", "arena", "role", "read_only")},
+            **{
+                column: getattr(buffers, column)[order]
+                for column in ("nbytes", "alignment", "arena", "role", "read_only")
+            },
         ),
         values=replace(
             values,

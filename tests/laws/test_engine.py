@@ -64,7 +64,11 @@ def broadcast(kind):
 def product(kind, axis):
     def build(graph, x, i, j):
         b = x(i, lambda t: len(t.shape) >= 2)
-        fits = lambda t: len(t.shape) >= 2 and t.shape[axis] == b.shape[axis] and repeats_into(t.shape[:-2], b.shape[:-2])  # noqa: E731
+        fits = (
+            lambda t: (  # noqa: E731
+                len(t.shape) >= 2 and t.shape[axis] == b.shape[axis] and repeats_into(t.shape[:-2], b.shape[:-2])
+            )
+        )
         return graph.op(kind, x(j, fits), b)
 
     return build
@@ -114,7 +118,9 @@ def over_axes(kind):
 def window(graph, x, i, j):
     a = x(i)
     starts = tuple((j + axis) % n for axis, n in enumerate(a.shape))
-    return graph.op("slice", a, starts=starts, lengths=tuple(n - start for n, start in zip(a.shape, starts, strict=True)))
+    return graph.op(
+        "slice", a, starts=starts, lengths=tuple(n - start for n, start in zip(a.shape, starts, strict=True))
+    )
 
 
 def padded(graph, x, i, j):
@@ -360,7 +366,8 @@ def test_both_executors_leave_the_same_bits_under_any_plan(steps, seed, dtype):
     plans = [find(name).plan(lowered.program) for name in ("reference", "ggml")]
     for plan in (*plans, random_plan(lowered.program, seed), careless_plan(lowered.program, seed)):
         calls, tape = (
-            Runtime(lowered, plan, parameters=parameters, threads=None, executor=e, suspect=True) for e in ("calls", "tape")
+            Runtime(lowered, plan, parameters=parameters, threads=None, executor=e, suspect=True)
+            for e in ("calls", "tape")
         )
         for _ in range(2):
             expected, out = calls.run(inputs), tape.run(inputs)
@@ -398,7 +405,11 @@ def test_lowered_programs_are_clean(steps, seed, accumulate):
     found = backward(graph, loss, accumulate=accumulate)
     lowered = lower(graph, [loss, *found.values()])
     kept = lowered.skip(*(f"acc.{parameter.name}" for parameter in found)) if accumulate else ()
-    for plan in (find("reference").plan(lowered.program), find("ggml").plan(lowered.program), random_plan(lowered.program, seed)):
+    for plan in (
+        find("reference").plan(lowered.program),
+        find("ggml").plan(lowered.program),
+        random_plan(lowered.program, seed),
+    ):
         report = check(Document.of(Run.of(plan), Run.of(plan, skip=kept)))
 
         assert report.violations == ()

@@ -33,7 +33,9 @@ MOVES = (
     lambda ts, i, j: (a := pick(ts, i)) * pick(ts, j, lambda t: t.shape in (a.shape, ())),
     lambda ts, i, j: (a := pick(ts, i)) + pick(ts, j, lambda t: t.shape in (a.shape, ())),
     lambda ts, i, j: (a := pick(ts, i)) - pick(ts, j, lambda t: t.shape == a.shape),
-    lambda ts, i, j: (a := pick(ts, i, lambda t: t.ndim == 2)) @ pick(ts, j, lambda t: t.ndim == 2 and t.shape[0] == a.shape[1]),
+    lambda ts, i, j: (
+        (a := pick(ts, i, lambda t: t.ndim == 2)) @ pick(ts, j, lambda t: t.ndim == 2 and t.shape[0] == a.shape[1])
+    ),
     lambda ts, i, _: pick(ts, i, lambda t: t.ndim == 2).T,
     lambda ts, i, _: pick(ts, i, lambda t: t.ndim > 0).sum(0),
     lambda ts, i, _: pick(ts, i).reshape(-1),
@@ -111,7 +113,9 @@ def test_the_program_is_autodiffs_op_by_op(moves, seed):
         if op.results
     ]
     assert mine == expected
-    assert {p: known[v] for p, v in extension.gradients} == {p: names[found[t]] for p, t in enumerate(tensors) if t in found}
+    assert {p: known[v] for p, v in extension.gradients} == {
+        p: names[found[t]] for p, t in enumerate(tensors) if t in found
+    }
 
 
 @given(moves=programs, seed=st.integers(0, 99))

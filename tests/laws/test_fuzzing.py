@@ -155,7 +155,11 @@ def alike(draw):
 
 def kinds(report):
     return Counter(
-        {kind: n for kind, n in report.counts.items() if kind not in {"LifetimeTooLong", "HistoryRead", "AssumedInPlace"}}
+        {
+            kind: n
+            for kind, n in report.counts.items()
+            if kind not in {"LifetimeTooLong", "HistoryRead", "AssumedInPlace"}
+        }
     )
 
 

@@ -115,7 +115,8 @@ class OnePass:
 def graphs(draw):
     """Return leafs and nodes, and the same as a program with its constraints."""
     leafs = [
-        Tensor("NONE", draw(st.integers(1, 3)), external=draw(st.integers(0, 4)) == 0) for _ in range(draw(st.integers(1, 4)))
+        Tensor("NONE", draw(st.integers(1, 3)), external=draw(st.integers(0, 4)) == 0)
+        for _ in range(draw(st.integers(1, 4)))
     ]
     nodes, peeks = [], []
     for choice in draw(st.lists(st.integers(0, 11), min_size=1, max_size=14)):

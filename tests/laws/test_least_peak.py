@@ -23,7 +23,9 @@ def problems(draw, *, pairs=True, fixed=True, capacity=None):
     """At most five buffers of a few bytes."""
     rows = draw(
         st.lists(
-            st.tuples(st.integers(0, STEPS - 1), st.integers(1, 4), st.integers(0, 4), st.sampled_from([1, 1, 2, 3, 4])),
+            st.tuples(
+                st.integers(0, STEPS - 1), st.integers(1, 4), st.integers(0, 4), st.sampled_from([1, 1, 2, 3, 4])
+            ),
             max_size=5,
         )
     )
@@ -38,7 +40,12 @@ def problems(draw, *, pairs=True, fixed=True, capacity=None):
     if fixed:
         columns["fixed"] = {b: draw(st.integers(0, 6)) * rows[b][3] for b in draw(some) if rows[b][2]}
     if pairs:
-        meeting = [(d, r) for d in range(count) for r in range(count) if d != r and columns["stop"][d] == columns["start"][r] + 1]
+        meeting = [
+            (d, r)
+            for d in range(count)
+            for r in range(count)
+            if d != r and columns["stop"][d] == columns["start"][r] + 1
+        ]
         columns["may_share"] = draw(st.lists(st.sampled_from(meeting), unique=True, max_size=3)) if meeting else []
     return Problem.of(builder.build(), **columns)
 
@@ -47,7 +54,9 @@ def alive(problem, buffer):
     """The steps in which a buffer needs its bytes."""
     stop = 3 * STEPS if problem.pinned[buffer] else int(problem.stop[buffer])
     gaps = problem.gaps.get(buffer, ())
-    return {step for step in range(int(problem.start[buffer]), stop) if not any(low <= step < high for low, high in gaps)}
+    return {
+        step for step in range(int(problem.start[buffer]), stop) if not any(low <= step < high for low, high in gaps)
+    }
 
 
 def least_peak(problem):
@@ -70,7 +79,9 @@ def least_peak(problem):
         buffer = len(offsets)
         if buffer == count:
             return True
-        wanted = [problem.fixed[buffer]] if buffer in problem.fixed else range(0, height - sizes[buffer] + 1, steps[buffer])
+        wanted = (
+            [problem.fixed[buffer]] if buffer in problem.fixed else range(0, height - sizes[buffer] + 1, steps[buffer])
+        )
         for at in wanted:
             if at + sizes[buffer] <= height and clear(buffer, at):
                 offsets.append(at)

@@ -45,7 +45,9 @@ def test_live_bytes_and_their_peak_are_sums_over_live_buffers(program: Program) 
 @given(programs(defects=True))
 def test_interference_is_living_together_in_one_arena(program: Program) -> None:
     live, size, arena = live_steps(program), program.buffers.nbytes, program.buffers.arena
-    expected = {(a, b) for a, b in combinations(live, 2) if live[a] & live[b] and size[a] and size[b] and arena[a] == arena[b]}
+    expected = {
+        (a, b) for a, b in combinations(live, 2) if live[a] & live[b] and size[a] and size[b] and arena[a] == arena[b]
+    }
     pairs = [tuple(pair) for pair in liveness.interference_pairs(program).tolist()]
     assert pairs == sorted(expected)
     graph = liveness.interference_graph(program)

@@ -78,13 +78,19 @@ def courses(*sides, seed=0, lockstep=1, truth=True, steps=STEPS):
     plain = lowered()
     wide = in_float64(plain)
     reference = Side(name="reference", lowered=plain, plan=find("reference").plan(plain.program), parameters=parameters)
-    exact = Side(name="float64", lowered=wide, plan=find("reference").plan(wide.program), parameters=widened(parameters))
+    exact = Side(
+        name="float64", lowered=wide, plan=find("reference").plan(wide.program), parameters=widened(parameters)
+    )
     made = [
         side if isinstance(side, Side) else Side(name=side[0], lowered=side[1], plan=side[2], parameters=parameters)
         for side in sides
     ]
     return compare(
-        made, reference=reference, truth=exact if truth else None, runs=[HostRun(inputs=inputs)] * steps, lockstep=lockstep
+        made,
+        reference=reference,
+        truth=exact if truth else None,
+        runs=[HostRun(inputs=inputs)] * steps,
+        lockstep=lockstep,
     )
 
 
@@ -114,7 +120,8 @@ def test_another_order_of_sums_is_rounding_and_never_corruption(seed):
 
 @pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-4])
 @pytest.mark.parametrize(
-    ("kind", "variant"), [("rms_norm_back", "one_pass"), ("mul", "numpy"), ("mul_mat", "blas"), ("silu_back", "one_pass")]
+    ("kind", "variant"),
+    [("rms_norm_back", "one_pass"), ("mul", "numpy"), ("mul_mat", "blas"), ("silu_back", "one_pass")],
 )
 def test_one_element_off_by_little_is_corruption_at_the_op_that_did_it(kind, variant, size):
     bad = lowered(kind, spoiled(kind, variant, size))
@@ -140,7 +147,10 @@ def test_the_smallest_corruption_told_is_within_the_bound_of_rounding():
 def float64(allocator="reference", kind=None, kernel=None):
     wide = in_float64(lowered(kind, kernel))
     return Side(
-        name=f"float64 {allocator}", lowered=wide, plan=find(allocator).plan(wide.program), parameters=widened(data(0)[0])
+        name=f"float64 {allocator}",
+        lowered=wide,
+        plan=find(allocator).plan(wide.program),
+        parameters=widened(data(0)[0]),
     )
 
 

@@ -84,7 +84,9 @@ def documents(draw, *, most: int) -> Document:
     program = draw(programs(most=most))
     plan = draw(plans(program))
     uploads = np.flatnonzero(program.ops.is_kind("host.write")).tolist()
-    skips = draw(st.lists(st.lists(st.sampled_from(uploads), unique=True) if uploads else st.just([]), min_size=1, max_size=3))
+    skips = draw(
+        st.lists(st.lists(st.sampled_from(uploads), unique=True) if uploads else st.just([]), min_size=1, max_size=3)
+    )
     return Document.of(*(Run.of(plan, skip=tuple(skip)) for skip in skips))
 
 

@@ -129,7 +129,9 @@ def slot(plan: Plan, buffer: int, **columns: int) -> Plan:
 Plant = Callable[[Plan, int, int], tuple[str, Plan] | None]
 
 
-@pytest.mark.parametrize("plant", [own_instead, placed_instead, moved, cut, laid_over, freed_early], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "plant", [own_instead, placed_instead, moved, cut, laid_over, freed_early], ids=lambda f: f.__name__
+)
 def test_a_single_disobedience_is_found(plant: Plant):
     """In every place where it can be planted; some are planted, whatever is drawn."""
     planted: list[str] = []

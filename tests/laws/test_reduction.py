@@ -23,7 +23,10 @@ from allocsim.verdict.attribution import charges, leading
 def told_apart(document):
     """Return the document with a name of its own for every value, so that a value is known again under another number."""
     programs = [
-        replace(program, values=replace(program.values, names=tuple(f"{number}.{index}" for index in range(len(program.values)))))
+        replace(
+            program,
+            values=replace(program.values, names=tuple(f"{number}.{index}" for index in range(len(program.values)))),
+        )
         for number, program in enumerate(document.programs)
     ]
     return rebuilt(document, programs=programs)

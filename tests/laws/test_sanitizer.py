@@ -70,7 +70,8 @@ def test_it_finds_exactly_the_wrong_reads_that_the_judge_finds(document, choice)
     wanted = {(v.kind, v.run, v.op, v.value, v.bytes) for v in report.of_kind(*READS)}
     assert {(i.kind, i.run, i.op, i.value, i.bytes) for i in arena.incidents if i.kind in READS} == wanted
     witnesses = {
-        (v.kind, v.run, v.op, v.value, v.other_run, v.other_op, v.want_run, v.want_op) for v in report.of_kind("StaleRead")
+        (v.kind, v.run, v.op, v.value, v.other_run, v.other_op, v.want_run, v.want_op)
+        for v in report.of_kind("StaleRead")
     }
     assert {
         (i.kind, i.run, i.op, i.value, i.held_run, i.held_op, i.want_run, i.want_op)

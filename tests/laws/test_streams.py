@@ -10,7 +10,16 @@ from allocsim.checks import check
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Program
 from allocsim.programs.builder import ProgramBuilder
-from allocsim.programs.streams import branches, on_streams, preferring, said_of, shuffled, waits_of, with_waits, without_wait
+from allocsim.programs.streams import (
+    branches,
+    on_streams,
+    preferring,
+    said_of,
+    shuffled,
+    waits_of,
+    with_waits,
+    without_wait,
+)
 
 STREAMS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
@@ -33,7 +42,9 @@ def test_no_race_apart_whatever_the_streams(program, numbers):
 
 @given(strategies.programs(), STREAMS)
 def test_no_race_under_the_plan_that_the_waits_are_for(program, numbers):
-    made = strategies.planned_soundly(program, strategies.Recipes(actions=[], in_place=True, apart=False, kept=[]), reserved=0)
+    made = strategies.planned_soundly(
+        program, strategies.Recipes(actions=[], in_place=True, apart=False, kept=[]), reserved=0
+    )
     assert not races(on_streams(program, dealt(program, numbers), plan=made), made)
 
 
@@ -104,7 +115,10 @@ def test_the_stream_preferred_runs_as_far_as_it_can():
         (lambda p: on_streams(p, [0]), "stream: has 1 entries; the program has 9 ops"),
         (lambda p: without_wait(p, 3, 0), r"ops\[3\]\.after: op 0 is not among them"),
         (lambda p: with_waits(p, [(3, 3)]), r"ops\[3\]\.after: op 3 is not earlier than op 3"),
-        (lambda p: on_streams(p, [0] * 9, plan=strategies.spread(heads(1))), "plan: has 4 slots; the program has 8 buffers"),
+        (
+            lambda p: on_streams(p, [0] * 9, plan=strategies.spread(heads(1))),
+            "plan: has 4 slots; the program has 8 buffers",
+        ),
     ],
 )
 def test_misuse_is_named(ask, rule):

@@ -38,15 +38,20 @@ def test_names_and_numbers_do_not_matter_to_generated_documents(drawn, seed):
 
 @given(documents(), st.integers(0, 99), st.data())
 def test_nor_do_they_beside_measured_evidence(drawn, seed, data):
-    places = [(r, op.step) for r, it in enumerate(drawn.runs) for op in it.program.ops if op.results and op.kind != "view"]
+    places = [
+        (r, op.step) for r, it in enumerate(drawn.runs) for op in it.program.ops if op.results and op.kind != "view"
+    ]
     chosen = data.draw(st.lists(st.sampled_from(places), max_size=3, unique=True)) if places else []
     origins = tuple(
-        Origin(run=r, op=step, what="result", position=0, value=drawn.runs[r].program.ops[step].results[0], max_error=1.0)
+        Origin(
+            run=r, op=step, what="result", position=0, value=drawn.runs[r].program.ops[step].results[0], max_error=1.0
+        )
         for r, step in sorted(chosen)
     )
     kinds = sorted({drawn.runs[r].program.ops[step].kind for r, step in chosen})
     audit = tuple(
-        KernelRow(kind=kind, operand=0, result=0, declared=True, measured="unsafe", max_error=1.0, cases=1) for kind in kinds
+        KernelRow(kind=kind, operand=0, result=0, declared=True, measured="unsafe", max_error=1.0, cases=1)
+        for kind in kinds
     )
     evidence = Evidence(document=drawn, audit=audit, origins=origins, diverges=bool(origins))
     assert essence(judge(shuffled(evidence, seed))) == essence(judge(evidence))
@@ -77,7 +82,10 @@ def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(result, tmp_pa
     save(result.evidence, tmp_path)
     assert judge(load(tmp_path)).as_json() == result.verdict.as_json()
     done = subprocess.run(
-        [sys.executable, "-m", "allocsim", "verdict", "--json", str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "allocsim", "verdict", "--json", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout) == json.loads(

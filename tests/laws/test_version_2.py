@@ -21,9 +21,42 @@ from allocsim.programs.networkx_graph import from_networkx, to_networkx
 from allocsim.reduction.cut import cut
 
 ODD = st.sampled_from(
-    (None, True, -1, 0, 1, 3, 8, 1 << 62, 1 << 64, 0.5, "", "bytes", "same", "i4", "f32", [], [0], [1, 0], [0, 0, "whole"], {})
+    (
+        None,
+        True,
+        -1,
+        0,
+        1,
+        3,
+        8,
+        1 << 62,
+        1 << 64,
+        0.5,
+        "",
+        "bytes",
+        "same",
+        "i4",
+        "f32",
+        [],
+        [0],
+        [1, 0],
+        [0, 0, "whole"],
+        {},
+    )
 )
-KEYS = ("after", "read_after", "nbytes_range", "bit_offset", "path", "in_place", "strides", "shape", "dtype", "version", "kind")
+KEYS = (
+    "after",
+    "read_after",
+    "nbytes_range",
+    "bit_offset",
+    "path",
+    "in_place",
+    "strides",
+    "shape",
+    "dtype",
+    "version",
+    "kind",
+)
 
 
 @given(documents())

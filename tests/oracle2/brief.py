@@ -17,7 +17,12 @@ def program(buffers, ops, values=None, **more):
     ]
     index = {v["name"]: i for i, v in enumerate(listed)}
     written = [
-        {"kind": kind, "operands": [index[v] for v in reads.split()], "results": [index[v] for v in writes.split()], **rest}
+        {
+            "kind": kind,
+            "operands": [index[v] for v in reads.split()],
+            "results": [index[v] for v in writes.split()],
+            **rest,
+        }
         for kind, reads, writes, rest in ((*op, {})[:4] for op in ops)
     ]
     return {"name": "p", "buffers": filled, "values": listed, "ops": written, **more}

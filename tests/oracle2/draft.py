@@ -149,7 +149,9 @@ def _fresh(draft, like=None):
         value = {k: v for k, v in like.items() if k not in ("name", "buffer")}
     buffer = {
         "name": f"b{len(draft.buffers)}",
-        "nbytes": max(extent(value)[1] + rng.choice((0, 0, 0, 1, 4)), 0 if 0 in value["shape"] and rng.random() < 0.5 else 1),
+        "nbytes": max(
+            extent(value)[1] + rng.choice((0, 0, 0, 1, 4)), 0 if 0 in value["shape"] and rng.random() < 0.5 else 1
+        ),
     }
     if draft.chance("role input", 0.2):
         buffer["role"] = "input"
@@ -204,7 +206,11 @@ def _alias(draft, v):
         }
     if draw < 0.6 and shape and dtype not in PACKED and 0 not in shape:
         strides = list(value.get("strides") or default_strides(shape, dtype))
-        return {**view, "offset": value.get("offset", 0) + (shape[0] - 1) * strides[0], "strides": [-strides[0], *strides[1:]]}
+        return {
+            **view,
+            "offset": value.get("offset", 0) + (shape[0] - 1) * strides[0],
+            "strides": [-strides[0], *strides[1:]],
+        }
     if draft.careful and not persistent:
         return _part(draft, value, view)
     return _within(draft, value["buffer"], nbytes)
@@ -217,7 +223,13 @@ def _part(draft, value, view):
         return view
     start = draft.rng.randrange(first, end)
     name, buffer = view["name"], value["buffer"]
-    return {"name": name, "buffer": buffer, "dtype": "u8", "shape": [draft.rng.randint(1, end - start)], "offset": start}
+    return {
+        "name": name,
+        "buffer": buffer,
+        "dtype": "u8",
+        "shape": [draft.rng.randint(1, end - start)],
+        "offset": start,
+    }
 
 
 def _source(draft):
@@ -392,7 +404,10 @@ def _equal(draft, value):
     fitting = [
         i
         for i, other in enumerate(draft.values)
-        if volume(other) == bits and other is not value and not _own_elements_meet(other) and not _kept(draft, other["buffer"])
+        if volume(other) == bits
+        and other is not value
+        and not _own_elements_meet(other)
+        and not _kept(draft, other["buffer"])
     ]
     if draw < 0.3 and fitting:
         return _add(draft, {**draft.values[rng.choice(fitting)], "name": f"v{len(draft.values)}"})
@@ -414,7 +429,9 @@ def _finish(draft):
     faithful = draft.careful or rng.random() < 0.5
     producer = {v: i for i, op in enumerate(draft.ops) for v in op.get("results", ())}
     for j, op in enumerate(draft.ops if draft.streams > 1 else ()):
-        others = [i for i in range(j) if draft.ops[i].get("stream", 0) != op["stream"] and draft.ops[i]["kind"] != "host.read"]
+        others = [
+            i for i in range(j) if draft.ops[i].get("stream", 0) != op["stream"] and draft.ops[i]["kind"] != "host.read"
+        ]
         mine = {draft.values[v]["buffer"] for v in [*op.get("operands", ()), *op["results"]]}
         near = [
             i
@@ -422,7 +439,9 @@ def _finish(draft):
             if mine & {draft.values[v]["buffer"] for v in [*draft.ops[i].get("operands", ()), *draft.ops[i]["results"]]}
         ]
         needed = near if faithful else [producer[v] for v in op.get("operands", ()) if producer.get(v) in others]
-        chosen = sorted({i for i in needed if faithful or rng.random() < 0.7} | {i for i in others if rng.random() < 0.1})
+        chosen = sorted(
+            {i for i in needed if faithful or rng.random() < 0.7} | {i for i in others if rng.random() < 0.1}
+        )
         if chosen:
             op["after"] = chosen
     written = {draft.values[v]["buffer"] for op in draft.ops if op["kind"] != "host.write" for v in op["results"]}

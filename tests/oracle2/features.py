@@ -13,7 +13,9 @@ def features(document):
             found |= _of_op(document, program, op) | _of_order(program, i, op)
     for problem in document.get("problems", ()):
         found |= {
-            f"belief {name}" for name in ("nbytes", "pinned", "own", "fixed", "order", "may_share", "gaps") if problem.get(name)
+            f"belief {name}"
+            for name in ("nbytes", "pinned", "own", "fixed", "order", "may_share", "gaps")
+            if problem.get(name)
         }
     for plan in document["plans"]:
         found |= _of_plan(document, plan)
@@ -52,7 +54,9 @@ def _of_values(program):
         found |= {"negative stride"} if any(s < 0 for s in strides) else set()
         packed = v["dtype"] in PACKED
         found |= (
-            {"broadcast"} if not packed and any(s == 0 and n > 1 for s, n in zip(strides, v["shape"], strict=True)) else set()
+            {"broadcast"}
+            if not packed and any(s == 0 and n > 1 for s, n in zip(strides, v["shape"], strict=True))
+            else set()
         )
         found |= {"packed rows"} if packed and len(v["shape"]) > 1 else set()
         first, end = extent(v)
@@ -142,11 +146,45 @@ FEATURES = frozenset(
     | {f"kind {name}" for name in ("host.write", "host.read", "view", "same")}
     | {f"strength {name}" for name in ("none", "exact", "bytes", "whole")}
     | {f"belief {name}" for name in ("nbytes", "pinned", "own", "fixed", "order", "may_share", "gaps")}
-    | {"read_only", "nbytes_range", "alignment", "zero bytes", "kernel", "null contract", "operand twice", "several results"}
-    | {"offset", "bit offset", "scalar", "empty shape", "negative stride", "broadcast", "packed rows", "gapped", "value outside"}
-    | {"mutation in place", "same of several", "same with pairs", "same apart", "same at one address", "same partly over"}
+    | {
+        "read_only",
+        "nbytes_range",
+        "alignment",
+        "zero bytes",
+        "kernel",
+        "null contract",
+        "operand twice",
+        "several results",
+    }
+    | {
+        "offset",
+        "bit offset",
+        "scalar",
+        "empty shape",
+        "negative stride",
+        "broadcast",
+        "packed rows",
+        "gapped",
+        "value outside",
+    }
+    | {
+        "mutation in place",
+        "same of several",
+        "same with pairs",
+        "same apart",
+        "same at one address",
+        "same partly over",
+    }
     | {"streams", "after of ops", "content read", "events", "problem of a plan", "slot own", "slot null", "path"}
-    | {"slots meet", "slots meet in part", "several arenas", "capacity", "arena alignment", "several programs", "several plans"}
+    | {
+        "slots meet",
+        "slots meet in part",
+        "several arenas",
+        "capacity",
+        "arena alignment",
+        "several programs",
+        "several plans",
+    }
     | {"session", "no session", "no ops", "skip", "read_after", "stale plan", "runs at once", "waits through another"}
     | {"earlier memory apart"}
 )

@@ -151,7 +151,12 @@ def _without_ops(rng):
         "version": 2,
         "arenas": [{"name": "a"}],
         "programs": [
-            {"name": "p", "buffers": [{"name": f"b{i}", "nbytes": n} for i, n in enumerate(sizes)], "values": [], "ops": []}
+            {
+                "name": "p",
+                "buffers": [{"name": f"b{i}", "nbytes": n} for i, n in enumerate(sizes)],
+                "values": [],
+                "ops": [],
+            }
         ],
         "problems": [problem],
         "plans": [

@@ -63,7 +63,9 @@ def lay_out(rng, document, index, *, homes, base, spread):
         places[buffer.index] = chosen if chosen is not None else _up(max([lowest, *ends]), buffer.alignment)
     if style == "moved" and places:
         moved = rng.choice(sorted(places))
-        places[moved] = max(0, rng.choice((places[rng.choice(sorted(places))], places[moved] + rng.choice((-2, -1, 1, 2)))))
+        places[moved] = max(
+            0, rng.choice((places[rng.choice(sorted(places))], places[moved] + rng.choice((-2, -1, 1, 2))))
+        )
     slots = [
         "own"
         if b.persistent and homes.get(b.name) == "own"
@@ -121,7 +123,9 @@ def _fits(scene, places, buffer, sizes):
         if not all(may_share(scene, place, t, buffer, other) for t in common):
             return False
         if not all(
-            _kept(Site(place, scene.run, scene.program), op) for op in scene.program.ops if {buffer, other} <= _touched(scene, op)
+            _kept(Site(place, scene.run, scene.program), op)
+            for op in scene.program.ops
+            if {buffer, other} <= _touched(scene, op)
         ):
             return False
     return True
@@ -145,7 +149,12 @@ def _slot(rng, buffer, offset, nbytes, *, arenas, homes):
     slot = {"arena": buffer.arena, "offset": offset, "nbytes": nbytes}
     if draw > 0.99:
         slot |= rng.choice(
-            ({"offset": offset - 1}, {"nbytes": max(0, nbytes - 1)}, {"offset": offset + 1}, {"arena": rng.randrange(arenas)})
+            (
+                {"offset": offset - 1},
+                {"nbytes": max(0, nbytes - 1)},
+                {"offset": offset + 1},
+                {"arena": rng.randrange(arenas)},
+            )
         )
     elif rng.random() < 0.05:
         slot["nbytes"] = nbytes + 1

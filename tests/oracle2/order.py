@@ -61,7 +61,10 @@ def races(document):
         return []
     nodes, before = predecessors(document)
     place = planned(document)
-    sites = {run.index: [Site(where, run, document.programs[run.program]) for where in (place, apart)] for run in document.runs}
+    sites = {
+        run.index: [Site(where, run, document.programs[run.program]) for where in (place, apart)]
+        for run in document.runs
+    }
     touched = {node: _accesses(document, sites[run.index][0], op) for node, run, op in _each(document)}
     found = []
     for j, second in enumerate(nodes):
@@ -71,7 +74,10 @@ def races(document):
             for buffers, cells in sorted(_common(touched[first], touched[second]).items()):
                 pair = [sites[run][1] for run, _ in (first, second)]
                 alone = _common(
-                    *(_accesses(document, s, s.program.ops[op]) for s, (_, op) in zip(pair, (first, second), strict=True))
+                    *(
+                        _accesses(document, s, s.program.ops[op])
+                        for s, (_, op) in zip(pair, (first, second), strict=True)
+                    )
                 )
                 record = _record(document, (first, second), buffers, cells)
                 found.append({**record, "in_apart": buffers in alone})

@@ -12,7 +12,10 @@ def beliefs(rng, document, index, careful):
     count = len(program.ops)
     found = lives(single, single.runs[0])
     start = [0 if b.persistent else min(life.steps, default=0) for b, life in zip(program.buffers, found, strict=True)]
-    stop = [count if b.persistent else max(life.steps, default=-1) + 1 for b, life in zip(program.buffers, found, strict=True)]
+    stop = [
+        count if b.persistent else max(life.steps, default=-1) + 1
+        for b, life in zip(program.buffers, found, strict=True)
+    ]
     gaps = {str(i): _holes(life, start[i], stop[i]) for i, life in enumerate(found)}
     gaps = {i: each for i, each in gaps.items() if each and rng.random() < 0.7}
     problem = {"program": index, "start": start, "stop": stop}
@@ -83,7 +86,9 @@ def events(rng, document, index, slots):
     """Return allocs and frees of the buffers that have slots, by their lives; one dropped, doubled or moved at times."""
     single = alone(read({**document, "plans": [], "problems": []}), index)
     born = {
-        i: min(life.steps) for i, life in enumerate(lives(single, single.runs[0])) if isinstance(slots[i], dict) and life.steps
+        i: min(life.steps)
+        for i, life in enumerate(lives(single, single.runs[0]))
+        if isinstance(slots[i], dict) and life.steps
     }
     last = {i: max(life.steps) for i, life in enumerate(lives(single, single.runs[0])) if i in born}
     found, live = [], []
@@ -113,4 +118,6 @@ def events(rng, document, index, slots):
 
 def _meet(a, b):
     """Say whether two slots of one arena have a byte in common."""
-    return a["arena"] == b["arena"] and max(a["offset"], b["offset"]) < min(a["offset"] + a["nbytes"], b["offset"] + b["nbytes"])
+    return a["arena"] == b["arena"] and max(a["offset"], b["offset"]) < min(
+        a["offset"] + a["nbytes"], b["offset"] + b["nbytes"]
+    )

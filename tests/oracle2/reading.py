@@ -114,10 +114,14 @@ class Document:
 
 def read(document, end=None):
     """Return the `Document` of parsed JSON, with `nbytes_range` taken at its `low` or `high` end, if one is given."""
-    unit = min((PACKED[v["dtype"]] for p in document["programs"] for v in p["values"] if v["dtype"] in PACKED), default=8)
+    unit = min(
+        (PACKED[v["dtype"]] for p in document["programs"] for v in p["values"] if v["dtype"] in PACKED), default=8
+    )
     arenas = tuple((a.get("alignment", 1), a.get("capacity")) for a in document.get("arenas", ()))
     version = document["version"]
-    programs = tuple(_program(i, p, arenas, 8 // unit, version=version, end=end) for i, p in enumerate(document["programs"]))
+    programs = tuple(
+        _program(i, p, arenas, 8 // unit, version=version, end=end) for i, p in enumerate(document["programs"])
+    )
     plans = tuple(document.get("plans", ()))
     return Document(
         version=version,

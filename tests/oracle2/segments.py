@@ -47,7 +47,9 @@ class Life:
             before = {0} if step - 1 in self.across else set()
             return frozenset(before | ({1} if step in self.across or step in self.writes else set()))
         return frozenset(
-            1 if first == step and by_write else 0 for first, last, by_write in self.spans.get(cell, ()) if first <= step <= last
+            1 if first == step and by_write else 0
+            for first, last, by_write in self.spans.get(cell, ())
+            if first <= step <= last
         )
 
 
@@ -75,7 +77,9 @@ def _life(program, buffer, accesses):
     full = frozenset()
     if buffer.persistent:
         whole = {cell for v in program.values if v.buffer == buffer.index for _, cell in v.cells}
-        full = frozenset(t for t, _, results in mine if results and whole <= {cell for v in results for _, cell in v.cells})
+        full = frozenset(
+            t for t, _, results in mine if results and whole <= {cell for v in results for _, cell in v.cells}
+        )
         pieces, spans = _phases(len(program.ops), reads, writes, full), {}
     else:
         spans = _spans(mine)

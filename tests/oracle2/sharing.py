@@ -53,7 +53,9 @@ def hold_the_same(scene, step, a, b, shift):
         here, there = life.moments(cell, step), other.moments(cell - shift, step)
         if not here or not there:
             continue
-        tags = {_tag(scene, first, cell, step + m) for m in here} | {_tag(scene, second, cell - shift, step + m) for m in there}
+        tags = {_tag(scene, first, cell, step + m) for m in here} | {
+            _tag(scene, second, cell - shift, step + m) for m in there
+        }
         if len(tags) > 1 or None in tags:
             return False
         shared = True

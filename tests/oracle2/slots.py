@@ -19,7 +19,9 @@ def judge_slots(document):
             kinds += ["OutOfBounds"] if buffer.index in beyond else []
             for kind in dict.fromkeys(kinds):
                 key = (kind, run.plan, buffer.index)
-                found.setdefault(key, {"kind": kind, "plan": run.plan, "program": program.index, "buffer": buffer.index})
+                found.setdefault(
+                    key, {"kind": kind, "plan": run.plan, "program": program.index, "buffer": buffer.index}
+                )
     return list(found.values())
 
 

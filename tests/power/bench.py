@@ -68,7 +68,9 @@ class Sketch:
 
 def document(sketch: Sketch) -> Document:
     """Build the document of a sketch."""
-    made = program(sketch.text, roles=dict(sketch.roles), gpu=sketch.gpu, read_only=sketch.read_only, sizes=sketch.sizes)
+    made = program(
+        sketch.text, roles=dict(sketch.roles), gpu=sketch.gpu, read_only=sketch.read_only, sizes=sketch.sizes
+    )
     planned = plan(made, sketch.slots, _belief(made, sketch), events=_events(made, sketch.events))
     if sketch.short:
         halved = [name in sketch.short.split() for name in made.buffers.names]
@@ -102,7 +104,10 @@ def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> No
     rng = np.random.default_rng(crc32(kind.encode()))
     read = [operand.astype(np.float64).ravel() for operand in operands]
     sums = [
-        sum((rng.uniform(0.2, 0.9) * np.resize(data, result.shape) for data in read if data.size), np.full(result.shape, 0.1 + r))
+        sum(
+            (rng.uniform(0.2, 0.9) * np.resize(data, result.shape) for data in read if data.size),
+            np.full(result.shape, 0.1 + r),
+        )
         for r, result in enumerate(results)
     ]
     for result, total in zip(results, sums, strict=True):
@@ -216,7 +221,8 @@ def _table(made: Program, misdeeds: Mapping[str, str]) -> dict[str, dict[str, Ke
     def kernel(kind: str) -> Kernel:
         function = MISDEED[misdeeds[kind]] if kind in misdeeds else honest
         return Kernel(
-            bind=lambda _params, operands, results: (function, (kind, operands, results)), in_place=tuple(sorted(declared[kind]))
+            bind=lambda _params, operands, results: (function, (kind, operands, results)),
+            in_place=tuple(sorted(declared[kind])),
         )
 
     return {kind: {"bench": kernel(kind)} for kind in declared if kind not in SILENT}
@@ -237,7 +243,9 @@ def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str
         return {}
     planned = last.plan
     if stale:
-        planned = Plan(program=last.program, arena=planned.arena, offset=planned.offset, nbytes=last.program.buffers.nbytes)
+        planned = Plan(
+            program=last.program, arena=planned.arena, offset=planned.offset, nbytes=last.program.buffers.nbytes
+        )
     table = _table(last.program, misdeeds)
     lowered = lowered_of(last.program, table)
     rng = np.random.default_rng(7)
@@ -247,7 +255,9 @@ def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str
         return {}
     hosts = [HostRun(inputs=inputs, skip=[lowered.tensors[step].name for step in run.skip]) for run in runs]
     called = lowered_of(last.program, _table(last.program, {**misdeeds, **calls})) if calls else lowered
-    return run_on_engine(lowered, planned, hosts, weights, table=table, called=called, first=len(doc.runs) - 1 if stale else 0)
+    return run_on_engine(
+        lowered, planned, hosts, weights, table=table, called=called, first=len(doc.runs) - 1 if stale else 0
+    )
 
 
 def run_on_engine(
@@ -329,7 +339,14 @@ def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None =
     kernels = tuple(table[op.kind]["bench"] if op.kind in table else None for op in made.ops)
     variants = dict.fromkeys(table, "bench")
     return Lowered(
-        graph=graph, program=made, value_of={}, step_of={}, tensors=tuple(tensors), kernels=kernels, variants=variants, reads=()
+        graph=graph,
+        program=made,
+        value_of={},
+        step_of={},
+        tensors=tuple(tensors),
+        kernels=kernels,
+        variants=variants,
+        reads=(),
     )
 
 

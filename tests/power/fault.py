@@ -83,7 +83,16 @@ def shelf(planted_in: str) -> tuple[list[Fault], Callable[..., None]]:
             {"build": text} if callable(text) else {"sound": Sketch(text=text, **rest), "planted": dict(change or {})}
         )
         faults.append(
-            Fault(name=name, like=like, planted_in=where, verdict=verdict, kinds=kinds, scenario=scenario, shows=shows, **given)
+            Fault(
+                name=name,
+                like=like,
+                planted_in=where,
+                verdict=verdict,
+                kinds=kinds,
+                scenario=scenario,
+                shows=shows,
+                **given,
+            )
         )
 
     return faults, add

@@ -205,7 +205,10 @@ def _encoder(planted):
     roles = {"e": Role.STATE}
     one = program("x = host.write; r:e = enc x; host.read r", name="encode", roles=roles)
     two = program("q = host.write; t = f q; y = dec t e; host.read y", name="decode", roles=roles)
-    first, then = plan(one, "e=0 x=64", belief(one)), plan(two, f"e=0 q=64 t={0 if planted else 128} y=192", belief(two))
+    first, then = (
+        plan(one, "e=0 x=64", belief(one)),
+        plan(two, f"e=0 q=64 t={0 if planted else 128} y=192", belief(two)),
+    )
     return Document.of(Run.of(first), Run.of(then))
 
 

@@ -125,10 +125,19 @@ def _elsewhere(planted):
     right = plan(made, "x=0 a=0 b=64", belief(made))
     arena = right.arena.copy()
     arena[1] = 0 if planted else arena[1]
-    return Document.of(replace(right, arena=arena, offset=np.where(np.arange(3) == 1, 256 if planted else 0, right.offset)))
+    return Document.of(
+        replace(right, arena=arena, offset=np.where(np.arange(3) == 1, 256 if planted else 0, right.offset))
+    )
 
 
-add("a slot in another device's memory", "ggml-org/llama.cpp#13222", "C12 plan", _elsewhere, where="placement", S="WrongArena")
+add(
+    "a slot in another device's memory",
+    "ggml-org/llama.cpp#13222",
+    "C12 plan",
+    _elsewhere,
+    where="placement",
+    S="WrongArena",
+)
 
 # --- C12: kernels ---------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ def page(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> str:
     """Return docs/power.md."""
     return (
         HEAD
-        + "\n".join([f"{len(faults)} faults.", "", *_table(faults, said), "", *_scenarios(faults, said), "", *_missing()])
+        + "\n".join(
+            [f"{len(faults)} faults.", "", *_table(faults, said), "", *_scenarios(faults, said), "", *_missing()]
+        )
         + "\n"
     )
 

@@ -14,7 +14,9 @@ def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | 
     records = (*verdict.report.violations, *verdict.report.warnings)
     static = [v for v in records if v.kind not in BELIEFS and v.kind != "Race"]
     first = {(v.kind, v.program, v.op, v.value) for v in static if v.run == 0}
-    later = [v for v in static if v.run and v.severity == "violation" and (v.kind, v.program, v.op, v.value) not in first]
+    later = [
+        v for v in static if v.run and v.severity == "violation" and (v.kind, v.program, v.op, v.value) not in first
+    ]
     found = {
         "S": {v.kind for v in static},
         "L": {v.kind for v in records if v.kind in BELIEFS},
@@ -34,4 +36,6 @@ def accusations(document: Document) -> list[str]:
     said = [f"{finding.class_} {finding.fault}: {finding.text}" for finding in verdict.findings]
     said += [f"{v.kind}: {v.message}" for v in verdict.report.violations]
     said += [f"{v.kind}: {v.message}" for v in verdict.report.warnings if v.kind == "LifetimeTooLong"]
-    return said + [f"{name} {says['status']}" for name, says in verdict.detectors.items() if says["status"] == "violations"]
+    return said + [
+        f"{name} {says['status']}" for name, says in verdict.detectors.items() if says["status"] == "violations"
+    ]

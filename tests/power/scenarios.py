@@ -31,7 +31,9 @@ EXPECTED: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 
 IN_ORDER = "S replays the order of the list, in which nothing is wrong; the other orders are H's, which reports it"
-EVERY_RUN = "it is wrong in every run alike, and R reports what only a later run shows; the first run has already told it"
+EVERY_RUN = (
+    "it is wrong in every run alike, and R reports what only a later run shows; the first run has already told it"
+)
 
 DIFFERENT: Final[Mapping[tuple[str, str], str]] = {
     ("saved-activation order", "S"): IN_ORDER,

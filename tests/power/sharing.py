@@ -164,7 +164,13 @@ def kernel(name, like, kinds_text, kind, misdeed, **sketch):
 
 
 kernel(
-    "a kernel writes x and then reads dz again", "ggml-org/ggml#1491", NORM, "norm", "two_pass", share="dz>dx", slots="dz=0 dx=0"
+    "a kernel writes x and then reads dz again",
+    "ggml-org/ggml#1491",
+    NORM,
+    "norm",
+    "two_pass",
+    share="dz>dx",
+    slots="dz=0 dx=0",
 )
 kernel(
     "over its second operand only is a kernel unsafe, and a pin makes the planner choose that",

@@ -47,7 +47,9 @@ def asked(name: str, *, planted: bool):
 @each
 def test_those_report_a_fault_who_must_and_no_other_and_the_verdict_names_class_and_party(fault: Fault):
     evidence, verdict, found = asked(fault.name, planted=True)
-    assert {detector: kinds or frozenset() for detector, kinds in found.items()} == {d: fault.fires(d) for d in DETECTORS}
+    assert {detector: kinds or frozenset() for detector, kinds in found.items()} == {
+        d: fault.fires(d) for d in DETECTORS
+    }
     for detector, kinds in found.items():
         status = verdict.detectors[detector]["status"]
         assert status == ("not run" if kinds is None else "violations" if kinds - WARNINGS else "clean"), detector
@@ -144,7 +146,9 @@ def test_every_scenario_of_the_catalogue_is_planted():
     assert sorted(fault.scenario for fault in FAULTS if fault.scenario) == sorted(EXPECTED)
 
 
-@pytest.mark.parametrize("scenario", [pytest.param(name, marks=pytest.mark.slow if name == LARGE else ()) for name in EXPECTED])
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=pytest.mark.slow if name == LARGE else ()) for name in EXPECTED]
+)
 def test_a_scenario_gets_the_verdict_the_catalogue_gives_it_or_there_is_a_reason(scenario: str):
     (fault,) = (fault for fault in FAULTS if fault.scenario == scenario)
     _, _, found = asked(fault.name, planted=True)

@@ -42,7 +42,9 @@ def test_what_counts_as_in_place_is_so_by_definition(seed: int):
     run = one.document.runs[0]
     where = planned(one.document, run)
     buffers = [b for b in range(len(run.program.buffers)) if run.plan.arena[b] >= 0 and not persistent(run.program, b)]
-    spans = {b: (int(run.plan.offset[b]), int(run.plan.offset[b]) + int(run.program.buffers.nbytes[b])) for b in buffers}
+    spans = {
+        b: (int(run.plan.offset[b]), int(run.plan.offset[b]) + int(run.program.buffers.nbytes[b])) for b in buffers
+    }
     joined = any(
         run.plan.arena[a] == run.plan.arena[b]
         and max(spans[a][0], spans[b][0]) < min(spans[a][1], spans[b][1])

@@ -31,5 +31,7 @@ def test_no_mutant_that_loses_a_byte_escapes_the_judge(tmp_path):
 
     assert len(rows) == 30
     assert [row for row in rows if row["escaped"] or row["disagree"]] == []
-    assert sum(row["outcome"] in {"unsound", "wrong belief"} for row in rows) >= 1, "a sample without a fault shows nothing"
+    assert sum(row["outcome"] in {"unsound", "wrong belief"} for row in rows) >= 1, (
+        "a sample without a fault shows nothing"
+    )
     assert done.returncode == 0, done.stderr

@@ -583,7 +583,9 @@ def weighted(name: str, *, buffers: int = 2) -> Program:
 @plant("StaleRead")
 def a_later_plan_moves_a_parameter(planted):
     program = weighted("p")
-    return Document.of(Run.of(plan_of(program, {0: 0, 1: 16})), Run.of(plan_of(program, {0: 32 if planted else 0, 1: 16})))
+    return Document.of(
+        Run.of(plan_of(program, {0: 0, 1: 16})), Run.of(plan_of(program, {0: 32 if planted else 0, 1: 16}))
+    )
 
 
 @plant("StaleRead")
@@ -636,7 +638,9 @@ def a_plan_made_for_another_program(planted):
 
 def branches(waits: Mapping[int, Sequence[int]], slots: Mapping[int, int], *, arenas: int = 1) -> Document:
     """x, then a = f(x) on one stream and b = g(x) on the other, then y = h(a, b); ops 0 to 4, buffers x, a, b, y of 16 bytes each."""
-    b = ProgramBuilder("branches", arenas=tuple(Arena(name=f"m{n}", alignment=1) for n in range(arenas)), streams=("one", "two"))
+    b = ProgramBuilder(
+        "branches", arenas=tuple(Arena(name=f"m{n}", alignment=1) for n in range(arenas)), streams=("one", "two")
+    )
     x, a, c, y = (b.tensor(name, "f32", (4,), arena=arenas - 1 if name == "b" else 0) for name in "xaby")
     b.op(HOST_WRITE, (), (x,))
     b.op("g", (x,), (c,), stream=1, after=waits.get(1, (0,)))

@@ -47,7 +47,9 @@ def added(*, second: str, declared: tuple[tuple[int, int], ...]) -> Document:
     b.op("add", (x, other), (y,), in_place=declared)
     b.op(HOST_READ, (y,), ())
     program = b.build()
-    return Document.of(plan_of(program, {0: 0, len(program.buffers) - 1: 0, **({} if len(program.buffers) == 2 else {1: 64})}))
+    return Document.of(
+        plan_of(program, {0: 0, len(program.buffers) - 1: 0, **({} if len(program.buffers) == 2 else {1: 64})})
+    )
 
 
 @plant("UnsafeInPlace", "Overlap")

@@ -16,11 +16,15 @@ def twin(document):
     found, own, number = set(), set(), 0
     for session in sessions:
         for v in replay(document, session, number):
-            {"StaleRead": found, "OverwrittenRead": own, "UninitialisedRead": own}.get(v.kind, set()).add((v.run, v.step))
+            {"StaleRead": found, "OverwrittenRead": own, "UninitialisedRead": own}.get(v.kind, set()).add(
+                (v.run, v.step)
+            )
         number += len(session)
     for number, run in enumerate(document.runs):
         for op in ops_of(run.program, run.skip):
-            here, there = (met(run.program, op, where) for where in (planned(document, run), apart(document, run.program)))
+            here, there = (
+                met(run.program, op, where) for where in (planned(document, run), apart(document, run.program))
+            )
             if here - there:
                 found.add((number, op.step))
     return found, own

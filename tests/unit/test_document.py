@@ -125,16 +125,36 @@ PLACES = [
     ),
     ((*PROGRAM, "ops", 1, "operands", 1), -1, "programs[0].ops[1].operands[1]: -1 is below 0"),
     ((*PROGRAM, "ops", 1, "operands", 1), 1 << 63, f"programs[0].ops[1].operands[1]: {1 << 63} exceeds 2^62"),
-    ((*PROGRAM, "ops", 1, "operands", 1), 10**300, "programs[0].ops[1].operands[1]: a number of 301 digits exceeds 2^62"),
+    (
+        (*PROGRAM, "ops", 1, "operands", 1),
+        10**300,
+        "programs[0].ops[1].operands[1]: a number of 301 digits exceeds 2^62",
+    ),
     ((*PROGRAM, "ops", 1, "operands", 1), 1.0, "programs[0].ops[1].operands[1]: 1.0 is not an integer"),
     ((*PROGRAM, "ops", 1, "operands", 1), True, "programs[0].ops[1].operands[1]: true is not an integer"),
     ((*PROGRAM, "ops", 1, "operands", 1), "a\nb", 'programs[0].ops[1].operands[1]: "a\\nb" is not an integer'),
     ((*PROGRAM, "ops", 1, "operands"), None, "programs[0].ops[1].operands: null is not a list"),
-    ((*PROGRAM, "ops", 1, "oprands"), [], "programs[0].ops[1]: has the unknown key \"oprands\"; did you mean 'operands'?"),
-    ((*PROGRAM, "ops", 0, "color"), [], 'programs[0].ops[0]: has the unknown key "color"; `meta` is the place for your own'),
+    (
+        (*PROGRAM, "ops", 1, "oprands"),
+        [],
+        "programs[0].ops[1]: has the unknown key \"oprands\"; did you mean 'operands'?",
+    ),
+    (
+        (*PROGRAM, "ops", 0, "color"),
+        [],
+        'programs[0].ops[0]: has the unknown key "color"; `meta` is the place for your own',
+    ),
     ((*PROGRAM, "ops", 1), {"name": "m"}, "programs[0].ops[1]: has no 'kind', which is required"),
-    ((*PROGRAM, "ops", 1, "in_place"), [[0, 1]], "programs[0].ops[1].in_place[0]: result position 1 does not exist; there are 1"),
-    ((*PROGRAM, "ops", 1, "in_place"), [[0, 1 << 35]], f"programs[0].ops[1].in_place[0]: position {1 << 35} does not exist"),
+    (
+        (*PROGRAM, "ops", 1, "in_place"),
+        [[0, 1]],
+        "programs[0].ops[1].in_place[0]: result position 1 does not exist; there are 1",
+    ),
+    (
+        (*PROGRAM, "ops", 1, "in_place"),
+        [[0, 1 << 35]],
+        f"programs[0].ops[1].in_place[0]: position {1 << 35} does not exist",
+    ),
     ((*PROGRAM, "ops", 1, "in_place"), [[0]], "programs[0].ops[1].in_place[0]: has 1 entries; 2 are needed"),
     ((*PROGRAM, "ops", 1, "stream"), 1, "programs[0].ops[1].stream: stream 1 does not exist; there are 1"),
     ((*PROGRAM, "ops", 1, "stream"), 1 << 33, f"programs[0].ops[1].stream: stream {1 << 33} does not exist"),
@@ -142,7 +162,11 @@ PLACES = [
     ((*PROGRAM, "ops", 0, "kind"), "view", "programs[0].ops[0]: a view has one operand and one result, not 0 and 1"),
     ((*PROGRAM, "streams"), [], "programs[0].streams: has 0 entries; at least 1 is needed"),
     ((*PROGRAM, "values", 0, "dtype"), "f31", 'programs[0].values[0].dtype: "f31" is none of f64 f32'),
-    ((*PROGRAM, "values", 0, "shape"), [1] * 33, "programs[0].values[0].shape: has 33 entries; at most 32 are supported"),
+    (
+        (*PROGRAM, "values", 0, "shape"),
+        [1] * 33,
+        "programs[0].values[0].shape: has 33 entries; at most 32 are supported",
+    ),
     ((*PROGRAM, "values", 0, "shape"), [1 << 40] * 3, "programs[0].values[0].shape: has more than 2^62 bytes"),
     ((*PROGRAM, "values", 0, "shape"), [1 << 61], "programs[0].values[0]: reaches beyond 2^62 bytes"),
     ((*PROGRAM, "values", 0, "strides"), [4], "programs[0].values[0].strides: has 1 entries; the shape has 2"),
@@ -169,7 +193,11 @@ PLACES = [
     (("problems", 0, "order"), [0, 1 << 50], f"problems[0].order[1]: buffer {1 << 50} does not exist; there are 2"),
     (("problems", 0, "pinned"), [5], "problems[0].pinned[0]: buffer 5 does not exist; there are 2"),
     (("problems", 0, "own"), [1 << 40], f"problems[0].own[0]: buffer {1 << 40} does not exist; there are 2"),
-    (("problems", 0, "may_share"), [[0, 1], [0, 1 << 40]], f"problems[0].may_share[1][1]: buffer {1 << 40} does not exist"),
+    (
+        ("problems", 0, "may_share"),
+        [[0, 1], [0, 1 << 40]],
+        f"problems[0].may_share[1][1]: buffer {1 << 40} does not exist",
+    ),
     (("problems", 0, "may_share"), [[0, 0]], "problems[0].may_share[0]: buffer 0 is its own donor"),
     (("problems", 0, "fixed"), {"0": 1, "1": "x"}, 'problems[0].fixed.1: "x" is not an integer'),
     (("problems", 0, "fixed"), {"7": 1}, "problems[0].fixed.7: buffer 7 does not exist; there are 2"),
@@ -194,7 +222,9 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "complaint"), PLACES, ids=[f"{p[-1]}-{i}" for i, (p, _, _) in enumerate(PLACES)])
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"), PLACES, ids=[f"{p[-1]}-{i}" for i, (p, _, _) in enumerate(PLACES)]
+)
 def test_a_fault_is_told_with_its_exact_place(path, value, complaint):
     with pytest.raises(DocumentError) as error:
         loads(with_change(path, value))
@@ -250,7 +280,10 @@ BROKEN = {
     b'{"format":"allocsim","version":1,"meta":{"a":' + b"1" * 9999 + b"}}": "meta: holds a number that is out of range",
     b'{"format":"allocsim","version":1,"meta":{"q":' + b"[" * 100_000 + b"]" * 100_000 + b"}}": "is nested too deeply",
     b'{"format":"allocsim","version":1,"meta":{"q":' + b"[" * 100_000: "is nested too deeply",
-    b'{"format":"allocsim","version":1,"meta":{"q":' + b"[" * 65 + b"]" * 65 + b"}}": "meta: is nested deeper than 64 levels",
+    b'{"format":"allocsim","version":1,"meta":{"q":'
+    + b"[" * 65
+    + b"]" * 65
+    + b"}}": "meta: is nested deeper than 64 levels",
 }
 
 
@@ -308,7 +341,9 @@ def test_a_missing_file_is_an_os_error(tmp_path):
 
 
 def example():
-    b = ProgramBuilder("p", arenas=(Arena(name="a", alignment=4), Arena(name="b", capacity=9)), streams=("m", "n"), meta={"k": 1})
+    b = ProgramBuilder(
+        "p", arenas=(Arena(name="a", alignment=4), Arena(name="b", capacity=9)), streams=("m", "n"), meta={"k": 1}
+    )
     x = b.tensor("x", "f32", (2, 3), role=Role.INPUT, alignment=8, read_only=True)
     s = b.tensor("s", "i8", (), role=Role.STATE, arena=1)
     y = b.tensor("y", "f32", (2, 3))

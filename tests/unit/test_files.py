@@ -90,7 +90,9 @@ def calls(monkeypatch, *names):
     seen = []
     for name in names:
         real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *given, real=real, name=name, **how: seen.append(name) or real(*given, **how))
+        monkeypatch.setattr(
+            os, name, lambda *given, real=real, name=name, **how: seen.append(name) or real(*given, **how)
+        )
     return seen
 
 

@@ -24,7 +24,9 @@ def exists(place):
         return (ROOT / place).exists()
     for cut in range(place.count(".") + 1):
         module, _, attributes = (
-            (place, "", "") if not cut else (place.rsplit(".", cut)[0], "", place.split(".", place.count(".") + 1 - cut)[-1])
+            (place, "", "")
+            if not cut
+            else (place.rsplit(".", cut)[0], "", place.split(".", place.count(".") + 1 - cut)[-1])
         )
         try:
             found = import_module(module)

@@ -38,7 +38,9 @@ def named_at_run_time(path):
     """Return the packages of ours that the arguments of `import_module` calls name."""
     calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     loads = [call for call in calls if getattr(call.func, "id", getattr(call.func, "attr", "")) == "import_module"]
-    words = [arg.value for call in loads for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    words = [
+        arg.value for call in loads for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+    ]
     return {word.partition(".")[0] for word in words} & set(PACKAGES)
 
 
@@ -80,16 +82,18 @@ def test_every_row_of_the_command_tables_leads_somewhere():
     assert not missing
     assert {name: row.by for name, row in brought.items()} == plugins.KNOWN_COMMANDS
     assert not set(brought) & set(cli.COMMANDS)
-    for target in [f"{row.module}:{row.attribute}" for row in cli.COMMANDS.values()] + [row.target for row in brought.values()]:
+    for target in [f"{row.module}:{row.attribute}" for row in cli.COMMANDS.values()] + [
+        row.target for row in brought.values()
+    ]:
         assert plugins.load(target) is not None
 
 
 @pytest.mark.parametrize("name", plugins.SERVICES)
 def test_every_service_is_done_by_the_package_that_is_said_to_do_it(name):
     assert callable(plugins.service(name))
-    assert plugins.service_target(name).startswith(f"{plugins.SERVICES[name][0]}.") or plugins.service_target(name).startswith(
-        f"{plugins.SERVICES[name][0]}:"
-    )
+    assert plugins.service_target(name).startswith(f"{plugins.SERVICES[name][0]}.") or plugins.service_target(
+        name
+    ).startswith(f"{plugins.SERVICES[name][0]}:")
 
 
 def test_the_entry_points_are_those_of_the_tables():

@@ -61,7 +61,13 @@ def test_bytes_are_walked_element_by_element():
     b.value("scalar", buffer, "f32", (), offset=3)
     b.value("empty", buffer, "f32", (0, 3))
     program = b.build()
-    assert [bytes_of(program, v) for v in range(5)] == [[1, 2, 5, 6, 9, 10, 13, 14], [4, 2, 0], [0, 1, 0, 1], [3, 4, 5, 6], []]
+    assert [bytes_of(program, v) for v in range(5)] == [
+        [1, 2, 5, 6, 9, 10, 13, 14],
+        [4, 2, 0],
+        [0, 1, 0, 1],
+        [3, 4, 5, 6],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(

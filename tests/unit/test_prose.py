@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WIDTH = 100
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-SOURCES = sorted(path for package in ("allocsim", "engine", "repro", "reports") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    path for package in ("allocsim", "engine", "repro", "reports") for path in (ROOT / package).rglob("*.py")
+)
 
 COLUMNS = re.compile(r"\S {2,}\S")
 """Two spaces within a line: columns, which are no prose."""

@@ -17,7 +17,10 @@ from allocsim.programs.builder import ProgramBuilder, plan_of
 def test_the_names_are_those_of_the_stub():
     stub = Path(allocsim.__file__).with_suffix(".pyi")
     listed = [
-        (a.name, a.asname) for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom) and n.level for a in n.names
+        (a.name, a.asname)
+        for n in ast.parse(stub.read_text()).body
+        if isinstance(n, ast.ImportFrom) and n.level
+        for a in n.names
     ]
     assert all(name == again for name, again in listed)  # said to type checkers to be public
     assert sorted(allocsim.__all__) == sorted(name for name, _ in listed)

@@ -124,7 +124,10 @@ def test_whatever_has_a_colon_names_code(name):
         ({"make": "sqr", "arguments": [None]}, "it takes"),
         ({"make": "soft_max_ext", "arguments": [None, "%0", 1.0, 0.0]}, "it takes"),
         (
-            {"make": "rope_multi", "arguments": ["%0", "%0", None, 4, [1, 1, 1, 1], 8, 0, 1e4, 1.0, 0.0, 1.0, 0.0, 0.0]},
+            {
+                "make": "rope_multi",
+                "arguments": ["%0", "%0", None, 4, [1, 1, 1, 1], 8, 0, 1e4, 1.0, 0.0, 1.0, 0.0, 0.0],
+            },
             "no builder",
         ),
         ({"make": "soft_max_add_sinks", "arguments": ["%0", 140_000_000]}, "it takes"),

@@ -19,4 +19,6 @@ def test_no_marker_of_a_merge_is_left():
     }
 
     assert len(texts) > 500
-    assert [str(path) for path in sorted(texts) if LEFT_BEHIND.search(path.read_text(encoding="utf-8", errors="replace"))] == []
+    assert [
+        str(path) for path in sorted(texts) if LEFT_BEHIND.search(path.read_text(encoding="utf-8", errors="replace"))
+    ] == []

@@ -3,10 +3,12 @@
     allocsim fuzz allocsim.fuzzing.mutants:view_forgotten          # a target like any other
     killed_by(CampaignSpec(target=..., source="hypothesis"), name)        # what a campaign's own cases find against one (`exercised`)
 
-A row names the bug, its class (C01 to C15, `docs/verdict.md`), the planner it sits in, and what is wrong in a sentence; the class is that
-of real bugs of the same kind. Every mutant is right wherever its bug does not show, so what finds it has exercised what its bug is about. The three with the bug of a free list (`books`) keep
-the belief and the guarantees of `into`, and place by a plain first fit with that bug instead.
-A mutant is an `Allocator`, found by `package.module:name` like a stranger's.
+A row names the bug, its class (C01 to C15, `docs/verdict.md`), the planner it sits in, and what is
+wrong in a sentence; the class is that of real bugs of the same kind. Every mutant is right wherever
+its bug does not show, so what finds it has exercised what its bug is about. The three with the bug
+of a free list (`books`) keep the belief and the guarantees of `into`, and place by a plain first
+fit with that bug instead. A mutant is an `Allocator`, found by `package.module:name` like a
+stranger's.
 
 What this module does not see: which property finds a mutant (`coverage`).
 """
@@ -31,7 +33,9 @@ class Mutant:
     class_: str
     """Class of root causes, C01 to C15."""
     into: str
-    """The planner of the shelf it is planted into: it has this one's belief and is held to its guarantees."""
+    """The planner of the shelf it is planted into: it has this one's belief and is held to its
+    guarantees.
+    """
     bug: str
     """What is wrong, in a sentence."""
     make: Callable[[str, Allocator], Allocator]
@@ -66,7 +70,10 @@ def placing(placement: Callable[..., Plan]) -> Callable[[str, Allocator], Alloca
 
 
 def booking(make: Callable[[int | None, int], books.Book]) -> Callable[[str, Allocator], Allocator]:
-    """Plant a free list in place of the placement: a first fit with a bug; the belief stays as it is."""
+    """Plant a free list in place of the placement: a first fit with a bug.
+
+    The belief stays as it is.
+    """
     return lambda name, sound: Allocator(
         name=name, belief=sound.belief, placement=lambda problem: drive(name, problem, make), source=sound.source
     )

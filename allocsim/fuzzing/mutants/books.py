@@ -1,6 +1,7 @@
 """Mutants of free lists: online first-fit allocators with one bug each.
 
-Driven by `allocsim.allocators.online`; each does what a first-fit allocator does but for the bug in its name.
+Driven by `allocsim.allocators.online`; each does what a first-fit allocator does but for the bug in
+its name.
 
 What this module does not see: programs.
 """
@@ -35,7 +36,9 @@ class Book:
 
 
 class Joining(Book):
-    """Joins a freed block with the next free one above it if that is near, without a look at what lies between."""
+    """Joins a freed block with the next free one above it if that is near, without a look at what
+    lies between.
+    """
 
     NEAR = 16
 

@@ -34,7 +34,9 @@ def moody(place: Place, problem: Problem) -> Plan:
     plan = place(problem)
     unbounded = np.array([arena.capacity is None for arena in problem.program.arenas], dtype=np.bool_)
     lifted = plan.placed & unbounded[problem.program.buffers.arena] & (ASKED[0] % 2 == 0)
-    return replace(plan, offset=np.where(lifted, plan.offset + np.lcm.reduce(problem.program.buffers.alignment), plan.offset))
+    return replace(
+        plan, offset=np.where(lifted, plan.offset + np.lcm.reduce(problem.program.buffers.alignment), plan.offset)
+    )
 
 
 def arenas_mixed(place: Place, problem: Problem) -> Plan:

@@ -1,7 +1,8 @@
 """Mutants of beliefs: missed accesses, forbidden pairs, wrong sizes and lost pins.
 
-Functions called `seen` in `allocsim.allocators.exact` take a program and return the first and last access of each buffer as a mistaken
-liveness analysis sees them; the others are beliefs. Whatever else they say is right.
+Functions called `seen` in `allocsim.allocators.exact` take a program and return the first and last
+access of each buffer as a mistaken liveness analysis sees them; the others are beliefs. Whatever
+else they say is right.
 
 What this module does not see: placements.
 """
@@ -50,7 +51,10 @@ class Reads:
 
 
 def without(reads: Reads, missed: Bools) -> tuple[Int64s, Int64s]:
-    """Return first and last access of each buffer if some reads are missed; what was only ever read so has its first access still."""
+    """Return first and last access of each buffer if some reads are missed.
+
+    What was only ever read so has its first access still.
+    """
     program = reads.program
     first, _ = first_and_last(program)
     last = np.maximum(first, last_writes(program))
@@ -59,7 +63,7 @@ def without(reads: Reads, missed: Bools) -> tuple[Int64s, Int64s]:
     return first, last
 
 
-# accesses ---------------------------------------------------------------------------------------------------------------
+# accesses -----------------------------------------------------------------------------------------
 
 
 def one_step_early(program: Program) -> tuple[Int64s, Int64s]:
@@ -144,7 +148,7 @@ def _views(program: Program) -> Int64s:
     return depth
 
 
-# beliefs ----------------------------------------------------------------------------------------------------------------
+# beliefs ------------------------------------------------------------------------------------------
 
 
 def host_reads_forgotten(program: Program, constraints: Constraints) -> Problem:
@@ -176,12 +180,16 @@ Pair = Callable[[Problem, int, int, int], bool]
 
 def in_place_before_the_last_reader(program: Program, constraints: Constraints) -> Problem:
     """Declared pairs are offered and the donor's life ends with them, whoever reads it later."""
-    return _with_pairs(exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] > step + 1)
+    return _with_pairs(
+        exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] > step + 1
+    )
 
 
 def in_place_over_two_operands(program: Program, constraints: Constraints) -> Problem:
     """Declared pairs of dying donors are offered, whatever the op reads of the donor besides."""
-    return _with_pairs(exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] == step + 1)
+    return _with_pairs(
+        exact.believe(program, constraints), lambda problem, step, donor, _: problem.stop[donor] == step + 1
+    )
 
 
 def larger_recipient(program: Program, constraints: Constraints) -> Problem:
@@ -208,7 +216,9 @@ def in_place_undeclared(program: Program, constraints: Constraints) -> Problem:
 
 
 def state_recycled(program: Program, constraints: Constraints) -> Problem:
-    """Parameters and states are placed among the others and live from their first access to their last."""
+    """Parameters and states are placed among the others and live from their first access to their
+    last.
+    """
     problem = exact.believe(program, replace(constraints, own=np.zeros_like(constraints.own)))
     first, last = first_and_last(program)
     kept = program.buffers.persistent & (last >= 0)
@@ -222,7 +232,9 @@ def tail_lost(program: Program, constraints: Constraints) -> Problem:
 
 
 def _with_pairs(problem: Problem, fits: Pair, *, declared: bool = True) -> Problem:
-    """Return the problem with more pairs: those of buffers in one arena that are born at the op, as `fits` says."""
+    """Return the problem with more pairs: those of buffers in one arena that are born at the op, as
+    `fits` says.
+    """
     program, of_value = problem.program, problem.program.values.buffer.tolist()
     apart = (problem.own | problem.pinned).tolist()
     arena, start, nbytes = program.buffers.arena.tolist(), problem.start.tolist(), problem.nbytes.tolist()
@@ -234,7 +246,12 @@ def _with_pairs(problem: Problem, fits: Pair, *, declared: bool = True) -> Probl
         every = [(o, r) for o in range(len(op.operands)) for r in range(len(op.results))]
         for o, r in (op.in_place or ()) if declared else every:
             donor, recipient = of_value[op.operands[o]], of_value[op.results[r]]
-            fine = donor != recipient and not apart[donor] and not problem.own[recipient] and arena[donor] == arena[recipient]
+            fine = (
+                donor != recipient
+                and not apart[donor]
+                and not problem.own[recipient]
+                and arena[donor] == arena[recipient]
+            )
             fine = fine and start[recipient] == op.step and start[donor] < op.step and nbytes[donor] > 0
             if fine and fits(problem, op.step, donor, recipient):
                 pairs[donor, recipient] = None

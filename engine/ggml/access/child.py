@@ -104,7 +104,12 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **ENVIRONMENT, **more, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+            env={
+                **os.environ,
+                **ENVIRONMENT,
+                **more,
+                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+            },
         )
 
     def _receive_or_close(self, what: str) -> None:
@@ -149,7 +154,9 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -165,7 +172,9 @@ class Child:
             code = self._process.wait()
             self._errors.seek(0)
             said = _last_line(self._errors.read())
-            raise ChildDiedError(f"ggml {self.which!r} died in {what} ({_ended(code)}): {said}", max(-code, 0), said) from None
+            raise ChildDiedError(
+                f"ggml {self.which!r} died in {what} ({_ended(code)}): {said}", max(-code, 0), said
+            ) from None
         if kind == "ok":
             return payload
         if kind == "raised":
@@ -212,7 +221,9 @@ def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(QUIET_LINES)]
     asserted = [line for line in telling if "GGML_ASSERT" in line or "fatal error" in line]
-    return re.sub(r"\S*/ggml/src/", "", (asserted or telling or ["it said nothing"])[-1])  # where it was built says nothing
+    return re.sub(
+        r"\S*/ggml/src/", "", (asserted or telling or ["it said nothing"])[-1]
+    )  # where it was built says nothing
 
 
 def _send(stream: BinaryIO, payload: bytes) -> None:
@@ -257,7 +268,10 @@ def _serve(path: str, which: str) -> None:
 
 
 def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> bytes:
-    """Run one task in a fork; return the reply to send, as the fork wrote it where it ended well."""
+    """Run one task in a fork.
+
+    Return the reply to send, as the fork wrote it where it ended well.
+    """
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as errors:
         process = os.fork()

@@ -51,7 +51,9 @@ TYPES: Final[dict[str, Any]] = {
     "InitParams": InitParams,
     "OptParams": OptParams,
     # addresses, named differently for the reader only
-    **dict.fromkeys(("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p),
+    **dict.fromkeys(
+        ("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p
+    ),
 }
 
 DECLARATIONS: Final = """
@@ -285,11 +287,17 @@ def _builders(text: str) -> dict[str, tuple[str, ...]]:
     walks = {"ggml_get_first_tensor", "ggml_get_next_tensor"}  # these make nothing
     found = [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match is not None]
     rows = {name: tuple(words.split(", ")) for result, name, words in found if result == "tensor" and name not in walks}
-    return {name.removeprefix("ggml_"): words[1:] for name, words in rows.items() if words[0] == "ctx" and "ptr" not in words}
+    return {
+        name.removeprefix("ggml_"): words[1:]
+        for name, words in rows.items()
+        if words[0] == "ctx" and "ptr" not in words
+    }
 
 
 BUILDERS: Final = _builders(DECLARATIONS)
-"""Functions that make a tensor in a context: name without `ggml_` -> the arguments after the context, as words of `TYPES`."""
+"""Functions that make a tensor in a context: name without `ggml_` -> the arguments after the
+context, as words of `TYPES`.
+"""
 
 OPTIONAL: Final = _signatures(DECLARATIONS.partition("optional:")[2])
 """Functions a library may lack: name -> (result type, argument types)."""

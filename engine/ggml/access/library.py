@@ -40,7 +40,10 @@ LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since 0.9; reading beyond it is out of bounds."""
 
 LAST_TYPE: Final = 39
-"""The last type (mxfp4) that every version the bridge takes has; the table of names is not read beyond it."""
+"""The last type (mxfp4) that every version the bridge takes has.
+
+The table of names is not read beyond it.
+"""
 
 MAX_OPS: Final = 160
 """Rows after which a table without `LAST_OP` is taken for another layout."""
@@ -95,7 +98,9 @@ class Library:
             table[name] = number
             if name == LAST_OP:
                 return table
-        raise EngineError(f"{self.path.name}: its op name table does not end with {LAST_OP}; this version of ggml is not known")
+        raise EngineError(
+            f"{self.path.name}: its op name table does not end with {LAST_OP}; this version of ggml is not known"
+        )
 
     @cached_property
     def op_names(self) -> dict[int, str]:
@@ -104,7 +109,9 @@ class Library:
 
     @cached_property
     def in_place_ops(self) -> frozenset[str]:
-        """Names of the ops whose result the planner may lay over a source, as `ggml_op_can_inplace` says."""
+        """Names of the ops whose result the planner may lay over a source, as `ggml_op_can_inplace`
+        says.
+        """
         return frozenset(name for name, number in self.ops.items() if self.ggml_op_can_inplace(number))
 
     @cached_property
@@ -122,19 +129,29 @@ class Library:
 
     @cached_property
     def all_types(self) -> dict[str, int]:
-        """Name of each type -> number, as far as all versions agree; numbers are part of the GGUF format and do not change."""
-        names = {number: bytes(self.ggml_type_name(number) or b"").decode(errors="replace") for number in range(LAST_TYPE + 1)}
+        """Name of each type -> number, as far as all versions agree.
+
+        Numbers are part of the GGUF format and do not change.
+        """
+        names = {
+            number: bytes(self.ggml_type_name(number) or b"").decode(errors="replace")
+            for number in range(LAST_TYPE + 1)
+        }
         return {name: number for number, name in names.items() if name and self.ggml_blck_size(number) > 0}
 
     def type_number(self, name: str) -> int:
-        """Return the number of a type; raise EngineError where this version has none of that name."""
+        """Return the number of a type.
+
+        Raise EngineError where this version has none of that name.
+        """
         if name not in self.all_types:
             raise EngineError(f"ggml {self.version} has no type {name!r}")
         return self.all_types[name]
 
 
 def find(which: str) -> Path:
-    """Return the library file called `before` or `after`, or the one at a path (a file or a folder).
+    """Return the library file called `before` or `after`, or the one at a path (a file or a
+    folder).
 
     Raises EngineError where the wheel is not installed or the path holds no libggml.
     """

@@ -129,7 +129,11 @@ def _tensors(ws: LibraryWorkspace) -> None:
     _same("src", at["product"]["src"].tolist(), [b, a, *[0] * 8])
     _same("view_src", [int(at[key]["view_src"]) for key in ("a", "view", "nested")], [0, a, a])
     _same("view_offs", [int(at[key]["view_offs"]) for key in ("view", "nested")], [24, 32])
-    _same("data", [int(at[key]["data"]) for key in ("a", "view", "norm")], [library.ggml_get_data(t) for t in (a, view, norm)])
+    _same(
+        "data",
+        [int(at[key]["data"]) for key in ("a", "view", "norm")],
+        [library.ggml_get_data(t) for t in (a, view, norm)],
+    )
     _same("data of a view", int(at["nested"]["data"]) - int(at["a"]["data"]), 32)
     _same("buffer", [int(at["a"]["buffer"]), int(at["product"]["buffer"])], [buffer, buffer])
     _same("name", [bytes(at["view"]["name"]).partition(b"\0")[0].decode(), ws.name(view)], ["probe view", "probe view"])
@@ -170,13 +174,16 @@ def _graph(ws: LibraryWorkspace) -> None:
 
 
 def dumped_leafs(library: Library, graph: int) -> list[int]:
-    """Return the addresses of a graph's leafs in the order in which `ggml_graph_dump_dot` prints them."""
+    """Return the addresses of a graph's leafs in the order in which `ggml_graph_dump_dot` prints
+    them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.dot"
         library.ggml_graph_dump_dot(graph, None, str(path).encode())
         text = path.read_text(errors="replace")
     return [
-        int(match[1], 16) for match in re.finditer(r'^  "(0x[0-9a-f]+)" \[ style = filled; fillcolor = pink', text, re.MULTILINE)
+        int(match[1], 16)
+        for match in re.finditer(r'^  "(0x[0-9a-f]+)" \[ style = filled; fillcolor = pink', text, re.MULTILINE)
     ]
 
 

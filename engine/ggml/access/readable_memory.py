@@ -1,7 +1,10 @@
-"""Which bytes of this process may be read, so that a wrong pointer is refused with a line and not with a crash.
+"""Which bytes of this process may be read, so that a wrong pointer is refused with a line and not
+with a crash.
 
-Contract: `ReadableMemory.now()` is what `/proc/self/maps` says at that moment; `holds(address, nbytes)` answers for ranges of bytes, `holds_all` for many
-addresses at once, `runs(address)` whether code may lie there. Memory that another thread unmaps afterwards is not seen.
+Contract: `ReadableMemory.now()` is what `/proc/self/maps` says at that moment;
+`holds(address, nbytes)` answers for ranges of bytes, `holds_all` for many addresses at once,
+`runs(address)` whether code may lie there. Memory that another thread unmaps afterwards is not
+seen.
 
 O(log mappings) a question. Linux only. What this module does not see: what the bytes mean.
 """
@@ -50,7 +53,9 @@ class ReadableMemory:
         return not self.outside([address], nbytes)
 
     def outside(self, addresses: Sequence[int], nbytes: int) -> list[int]:
-        """Return those of the addresses at which fewer than `nbytes` may be read, or that are no multiple of 8."""
+        """Return those of the addresses at which fewer than `nbytes` may be read, or that are no
+        multiple of 8.
+        """
         wrong = [address for address in addresses if not 0 < address < 1 << 63 or address % 8]
         known = np.array([address for address in addresses if 0 < address < 1 << 63], dtype=np.uint64)
         if not known.size:

@@ -19,7 +19,20 @@ MAX_SOURCES: Final = 10
 
 TENSOR: Final = np.dtype(
     {
-        "names": ["type", "buffer", "ne", "nb", "op", "op_params", "flags", "src", "view_src", "view_offs", "data", "name"],
+        "names": [
+            "type",
+            "buffer",
+            "ne",
+            "nb",
+            "op",
+            "op_params",
+            "flags",
+            "src",
+            "view_src",
+            "view_offs",
+            "data",
+            "name",
+        ],
         "formats": [
             "<i4",
             "<u8",

@@ -29,7 +29,16 @@ from engine.ggml.access.declarations import InitParams
 from engine.ggml.access.library import Library
 from engine.ggml.access.structs import FLAGS, records
 
-ELEMENTS: Final = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "bf16": "<u2", "i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "i1"}
+ELEMENTS: Final = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "f16": "<f2",
+    "bf16": "<u2",
+    "i64": "<i8",
+    "i32": "<i4",
+    "i16": "<i2",
+    "i8": "i1",
+}
 """ggml's element types as numpy holds them; bf16 is read as its 16 bits and widened to float32."""
 
 WEIGHTS_USAGE: Final = 1
@@ -38,7 +47,9 @@ WEIGHTS_USAGE: Final = 1
 STATUS_SUCCESS: Final = 0
 
 MODIFIERS: Final = {"soft_max_add_sinks": ("tensor", "tensor")}
-"""Functions that change the tensor given first: name without `ggml_` -> their arguments, as words of `TYPES`."""
+"""Functions that change the tensor given first: name without `ggml_` -> their arguments, as words
+of `TYPES`.
+"""
 
 
 class LibraryWorkspace:
@@ -57,7 +68,9 @@ class LibraryWorkspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -95,13 +108,17 @@ class LibraryWorkspace:
         return int(buffer)
 
     def memory(self, nbytes: int) -> int:
-        """Return a new CPU buffer of that size, to place tensors in by hand (`ggml_backend_tensor_alloc`)."""
+        """Return a new CPU buffer of that size, to place tensors in by hand
+        (`ggml_backend_tensor_alloc`).
+        """
         buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
         return self.own(buffer, self.library.ggml_backend_buffer_free, f"buffer of {nbytes} bytes")
 
     def planner(self) -> int:
         """Return a new gallocr over the CPU buffer type."""
-        return self.own(self.library.ggml_gallocr_new(self.buffer_type), self.library.ggml_gallocr_free, "graph allocator")
+        return self.own(
+            self.library.ggml_gallocr_new(self.buffer_type), self.library.ggml_gallocr_free, "graph allocator"
+        )
 
     def allocate(self, planner: int, graph: int) -> None:
         """Plan a graph and bind its tensors (`ggml_gallocr_alloc_graph`).
@@ -149,7 +166,8 @@ class LibraryWorkspace:
         self.library.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, nbytes)
 
     def get(self, tensor: int) -> NDArray[Any]:
-        """Return a copy of a tensor's elements in numpy's order of dimensions, which is ggml's reversed.
+        """Return a copy of a tensor's elements in numpy's order of dimensions, which is ggml's
+        reversed.
 
         It takes any strides.
         """
@@ -200,7 +218,9 @@ class Context:
         return self._made(pointer, "new_tensor", name, flag)
 
     def op(self, builder: str, *arguments: Any, name: str = "", flag: str = "") -> int:
-        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made; whole numbers in a tuple are passed as a C array.
+        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made.
+
+        Whole numbers in a tuple are passed as a C array.
 
         Of `MODIFIERS`, which take no context and make nothing, the tensor they change is returned.
         """
@@ -218,7 +238,10 @@ class Context:
         return self._made(pointer, "graph", "", "")
 
     def checked(self, pointer: int | None) -> int:
-        """Return the address of a tensor that a call made in this context; raise EngineError if it is NULL."""
+        """Return the address of a tensor that a call made in this context.
+
+        Raise EngineError if it is NULL.
+        """
         return self._made(pointer, "tensor", "", "")
 
     def _made(self, pointer: int | None, what: str, name: str, flag: str) -> int:

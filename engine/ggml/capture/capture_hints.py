@@ -1,7 +1,8 @@
 """What a capture was judged without, so that nobody takes silence for an answer.
 
-Contract: `hints_of(document)` returns plain sentences, each about something that the graph does not say and the judge therefore did not
-look at. A hint is no finding. What this module does not see: whether anything is wrong.
+Contract: `hints_of(document)` returns plain sentences, each about something that the graph does not
+say and the judge therefore did not look at. A hint is no finding. What this module does not see:
+whether anything is wrong.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,12 @@
-"""Elements for the tensors that nobody computes, drawn so that the kernels that read them have something legal to work on.
+"""Elements for the tensors that nobody computes, drawn so that the kernels that read them have
+something legal to work on.
 
-Contract: `fill(graph, seed)` writes every root that no op makes, the same elements for the same rows and seed wherever it lies. Floats are
-normal unless their reader needs otherwise (`POSITIVE`, `SHARES`); the left side of a product is divided by the square root of its row, so that
-deep graphs stay finite; whole numbers are row numbers, below what their reader allows and all different in a row where there are enough
-(`ROWS_BELOW`). Quantised types hold what the library's own quantiser makes of normal floats.
+Contract: `fill(graph, seed)` writes every root that no op makes, the same elements for the same
+rows and seed wherever it lies. Floats are normal unless their reader needs otherwise (`POSITIVE`,
+`SHARES`); the left side of a product is divided by the square root of its row, so that deep graphs
+stay finite; whole numbers are row numbers, below what their reader allows and all different in a
+row where there are enough (`ROWS_BELOW`). Quantised types hold what the library's own quantiser
+makes of normal floats.
 
 What this module does not see: the program's own data. A capture holds none.
 """
@@ -47,7 +50,10 @@ ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]]
     ("ROPE", 1): lambda _, __: 512,
     ("ROPE_BACK", 1): lambda _, __: 512,
 }
-"""(op, slot) -> what its whole numbers stay below, by sources and result; 1, which leaves zeros, for all others."""
+"""(op, slot) -> what its whole numbers stay below, by sources and result.
+
+1, which leaves zeros, for all others.
+"""
 
 
 def _ne(row: Row | None, axis: int) -> int:
@@ -55,12 +61,16 @@ def _ne(row: Row | None, axis: int) -> int:
 
 
 def fill(graph: RebuiltGraph, seed: int) -> None:
-    """Write the elements of every root that no op makes; raise EngineError for a type that cannot be drawn."""
+    """Write the elements of every root that no op makes.
+
+    Raise EngineError for a type that cannot be drawn.
+    """
     readers = readers_of(graph)
     for place, row in enumerate(graph.rows):
         if row["op"] == NONE and row["view_src"] is None and graph.arrays[place].size:
             np.copyto(
-                graph.arrays[place], drawn(graph.ws.library, row, readers.get(place, []), np.random.default_rng((seed, place)))
+                graph.arrays[place],
+                drawn(graph.ws.library, row, readers.get(place, []), np.random.default_rng((seed, place))),
             )
 
 
@@ -90,7 +100,9 @@ def _view_sources(graph: RebuiltGraph) -> list[int]:
 
 
 def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Generator) -> NDArray[Any]:
-    """Return the elements of one tensor, shaped and typed as the bridge holds them (`RebuiltGraph.arrays`)."""
+    """Return the elements of one tensor, shaped and typed as the bridge holds them
+    (`RebuiltGraph.arrays`).
+    """
     shape, kind = tuple(row["ne"][::-1]), row["type"]
     if kind.startswith("i") and kind[1:].isdigit():
         bounds = [bound for op, slot, bound in readers if (op, slot) in ROWS_BELOW]
@@ -108,7 +120,9 @@ def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Gene
 
 
 def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as bytes; whole numbers as they are."""
+    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as
+    bytes; whole numbers as they are.
+    """
     if kind == "i32":
         return np.ascontiguousarray(numbers, dtype=np.int32)
     numbers = np.ascontiguousarray(numbers, dtype=np.float32)
@@ -119,12 +133,20 @@ def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
     number = library.type_number(kind)
     block, size = library.ggml_blck_size(number), library.ggml_type_size(number)
     if not library.has("ggml_quantize_chunk") or numbers.shape[-1] % block:
-        raise EngineError(f"elements of type {kind} in rows of {numbers.shape[-1]} cannot be drawn with {library.path.name}")
+        raise EngineError(
+            f"elements of type {kind} in rows of {numbers.shape[-1]} cannot be drawn with {library.path.name}"
+        )
     weights = np.ones(numbers.shape[-1], dtype=np.float32)
     out = np.zeros(numbers.size // block * size, dtype=np.uint8)
     flat = np.ascontiguousarray(numbers)
     library.ggml_quantize_chunk(
-        number, flat.ctypes.data, out.ctypes.data, 0, numbers.size // numbers.shape[-1], numbers.shape[-1], weights.ctypes.data
+        number,
+        flat.ctypes.data,
+        out.ctypes.data,
+        0,
+        numbers.size // numbers.shape[-1],
+        numbers.shape[-1],
+        weights.ctypes.data,
     )
     return out
 

@@ -72,7 +72,9 @@ def ops_of_nodes(rows: Rows) -> list[int | None]:
 def mapped() -> list[Path]:
     """Return the files this process has mapped that may have a ggml inside, in order of address."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = dict.fromkeys(fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6 and NAMES.search(fields[5]))
+    paths = dict.fromkeys(
+        fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6 and NAMES.search(fields[5])
+    )
     return [Path(path) for path in paths]
 
 
@@ -87,12 +89,18 @@ def adopt(path: str | Path | None = None) -> Library:
     if path is not None:
         return checked(str(path))
     found = mapped()
-    beside = tuple(f"libggml{part}" for part in ("-base", ".", "-"))  # parts of one ggml, reached through its libggml-cpu
-    preferred = [file for file in found if file.name.startswith("libggml-cpu") or not file.name.startswith((*beside, *USERS))]
+    beside = tuple(
+        f"libggml{part}" for part in ("-base", ".", "-")
+    )  # parts of one ggml, reached through its libggml-cpu
+    preferred = [
+        file for file in found if file.name.startswith("libggml-cpu") or not file.name.startswith((*beside, *USERS))
+    ]
     if len(preferred) == 1:
         return checked(str(preferred[0]))
     if not preferred:
-        raise EngineError("no libggml is mapped in this process; import the binding first, or give the path of its library")
+        raise EngineError(
+            "no libggml is mapped in this process; import the binding first, or give the path of its library"
+        )
     raise EngineError(
         f"several libggml are mapped in this process ({', '.join(file.name for file in preferred)}); give the path of one"
     )

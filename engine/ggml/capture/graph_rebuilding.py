@@ -1,16 +1,21 @@
-"""Rows of a graph as live tensors again: the same types, layouts, parameters and sources, at whatever addresses are wanted.
+"""Rows of a graph as live tensors again: the same types, layouts, parameters and sources, at
+whatever addresses are wanted.
 
 Contract
 --------
-* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer: root *i* lies `offsets[i]` bytes behind its base,
-  or, where `offsets` does not name it, behind all that is named, apart from everything else. A view lies in its root.
-* Rows must come from a graph of the same version of the library, with `op_params` (`engine.ggml.capture.graph_rows`): op and type are looked
-  up by name, parameters are numbers whose meaning belongs to the version.
-* Rows may come from a file, so nothing in them is followed blindly: a tensor that does not fit in its root, a type or op that the library
-  does not know, and an op whose parameters are a pointer to code (`CALLS_BACK`) are refused. What kernels assert of shapes, they assert: call
-  this in a child process (`engine.ggml.access.child`).
+* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer: root *i*
+  lies `offsets[i]` bytes behind its base, or, where `offsets` does not name it, behind all that is
+  named, apart from everything else. A view lies in its root.
+* Rows must come from a graph of the same version of the library, with `op_params`
+  (`engine.ggml.capture.graph_rows`): op and type are looked up by name, parameters are numbers
+  whose meaning belongs to the version.
+* Rows may come from a file, so nothing in them is followed blindly: a tensor that does not fit in
+  its root, a type or op that the library does not know, and an op whose parameters are a pointer to
+  code (`CALLS_BACK`) are refused. What kernels assert of shapes, they assert: call this in a child
+  process (`engine.ggml.access.child`).
 
-What this module does not see: what is in the memory (`engine.ggml.capture.drawn_elements`), and what is computed.
+What this module does not see: what is in the memory (`engine.ggml.capture.drawn_elements`), and
+what is computed.
 """
 
 import ctypes
@@ -48,7 +53,10 @@ class RebuiltGraph:
     rows: list[dict[str, Any]]
     tensors: list[int]
     arrays: list[NDArray[Any]]
-    """Their elements, as arrays over ggml's memory in numpy's order of dimensions; types that numpy lacks as bytes."""
+    """Their elements, as arrays over ggml's memory in numpy's order of dimensions.
+
+    Types that numpy lacks as bytes.
+    """
     sources: list[list[int | None]]
     """Of each, by slot: the place of the tensor."""
     leafs: int
@@ -80,11 +88,16 @@ def roots_of(rows: Rows) -> list[int]:
     """Return for each tensor, leafs first, the place of the one that owns its memory."""
     leafs = len(rows["leafs"])
     everything = (*rows["leafs"], *rows["nodes"])
-    return [place if row["view_src"] is None else number_of(row["view_src"], leafs) for place, row in enumerate(everything)]
+    return [
+        place if row["view_src"] is None else number_of(row["view_src"], leafs) for place, row in enumerate(everything)
+    ]
 
 
 def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> RebuiltGraph:
-    """Return the live tensors of rows, roots placed as the module says. Raises EngineError where a row cannot be made."""
+    """Return the live tensors of rows, roots placed as the module says.
+
+    Raises EngineError where a row cannot be made.
+    """
     library = ws.library
     everything = [*rows["leafs"], *rows["nodes"]]
     sources, roots = sources_of(rows), roots_of(rows)
@@ -133,19 +146,25 @@ def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, 
         if row[what] not in known:
             raise EngineError(f"tensor {row['name']!r}: ggml {version} has no {what} {row[what]!r}")
     if row["op"] in CALLS_BACK:
-        raise EngineError(f"tensor {row['name']!r}: {row['op']} calls a function of the program that made it, which is not here")
+        raise EngineError(
+            f"tensor {row['name']!r}: {row['op']} calls a function of the program that made it, which is not here"
+        )
     if len(row["src"]) > MAX_SOURCES or len(row.get("op_params", ())) > 16:
         raise EngineError(f"tensor {row['name']!r} has more sources or parameters than a ggml_tensor holds")
 
 
 def _fits(nbytes: int, row: Mapping[str, Any], root: Mapping[str, Any], own: bool) -> None:  # noqa: FBT001 - a fact of the row
     if nbytes != row["nbytes"]:
-        raise EngineError(f"tensor {row['name']!r} has {row['nbytes']} bytes by its row, {nbytes} by its type and layout")
+        raise EngineError(
+            f"tensor {row['name']!r} has {row['nbytes']} bytes by its row, {nbytes} by its type and layout"
+        )
     if not own and row["view_offs"] + nbytes > root["nbytes"]:
         raise EngineError(f"tensor {row['name']!r} reaches beyond the {root['nbytes']} bytes of {root['name']!r}")
 
 
-def _places(everything: list[dict[str, Any]], roots: list[int], offsets: Mapping[int, int]) -> tuple[dict[int, int], int]:
+def _places(
+    everything: list[dict[str, Any]], roots: list[int], offsets: Mapping[int, int]
+) -> tuple[dict[int, int], int]:
     """Return where each root lies, and how many bytes that takes."""
     own = [place for place, root in enumerate(roots) if place == root]
     places = {place: offsets[place] for place in own if place in offsets}

@@ -55,7 +55,12 @@ Rows = dict[str, Any]
 
 
 def walk(
-    library: Library, graph: int, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None, known: bool = False
+    library: Library,
+    graph: int,
+    *,
+    buffers: Sequence[int] | None = None,
+    meta: dict[str, Any] | None = None,
+    known: bool = False,
 ) -> Rows:
     """Return the rows of a graph. `buffers` are the compute buffers.
 
@@ -122,7 +127,9 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
         said = f"it would have {count} nodes and {leaf_count} leafs in room for {room}"
         raise EngineError(f"{graph:#x} is no ggml_cgraph: {said}{_if_tensor(library, memory, graph)}")
     if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
-        raise EngineError(f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}")
+        raise EngineError(
+            f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}"
+        )
     nodes, leafs = _lists(library, graph)
     _check_tensors(library, memory, [*leafs, *nodes], f"the graph at {graph:#x}")
     return nodes, leafs
@@ -160,11 +167,15 @@ def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence
         raise EngineError(f"{whose} has a view of a tensor that is not in memory; was its context freed?")
     for buffer in {*table["buffer"].tolist(), *(records(roots)["buffer"].tolist() if roots else ())} - {0}:
         if memory.outside([buffer], 16) or not all(map(memory.runs, pointers(buffer, 2))):
-            raise EngineError(f"{whose} has a tensor in a buffer that is not there; was its allocator or context freed?")
+            raise EngineError(
+                f"{whose} has a tensor in a buffer that is not there; was its allocator or context freed?"
+            )
 
 
 def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which records cannot be tensors: an op, a type, dimensions or flags that ggml does not have."""
+    """Return which records cannot be tensors: an op, a type, dimensions or flags that ggml does not
+    have.
+    """
     wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
     wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
     return np.asarray(wrong | (table["nb"] == 0).any(axis=1))
@@ -223,7 +234,11 @@ def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
 
 def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
     """Return all buffers of COMPUTE usage among these tensors, in order of appearance."""
-    return [b for b in dict.fromkeys(table["buffer"].tolist()) if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE]
+    return [
+        b
+        for b in dict.fromkeys(table["buffer"].tolist())
+        if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE
+    ]
 
 
 def _spaces(library: Library, buffers: Sequence[int]) -> tuple[dict[int, int], int]:

@@ -1,8 +1,8 @@
 """What running a fault of ggml gives: two numbers, the graphs that ran, and evidence from them.
 
 Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session
-that ran, with the constraints its planner was given, so that the judge can find the fault again from addresses
-alone; `repaired` makes the document of the right way of doing the same.
+that ran, with the constraints its planner was given, so that the judge can find the fault again
+from addresses alone; `repaired` makes the document of the right way of doing the same.
 
 What happened beside the graph is said by the task that ran it, never guessed: which tensors the
 host reads although the planner was not told (`untold`), which uploads it left out (`owed`), how
@@ -135,7 +135,9 @@ def _as_planned_for(plan: Plan, program: Program) -> Plan:
 
 
 def _session(rows: Rows, owed: Collection[str], runs: int, *, writes: int) -> Document:
-    """Return `runs` runs of a graph whose tensors in `owed` are written before the first `writes` only."""
+    """Return `runs` runs of a graph whose tensors in `owed` are written before the first `writes`
+    only.
+    """
     leafs = [{**row, "external": False, "off": None} if row["name"] in owed else row for row in rows["leafs"]]
     plan = document({**rows, "leafs": leafs}).plans[0]
     program = plan.program
@@ -143,8 +145,12 @@ def _session(rows: Rows, owed: Collection[str], runs: int, *, writes: int) -> Do
     assert plan.problem is not None
     told = Constraints.of(program, pins=plan.problem.pinned, own=plan.problem.own | mine)
     believed = ALLOCATORS["ggml"].believe(program, told)
-    own = replace(plan, arena=np.where(mine, OWN, plan.arena).astype(np.int32), nbytes=plan.nbytes * ~mine, problem=believed)
+    own = replace(
+        plan, arena=np.where(mine, OWN, plan.arena).astype(np.int32), nbytes=plan.nbytes * ~mine, problem=believed
+    )
     left_out = tuple(
-        op.step for op in program.ops if op.kind == HOST_WRITE and bool(mine[program.values.buffer[list(op.results)]].all())
+        op.step
+        for op in program.ops
+        if op.kind == HOST_WRITE and bool(mine[program.values.buffer[list(op.results)]].all())
     )
     return Document.of(*(Run.of(own, skip=() if number < writes else left_out) for number in range(runs)))

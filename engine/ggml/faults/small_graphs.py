@@ -81,7 +81,9 @@ def stale_plan(library: Library) -> FaultObservation:
         ws.allocate(ws.planner(), fresh.graph)
         fresh.compute(3.0)
         right = walk(library, fresh.graph)
-        return FaultObservation(found=found, wanted=fresh.read(result), rows={PLANNED: first_rows, RUN: rows, RIGHT: right})
+        return FaultObservation(
+            found=found, wanted=fresh.read(result), rows={PLANNED: first_rows, RUN: rows, RIGHT: right}
+        )
 
 
 def late_output(library: Library) -> FaultObservation:
@@ -134,7 +136,9 @@ def none_view(library: Library) -> FaultObservation:
         right, late = viewed(ws, counted=True)
         ws.allocate(ws.planner(), right.graph)
         right.compute(3.0)
-        return FaultObservation(found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)})
+        return FaultObservation(
+            found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)}
+        )
 
 
 def output_on_view(library: Library) -> FaultObservation:
@@ -159,4 +163,6 @@ def output_on_view(library: Library) -> FaultObservation:
         found, rows = viewed(ws, lambda _, __, view: flag_alone(view, FLAGS["output"]))
         by_setter, _ = viewed(ws, lambda g, _, view: g.ws.pin([view]))
         wanted, right = viewed(ws, lambda g, a, view: g.ws.pin([a, view]))
-        return FaultObservation(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, detail={"by_setter": by_setter})
+        return FaultObservation(
+            found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, detail={"by_setter": by_setter}
+        )

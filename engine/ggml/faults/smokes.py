@@ -149,7 +149,8 @@ def _train(library: Library, name: str, steps: int, *, apart: bool) -> tuple[lis
         else:
             ws.allocate(ws.planner(), graph)
         arrays: Arrays = {
-            key: rng.standard_normal(ws.get(weights[key]).shape, dtype=np.float32) / 4 for key in ("w", "a", "b", "keys")
+            key: rng.standard_normal(ws.get(weights[key]).shape, dtype=np.float32) / 4
+            for key in ("w", "a", "b", "keys")
         }
         arrays["rate"] = np.array([1e-3, 0], dtype=np.float32)
         feeds: Arrays = {key: rng.standard_normal((TOKENS, WIDTH), dtype=np.float32) for key in ("x", "target")}

@@ -69,9 +69,7 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
                 break
     if hits:
         return Reach(ways=tuple(way for way, _, _ in hits), tried=tried, words=hits[0][1], rows=hits[0][2])
-    said = (
-        f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph enters its rule"
-    )
+    said = f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph enters its rule"
     return Reach(ways=(), tried=tried, words=said, rows=first)
 
 
@@ -103,20 +101,29 @@ def _ways(library: Library, case: LibraryCase, victim: int) -> Iterator[tuple[st
     """Victim and reason of the rivals, fewest nodes first."""
     rivals = rivals_of(library, case, victim)
     reasons = RIVALS if rivals else {"": 0}
-    ways = [(nodes + len(rivals) * more, kind, reason) for kind, nodes in VICTIMS.items() for reason, more in reasons.items()]
+    ways = [
+        (nodes + len(rivals) * more, kind, reason)
+        for kind, nodes in VICTIMS.items()
+        for reason, more in reasons.items()
+    ]
     for _, kind, reason in sorted(ways, key=lambda way: way[0]):
         yield kind, reason
 
 
 def _plan(library: Library, case: LibraryCase, victim: int, kind: str, reason: str) -> tuple[bool, str, Rows]:
-    """Build and plan one graph; return whether the alias was chosen, the graph in words, and its rows."""
+    """Build and plan one graph.
+
+    Return whether the alias was chosen, the graph in words, and its rows.
+    """
     rivals = rivals_of(library, case, victim)
     with LibraryWorkspace(library) as ws:
         ctx, static = ws.context(tensors=64, graph_size=32), ws.context(tensors=16)
         operands = []
         for position, operand in enumerate(case.operands):
             home = static if position in rivals and reason == APART else ctx
-            made = home.tensor(operand.dtype, *operand.ne, name=f"source {position}", flag="input" if home is ctx else "")
+            made = home.tensor(
+                operand.dtype, *operand.ne, name=f"source {position}", flag="input" if home is ctx else ""
+            )
             if (position == victim and kind == NODE) or (position in rivals and reason == VIEW):
                 made = ctx.op("dup", made, name=f"made {position}")
             if position in rivals and reason == VIEW:
@@ -144,5 +151,7 @@ def _viewed(ctx: Context, made: int, ne: tuple[int, ...], name: str) -> int:
 
 
 def _words(case: LibraryCase, roles: Mapping[int, str], nodes: int) -> str:
-    inside = ", ".join(f"{operand.dtype}{list(operand.ne)} {roles.get(n, LEAF)}" for n, operand in enumerate(case.operands))
+    inside = ", ".join(
+        f"{operand.dtype}{list(operand.ne)} {roles.get(n, LEAF)}" for n, operand in enumerate(case.operands)
+    )
     return f"{nodes} node{'s'[: nodes != 1]}: {case.op}({inside})"

@@ -138,7 +138,9 @@ def audit(
     chosen = list(ops) if ops is not None else list(about["groups"])
     for op in chosen:
         if op not in about["groups"]:
-            raise EngineError(f"{op!r} is not on the in-place list of ggml {result.version}: {', '.join(about['groups'])}")
+            raise EngineError(
+                f"{op!r} is not on the in-place list of ggml {result.version}: {', '.join(about['groups'])}"
+            )
         types = about["groups"][op]
         if not types:
             result.unaudited.append(op)
@@ -154,7 +156,9 @@ def audit(
                 result.refused.append({"op": op, "types": group, "said": error.said})
                 continue
             for row in found:
-                _merge(rows.setdefault((row.source, layout), LibraryAuditRow(op=op, source=row.source, layout=layout)), row)
+                _merge(
+                    rows.setdefault((row.source, layout), LibraryAuditRow(op=op, source=row.source, layout=layout)), row
+                )
         for (source, layout), row in sorted(rows.items()):
             result.rows.append(row.public())
             if layout == "over" and row.unsafe and row.reach is not None and row.reach.rows is not None:
@@ -254,7 +258,10 @@ def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int])
 def _differing(
     library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie, *, threads: int, want: NDArray[Any]
 ) -> NDArray[Any] | None:
-    """Return a result that is not the one apart; None if none of the runs gave one. Several only where threads share the rows."""
+    """Return a result that is not the one apart; None if none of the runs gave one.
+
+    Several only where threads share the rows.
+    """
     rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
     for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
         over, _ = _run(library, case, arrays, lie, threads)
@@ -264,7 +271,9 @@ def _differing(
 
 
 RACING: Final = 1 << 12
-"""Bytes of a result from which on runs are repeated: smaller ones are done before a second thread begins."""
+"""Bytes of a result from which on runs are repeated: smaller ones are done before a second thread
+begins.
+"""
 
 
 def _run(
@@ -307,7 +316,10 @@ def _run(
 
 
 def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
-    """Return the elements of a tensor; those of a quantised type as float32, by the library's own copy."""
+    """Return the elements of a tensor.
+
+    Those of a quantised type as float32, by the library's own copy.
+    """
     library = ws.library
     kind = bytes(library.ggml_type_name(int(records([tensor])[0]["type"]))).decode()
     if kind in ELEMENTS:
@@ -327,7 +339,9 @@ def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
 
 
 def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
-    """Raise EngineError unless the result lies as asked for and shares its bytes with the operand."""
+    """Raise EngineError unless the result lies as asked for and shares its bytes with the
+    operand.
+    """
     library = ws.library
     distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
     before = _raw(ws, operand)

@@ -36,7 +36,8 @@ Build = Callable[[Context, Sequence[int]], int]
 class Calls:
     """Calls of builders as plain data: each is a builder's name and its arguments, tensors as `%k`.
 
-    `%0` is the first operand; behind the operands, the result of each call in turn. The last call makes the result of the case.
+    `%0` is the first operand; behind the operands, the result of each call in turn. The last call
+    makes the result of the case.
     """
 
     operands: int
@@ -118,7 +119,12 @@ def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
 
 
 def _one_operand(
-    library: Library, op: str, *, builders: Sequence[tuple[Any, ...]], types: Sequence[str] = ("f32",), fill: str = "normal"
+    library: Library,
+    op: str,
+    *,
+    builders: Sequence[tuple[Any, ...]],
+    types: Sequence[str] = ("f32",),
+    fill: str = "normal",
 ) -> Iterator[LibraryCase]:
     """Element-wise and row-wise kernels of one operand.
 
@@ -130,7 +136,10 @@ def _one_operand(
         for dtype in types:
             for ne in _shapes():
                 yield LibraryCase(
-                    op=op, variant=name, operands=(Operand(dtype=dtype, ne=ne, fill=fill),), build=_call(name, 1, *arguments)
+                    op=op,
+                    variant=name,
+                    operands=(Operand(dtype=dtype, ne=ne, fill=fill),),
+                    build=_call(name, 1, *arguments),
                 )
 
 
@@ -196,7 +205,9 @@ def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
             for dtype in ("f32", "f16"):
                 masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
                 yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 2, 0.5, 0.0))
-                yield LibraryCase(op=op, variant="mask, ALiBi", operands=masked, build=_call("soft_max_ext", 2, 0.5, 8.0))
+                yield LibraryCase(
+                    op=op, variant="mask, ALiBi", operands=masked, build=_call("soft_max_ext", 2, 0.5, 8.0)
+                )
             if library.has("ggml_soft_max_add_sinks"):
                 sinks = Operand(dtype="f32", ne=(heads,))
                 yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=SINKS)
@@ -209,15 +220,21 @@ MASK_AND_SINKS: Final = Calls(3, (("soft_max_ext", "%0", "%1", 0.5, 0.0), ("soft
 
 
 def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
-    """Turned pairs: in halves and neighbours, the whole row and a part; with and without factors; YaRN's corrections; several sections.
+    """Turned pairs: in halves and neighbours, the whole row and a part.
 
-    ggml asks factors for a row of at least half the turned elements and looks at no other dimension, so they may be laid out as the result.
+    With and without factors; YaRN's corrections; several sections.
+
+    ggml asks factors for a row of at least half the turned elements and looks at no other
+    dimension, so they may be laid out as the result.
     """
     back = "" if op == "ROPE" else "_back"
     for dtype in ("f32", "f16"):
         for n in EVEN_ROWS:
             for heads, tokens in ((1, 1), (3, 1), (3, 5), (16, 16)):
-                x, at = Operand(dtype=dtype, ne=(n, heads, tokens)), Operand(dtype="i32", ne=(tokens,), fill="positions")
+                x, at = (
+                    Operand(dtype=dtype, ne=(n, heads, tokens)),
+                    Operand(dtype="i32", ne=(tokens,), fill="positions"),
+                )
                 factors = [Operand(dtype="f32", ne=ne, fill="positive") for ne in {(n,), (n, heads, tokens)}]
                 for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
                     yarn = [(", YaRN", (64, 10_000.0, 0.25, 1.0))] if turned == n else []
@@ -249,7 +266,9 @@ VISION: Final = 24
 """`GGML_ROPE_TYPE_MROPE` and `GGML_ROPE_TYPE_VISION`."""
 
 QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
-"""Of ADD, the one op of the list whose result may be quantised: a block of 32 and of 256, few bits and many."""
+"""Of ADD, the one op of the list whose result may be quantised: a block of 32 and of 256, few bits
+and many.
+"""
 
 UNMEASURED: Final[dict[str, str]] = {
     "RMS_NORM x MUL, fused": "the executor decides by itself whether it fuses and tells nobody; `capture` runs such graphs node by node",

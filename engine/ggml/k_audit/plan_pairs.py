@@ -1,15 +1,20 @@
-"""K on exactly what a plan relies on: every op of a captured graph whose result lies where a source of it does.
+"""K on exactly what a plan relies on: every op of a captured graph whose result lies where a source
+of it does.
 
 Contract
 --------
-* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid out as it is (type, ne, nb), and joins those
-  that are one measurement: same op, parameters, source slot, and type, layout and identity of every source, optional ones that are left out
-  included. Results that are views of a source because the op is a mutation (`MUTATIONS`) are no promise of a kernel and are left to S.
-* `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that source, on equal elements, with each number of
-  threads; with several threads `repeats` times, since a race shows by chance. It is unsafe if one run differs from the one apart in one bit, and
+* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid
+  out as it is (type, ne, nb), and joins those that are one measurement: same op, parameters, source
+  slot, and type, layout and identity of every source, optional ones that are left out included.
+  Results that are views of a source because the op is a mutation (`MUTATIONS`) are no promise of a
+  kernel and are left to S.
+* `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
+  source, on equal elements, with each number of threads; with several threads `repeats` times,
+  since a race shows by chance. It is unsafe if one run differs from the one apart in one bit, and
   `threads` is the fewest with which it did. Safe means: in these runs.
 
-Sources that overlap without being one are laid apart. What this module does not see: verdicts, and pairs the plan does not use.
+Sources that overlap without being one are laid apart. What this module does not see: verdicts, and
+pairs the plan does not use.
 """
 
 import json
@@ -36,7 +41,9 @@ DRAWS: Final = 2
 """Sets of elements."""
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
-"""Ops that write into memory of another tensor by what they mean: apart from it they compute something else."""
+"""Ops that write into memory of another tensor by what they mean: apart from it they compute
+something else.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +64,19 @@ class PairFinding:
 
     unsafe: bool
     max_error: float | None
-    """Worst error against the run apart; None where one has a NaN or an infinity that the other has not."""
+    """Worst error against the run apart.
+
+    The answer is None where one has a NaN or an infinity that the other has not.
+    """
     runs: int
     threads: int
     """The fewest threads at which it was unsafe; 0 where it was safe."""
 
 
 def addresses(rows: Rows, at: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return for each tensor, leafs first, where it lies: (0, offset) in the plan, or (its root + 1, offset in it) in memory of its own."""
+    """Return for each tensor, leafs first, where it lies: (0, offset) in the plan, or (its root +
+    1, offset in it) in memory of its own.
+    """
     everything = (*rows["leafs"], *rows["nodes"])
     roots = roots_of(rows)
     views = [row["view_offs"] if row["view_src"] is not None else 0 for row in everything]
@@ -72,7 +84,10 @@ def addresses(rows: Rows, at: Mapping[int, int]) -> list[tuple[int, int]]:
 
 
 def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
-    """Return the pairs that a plan uses; `at` has the offset of each root that it places, by place, leafs first."""
+    """Return the pairs that a plan uses.
+
+    `at` has the offset of each root that it places, by place, leafs first.
+    """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     where, sources = addresses(rows, at), sources_of(rows)
     found: dict[str, tuple[str, int, Rows]] = {}
@@ -82,13 +97,20 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
         if row["op"] in UNEXECUTED or (row["op"] in MUTATIONS and row["view_src"] is not None):
             continue
         for slot, source in enumerate(sources[place]):
-            if source is None or where[source] != where[place] or not _alike(row, everything[source]) or not row["nbytes"]:
+            if (
+                source is None
+                or where[source] != where[place]
+                or not _alike(row, everything[source])
+                or not row["nbytes"]
+            ):
                 continue
             alone = _alone(row, [None if s is None else everything[s] for s in sources[place]], sources[place])
             key = json.dumps([alone, slot])
             found.setdefault(key, (row["op"], slot, alone))
             nodes.setdefault(key, []).append(place - leafs)
-    return [SharedPair(op=op, slot=slot, rows=alone, nodes=tuple(nodes[key])) for key, (op, slot, alone) in found.items()]
+    return [
+        SharedPair(op=op, slot=slot, rows=alone, nodes=tuple(nodes[key])) for key, (op, slot, alone) in found.items()
+    ]
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -113,7 +135,16 @@ COMPUTE: Final = 16
 
 def _plain(row: Mapping[str, Any], op: str) -> dict[str, Any]:
     kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
-    return {**kept, "op": op, "name": op.lower(), "flags": 0, "view_src": None, "view_offs": 0, "src": [], "op_params": []}
+    return {
+        **kept,
+        "op": op,
+        "name": op.lower(),
+        "flags": 0,
+        "view_src": None,
+        "view_offs": 0,
+        "src": [],
+        "op_params": [],
+    }
 
 
 def measure_pairs(
@@ -130,7 +161,9 @@ def measure_pairs(
     return [measured(rows, slot) for rows, slot in zip(pairs, slots, strict=True)]
 
 
-def _measure(library: Library, rows: Rows, slot: int, *, seed: int, threads: Sequence[int], repeats: int) -> PairFinding:
+def _measure(
+    library: Library, rows: Rows, slot: int, *, seed: int, threads: Sequence[int], repeats: int
+) -> PairFinding:
     victim = sources_of(rows)[len(rows["leafs"])][slot]
     assert victim is not None
     errors: list[float | None] = []
@@ -153,7 +186,9 @@ def _measure(library: Library, rows: Rows, slot: int, *, seed: int, threads: Seq
 
 
 def _over(rows: Rows, victim: int) -> dict[int, int]:
-    """Return offsets with the result, the last tensor, over the victim, and every other source apart."""
+    """Return offsets with the result, the last tensor, over the victim, and every other source
+    apart.
+    """
     offsets, end = {}, 0
     for place, row in enumerate(rows["leafs"]):
         offsets[place] = end

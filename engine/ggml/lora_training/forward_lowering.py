@@ -130,7 +130,8 @@ def train_forward(
 ) -> dict[str, Any]:  # fmt: skip
     """Task: train an engine graph on ggml.
 
-    As `engine.ggml.lora_training.plan_modes.train`, and the gradients of the first step by parameter.
+    As `engine.ggml.lora_training.plan_modes.train`, and the gradients of the first step by
+    parameter.
 
     Gradients come from a graph of their own without optimizer steps, in which no gradient has a
     reader.
@@ -144,7 +145,9 @@ def train_forward(
         model.run()
         gradients = {name: ws.get(tensor) for name, tensor in model.gradients.items()}
     with LibraryWorkspace(library) as ws:
-        return descend(build(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner=planner) | {"gradients": gradients}
+        return descend(build(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner=planner) | {
+            "gradients": gradients
+        }
 
 
 def _op(ctx: Context, row: ForwardTensor, sources: list[int]) -> int:
@@ -169,7 +172,9 @@ def _soft_max(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
 def _rope(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     mode = {"normal": 0, "neox": 2}[row.params["mode"]]
     x, positions = sources
-    return ctx.op("rope_ext", x, positions, None, row.params["dims"], mode, 0, float(row.params["base"]), 1.0, 0.0, 1.0, 0.0, 0.0)
+    return ctx.op(
+        "rope_ext", x, positions, None, row.params["dims"], mode, 0, float(row.params["base"]), 1.0, 0.0, 1.0, 0.0, 0.0
+    )
 
 
 def _reshape(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:

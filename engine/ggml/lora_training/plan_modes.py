@@ -56,7 +56,14 @@ def plan(model: LibraryTransformer, mode: str, *, planner: str = "gallocr") -> i
 
 
 def train(
-    library: Library, shape: Shape, mode: str, *, steps: int = 20, rate: float = 0.01, seed: int = 0, planner: str = "gallocr"
+    library: Library,
+    shape: Shape,
+    mode: str,
+    *,
+    steps: int = 20,
+    rate: float = 0.01,
+    seed: int = 0,
+    planner: str = "gallocr",
 ) -> dict[str, Any]:
     """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
     arrays = initial(shape, seed)
@@ -65,7 +72,9 @@ def train(
         return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
 
 
-def descend(model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str) -> dict[str, Any]:
+def descend(
+    model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str
+) -> dict[str, Any]:
     """Plan a graph with optimizer steps and run it.
 
     Return nodes, forward_nodes, buffer_size and the loss before each step.
@@ -103,7 +112,9 @@ def layer_ratios(reference: Mapping[str, NDArray[Any]], found: Mapping[str, NDAr
     rows = []
     for layer in layers:
         names = [name for name in reference if name.startswith(f"L{layer}.")]
-        want, got = (np.concatenate([side[name].ravel().astype(np.float64) for name in names]) for side in (reference, found))
+        want, got = (
+            np.concatenate([side[name].ravel().astype(np.float64) for name in names]) for side in (reference, found)
+        )
         norm, other = float(np.linalg.norm(want)), float(np.linalg.norm(got))
         rows.append(
             {

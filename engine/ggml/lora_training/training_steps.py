@@ -2,9 +2,9 @@
 
 Contract
 --------
-* `train_steps` trains in one mode of `engine.ggml.lora_training.plan_modes.MODES` and returns, for every
-  step, the loss and every parameter gradient, and the rows of the planned graph. Gradients are read
-  after the step; that their bytes survive it is checked on the rows.
+* `train_steps` trains in one mode of `engine.ggml.lora_training.plan_modes.MODES` and returns, for
+  every step, the loss and every parameter gradient, and the rows of the planned graph. Gradients
+  are read after the step; that their bytes survive it is checked on the rows.
 * `origins` runs the default plan (or another mode) and memory of its own for each tensor in
   lockstep (`engine.ggml.d_lockstep`).
 * `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of
@@ -76,7 +76,15 @@ def train_steps(
 
 
 def origins(
-    library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *, runs: int, rate: float, threads: int = 1
+    library: Library,
+    rows: Forward,
+    parameters: Arrays,
+    inputs: Arrays,
+    mode: str,
+    *,
+    runs: int,
+    rate: float,
+    threads: int = 1,
 ) -> list[Departure]:
     """Task: run `mode` against memory of its own for each tensor in lockstep.
 
@@ -173,4 +181,6 @@ def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
         row = nodes[at]
         later = (np.array(writes) > at) & (start < row["off"] + row["nbytes"]) & (stop > row["off"])
         if later.any():
-            raise EngineError(f"the gradient of {name!r} is overwritten before the step ends; it cannot be read after it")
+            raise EngineError(
+                f"the gradient of {name!r} is overwritten before the step ends; it cannot be read after it"
+            )

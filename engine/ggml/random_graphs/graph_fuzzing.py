@@ -112,7 +112,9 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
         rows = child.call(plan_rows, recipe)
         ((_, different),) = child.call(try_all, [recipe])
     except ChildDiedError as died:
-        return FuzzedFault(seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows, cause=f"it says: {died.said}")
+        return FuzzedFault(
+            seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows, cause=f"it says: {died.said}"
+        )
     return _told(child, recipe, rows, different)
 
 

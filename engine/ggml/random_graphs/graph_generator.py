@@ -63,10 +63,18 @@ class Generator:
         self.made: list[Made] = []
         self.readers: dict[int, int] = {}
         self.watched: set[int] = set()
-        """Steps to flag OUTPUT, so that their numbers are compared: a result may be one and still lie over its source."""
+        """Steps to flag OUTPUT, so that their numbers are compared: a result may be one and still
+        lie over its source.
+        """
 
     def add(
-        self, made: RecipeStep, ne: tuple[int, int], *, contiguous: bool = True, root: int | None = None, writable: bool = True
+        self,
+        made: RecipeStep,
+        ne: tuple[int, int],
+        *,
+        contiguous: bool = True,
+        root: int | None = None,
+        writable: bool = True,
     ) -> Made:
         """Append a step; `root` is the step whose memory it lies in, its own by default."""
         index = len(self.steps)
@@ -116,8 +124,14 @@ class Generator:
         )
         while sum(made.make != "tensor" for made in self.steps) < self.nodes:
             self.rng.choices(kinds, weights)[0](self)
-        tops = [made.index for made in self.made if not self.readers.get(made.index) and self.steps[made.index].make != "tensor"]
-        extra = [made.index for made in self.made if self.steps[made.index].make != "tensor" and self.rng.random() < 0.1]
+        tops = [
+            made.index
+            for made in self.made
+            if not self.readers.get(made.index) and self.steps[made.index].make != "tensor"
+        ]
+        extra = [
+            made.index for made in self.made if self.steps[made.index].make != "tensor" and self.rng.random() < 0.1
+        ]
         dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
         seen_late = [
             made.sources[0] for made in self.steps if made.make == "view_tensor"
@@ -242,7 +256,9 @@ def _cont(g: Generator) -> None:
 
 
 def _copy(g: Generator) -> None:
-    b = g.pick(lambda made: g.made[made.owner].writable and made.owner != made.index) or g.pick(lambda made: made.writable)
+    b = g.pick(lambda made: g.made[made.owner].writable and made.owner != made.index) or g.pick(
+        lambda made: made.writable
+    )
     if b is None:
         return
     a = g.pick(lambda made: made.ne == b.ne and made.owner != b.owner) or g.leaf(b.ne)
@@ -320,7 +336,11 @@ def table_cases() -> dict[str, tuple[LibraryCase, ...]]:
     for op, make in CASES.items():
         every = [case for case in make(_EveryVersion(), op) if isinstance(case.build, Calls)]  # type: ignore[arg-type]
         small = [case for case in every if sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS]
-        fits = [case for case in small if {operand.dtype for operand in case.operands} <= FLOATING and case.types not in REFUSED]
+        fits = [
+            case
+            for case in small
+            if {operand.dtype for operand in case.operands} <= FLOATING and case.types not in REFUSED
+        ]
         if fits and op not in UNBUILT:
             found[op] = tuple(fits)
     return found
@@ -331,7 +351,9 @@ UNBUILT: Final = frozenset({"FILL"})
 
 
 def _case(g: Generator) -> None:
-    """One case of the audit's table: its operands from the graph where one fits, else leafs, now and then in memory of their own."""
+    """One case of the audit's table: its operands from the graph where one fits, else leafs, now
+    and then in memory of their own.
+    """
     op = g.rng.choice(sorted(table_cases()))
     case = g.rng.choice(table_cases()[op])
     calls = case.build
@@ -341,7 +363,9 @@ def _case(g: Generator) -> None:
         named = [f"%{tensors[int(a[1:])]}" if isinstance(a, str) else a for a in arguments]
         ne = case.operands[0].ne
         wide = (ne[0], prod(ne[1:]))
-        made = g.add(step(name, *named), wide, root=None if name != "soft_max_add_sinks" else tensors[-1], writable=False)
+        made = g.add(
+            step(name, *named), wide, root=None if name != "soft_max_add_sinks" else tensors[-1], writable=False
+        )
         tensors.append(made.index)
     if g.rng.random() < 0.7:
         g.watched.add(tensors[-1])
@@ -385,4 +409,6 @@ def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, s
     next op, over whatever was free by then, so an upload is lost.
     """
     rng = random.Random(f"size {seed}")  # noqa: S311
-    return Generator(seed, nodes if nodes is not None else rng.randint(2, 40), none_views=none_views, sound=sound).recipe()
+    return Generator(
+        seed, nodes if nodes is not None else rng.randint(2, 40), none_views=none_views, sound=sound
+    ).recipe()

@@ -35,7 +35,9 @@ MOST_THREADS: Final = 512
 """`GGML_MAX_N_THREADS`."""
 
 MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2}
-"""Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the factors of the frequencies."""
+"""Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the
+factors of the frequencies.
+"""
 
 MODES: Final = ("default", "pinned", "apart")
 """As planned; every node flagged OUTPUT; every tensor in memory of its own."""
@@ -59,7 +61,10 @@ class RecipeStep:
     rows: int = 0
     """Of an i32 leaf: its elements are drawn below this."""
     fill: str = ""
-    """How the elements of a leaf are drawn, a key of `engine.ggml.k_audit.library_cases.FILLS`; empty: as above."""
+    """How the elements of a leaf are drawn, a key of `engine.ggml.k_audit.library_cases.FILLS`.
+
+    Empty: as above.
+    """
 
     @property
     def sources(self) -> list[int]:
@@ -86,8 +91,9 @@ class GraphRecipe:
     def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
         """Return the recipe that `encode` gave; raise EngineError where it is none.
 
-        A recipe is data: a builder must be one that is declared to make a tensor, and what it takes for a tensor an earlier step's,
-        or none where the builder takes none, so that no number of a file is ever an address.
+        A recipe is data: a builder must be one that is declared to make a tensor, and what it takes
+        for a tensor an earlier step's, or none where the builder takes none, so that no number of a
+        file is ever an address.
         """
         try:
             steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
@@ -100,12 +106,20 @@ class GraphRecipe:
 
 
 def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any], threads: int) -> None:
-    """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are steps."""
+    """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are
+    steps.
+    """
     for index, made in enumerate(steps):
         if made.make == TENSOR:
             dtype, *ne = made.arguments
-            if not isinstance(dtype, str) or not 1 <= len(ne) <= 4 or not all(_fits("i64", n, index) and n >= 0 for n in ne):
-                raise ValueError(f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed")
+            if (
+                not isinstance(dtype, str)
+                or not 1 <= len(ne) <= 4
+                or not all(_fits("i64", n, index) and n >= 0 for n in ne)
+            ):
+                raise ValueError(
+                    f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed"
+                )
             if made.fill and made.fill not in FILLS:
                 raise ValueError(f"step {index} is filled by {made.fill!r}; that is none of {', '.join(FILLS)}")
             continue
@@ -124,7 +138,10 @@ def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence
 
 
 def _fits(kind: str, argument: Any, before: int) -> bool:
-    """Whether an argument is what a declaration calls `kind`; a tensor is one of the steps before."""
+    """Whether an argument is what a declaration calls `kind`.
+
+    A tensor is one of the steps before.
+    """
     if kind == "tensor":
         number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
         return number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < before
@@ -202,12 +219,17 @@ def fill(ws: LibraryWorkspace, built: Built) -> None:
     """
     for index, made in enumerate(built.recipe.steps):
         if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
-            ws.put(built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]))
+            ws.put(
+                built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0])
+            )
 
 
 @lru_cache(maxsize=256)
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf, float32 or int32; not to be written to. A graph runs in several ways on the same ones."""
+    """Return the elements of a leaf, float32 or int32; not to be written to.
+
+    A graph runs in several ways on the same ones.
+    """
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
     if made.fill:

@@ -77,5 +77,7 @@ def _drop(recipe: GraphRecipe, victim: int) -> GraphRecipe | None:
 
 
 def _renamed(made: RecipeStep, rename: Callable[[int], int]) -> RecipeStep:
-    arguments = tuple(f"%{rename(int(a[1:]))}" if isinstance(a, str) and a.startswith("%") else a for a in made.arguments)
+    arguments = tuple(
+        f"%{rename(int(a[1:]))}" if isinstance(a, str) and a.startswith("%") else a for a in made.arguments
+    )
     return replace(made, arguments=arguments)

@@ -135,7 +135,9 @@ def adamw_v(v: Any, g: Any, beta: Any, out: Any) -> None:
 
 @kernel
 def opt_step_adamw(w: Any, m: Any, v: Any, hp: Any, out: Any) -> None:
-    """Write out = w * (1 - alpha * wd) - alpha * (m * beta1h) / (sqrt(v * beta2h) + eps), hp as `engine.ops.optim`. hp: (5,)."""
+    """Write out = w * (1 - alpha * wd) - alpha * (m * beta1h) / (sqrt(v * beta2h) + eps), hp as
+    `engine.ops.optim`. hp: (5,).
+    """
     block = stack_block(out)
     alpha, eps = hp[0], hp[1]
     keep = w.dtype.type(1) - alpha * hp[2]

@@ -70,7 +70,8 @@ def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] =
     first use of a type; a cache that cannot be written is ignored.
     """
     signature = tuple(
-        types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a) for a in args
+        types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a)
+        for a in args
     )
     try:
         if not load(dispatcher, signature):

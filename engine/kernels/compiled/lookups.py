@@ -195,7 +195,10 @@ def _bits(key: Any, position: Any) -> Any:
     low, high = np.uint32(position & 0xFFFFFFFF), np.uint32(position >> 32)
     for _ in range(10):
         product = np.uint64(low) * np.uint64(0xD256D193)
-        low, high = np.uint32(np.uint32(product >> np.uint64(32)) ^ key ^ high), np.uint32(product & np.uint64(0xFFFFFFFF))
+        low, high = (
+            np.uint32(np.uint32(product >> np.uint64(32)) ^ key ^ high),
+            np.uint32(product & np.uint64(0xFFFFFFFF)),
+        )
         key = np.uint32(key + np.uint32(0x9E3779B9))
     return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
 

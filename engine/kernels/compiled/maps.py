@@ -100,7 +100,9 @@ def gelu(x: Any, out: Any) -> None:
 
 @kernel
 def gelu_back(dy: Any, x: Any, out: Any) -> None:
-    """Write out = dy * (s + x s (1 - s) 2u'), s = 1 / (1 + exp(-2u)), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). All (n,)."""
+    """Write out = dy * (s + x s (1 - s) 2u'), s = 1 / (1 + exp(-2u)), u' = sqrt(2/pi) (1 + 3 *
+    0.044715 x^2). All (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     one, c, c3, k = t(1), t(0.044715), t(3 * 0.044715), t(2 * 0.7978845608028654)

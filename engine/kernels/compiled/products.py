@@ -181,7 +181,17 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                             place = top + tile * ROWS
                             rows = min(ROWS, m - place)
                             if rows < ROWS or at < column:
-                                _tile(width, False, source, panel.ctypes.data, part.ctypes.data, 4 * width, steps, ahead, stride)
+                                _tile(
+                                    width,
+                                    False,
+                                    source,
+                                    panel.ctypes.data,
+                                    part.ctypes.data,
+                                    4 * width,
+                                    steps,
+                                    ahead,
+                                    stride,
+                                )
                                 _merge(part, width, place, at, out, rows, column - at, width, more)
                             else:
                                 target = out.ctypes.data + place * row + at * 4
@@ -198,7 +208,9 @@ def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any) -
         for start in range(0, k, depth):
             steps, more = min(depth, k - start), add or start > 0
             for panel in range(panels):
-                _pack_rows(left, top + panel * TURNED_ROWS, start, steps, TURNED_ROWS, packed[panel * TURNED_ROWS * steps :])
+                _pack_rows(
+                    left, top + panel * TURNED_ROWS, start, steps, TURNED_ROWS, packed[panel * TURNED_ROWS * steps :]
+                )
             for side in range(0, n, _TURNED_WIDTH):
                 last = min(side + _TURNED_WIDTH, n)
                 later = right.ctypes.data + last * pitch + start * 4
@@ -215,7 +227,9 @@ def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any) -
                         here = right.ctypes.data + at * pitch + start * 4
                         target = out.ctypes.data + place * row + at * 4
                         if rows < TURNED_ROWS or at < column:
-                            turned_first(source, here, pitch, part.ctypes.data, 4 * TURNED_COLUMNS, steps, ahead, stride)
+                            turned_first(
+                                source, here, pitch, part.ctypes.data, 4 * TURNED_COLUMNS, steps, ahead, stride
+                            )
                             _merge(part, TURNED_COLUMNS, place, at, out, rows, column - at, TURNED_COLUMNS, more)
                         elif more:
                             turned_next(source, here, pitch, target, row, steps, ahead, stride)

@@ -138,7 +138,9 @@ def _plain_tile(columns: int, *, add: bool) -> Any:
     """
     vectors, sums = columns // LANES, ROWS * columns // LANES
 
-    def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
+    def tile(
+        builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any
+    ) -> None:
         def step(values: list[Any]) -> list[Any]:
             held, (a, b, next_line) = values[:sums], values[sums:]
             across = [_read(builder, _at(builder, b, 64 * j), _VECTOR) for j in range(vectors)]
@@ -166,7 +168,9 @@ def _turned_tile(*, add: bool) -> Any:
     """
     vectors, sums = TURNED_ROWS // LANES, TURNED_ROWS * TURNED_COLUMNS // LANES
 
-    def tile(builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any) -> None:
+    def tile(
+        builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any
+    ) -> None:
         starts = [builder.mul(pitch, _word(c)) for c in range(TURNED_COLUMNS)]
 
         def step(values: list[Any]) -> list[Any]:
@@ -240,7 +244,9 @@ def state(_: Any) -> Any:
         place = builder.alloca(number)
         builder.store(ir.Constant(number, 0), place)
         if builder.module.triple.startswith("x86_64"):
-            _called(builder, "llvm.x86.sse.stmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)])
+            _called(
+                builder, "llvm.x86.sse.stmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)]
+            )
         return builder.load(place)
 
     return types.uint32(), codegen
@@ -255,7 +261,9 @@ def set_state(_: Any, word: Any) -> Any:  # noqa: ARG001 - numba reads the arity
         place = builder.alloca(number)
         builder.store(args[0], place)
         if builder.module.triple.startswith("x86_64"):
-            _called(builder, "llvm.x86.sse.ldmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)])
+            _called(
+                builder, "llvm.x86.sse.ldmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)]
+            )
         return context.get_dummy_value()
 
     return types.void(types.uint32), codegen

@@ -80,7 +80,8 @@ def prefetch(_: Any, a: Any, index: Any) -> Any:
 
 
 def _by_lines(arithmetic: Any) -> Any:
-    """Return an intrinsic (a, b, out, count, ahead_b) that writes the first `count` elements of a result, whole lines: out = arithmetic(a, b).
+    """Return an intrinsic (a, b, out, count, ahead_b) that writes the first `count` elements of a
+    result, whole lines: out = arithmetic(a, b).
 
     a, out: (n,); b: (n,), or a number. A line is read whole, then written: right where the result
     lies exactly over an operand, with no run-time check. Lines of a and of the result are asked for
@@ -103,7 +104,10 @@ def _by_lines(arithmetic: Any) -> Any:
             with _cg.for_range_slice(builder, begin, args[3], step, number) as (at, _count):
                 for place, pointer in data.items():
                     touch(builder, builder.gep(pointer, [builder.add(at, ahead[place])]))
-                where = {place: builder.bitcast(builder.gep(pointer, [at]), line.as_pointer()) for place, pointer in data.items()}
+                where = {
+                    place: builder.bitcast(builder.gep(pointer, [at]), line.as_pointer())
+                    for place, pointer in data.items()
+                }
                 x = builder.load(where[0], align=size)
                 y = builder.load(where[1], align=size) if 1 in where else splat(builder, args[1], line)
                 builder.store(arithmetic(builder, x, y), where[2], align=size)
@@ -141,7 +145,8 @@ def _interleaved(builder: Any, a: Any, b: Any) -> tuple[Any, Any]:
 
 @_intrinsic
 def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride: Any) -> Any:  # noqa: PLR0917 - compiled
-    """Write out[place + i * stride + j] = x[at + j * step + i] for i and j below the elements of a line; ask for the squares `SQUARES` further on.
+    """Write out[place + i * stride + j] = x[at + j * step + i] for i and j below the elements of a
+    line; ask for the squares `SQUARES` further on.
 
     Interleaving each row with the one half the rows further on turns the bits of (row, column)
     round by one; as often as a number of rows has bits, and rows are columns.
@@ -166,7 +171,9 @@ def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride
         rows = [builder.load(builder.bitcast(row(source, args[1], args[2], i), line), align=size) for i in steps]
         for _ in range(lanes.bit_length() - 1):
             rows = [
-                part for a, b in zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True) for part in _interleaved(builder, a, b)
+                part
+                for a, b in zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
+                for part in _interleaved(builder, a, b)
             ]
         for i, vector in zip(steps, rows, strict=True):
             builder.store(vector, builder.bitcast(row(target, args[4], args[5], i), line), align=size)

@@ -55,7 +55,10 @@ def test_a_peak_below_the_bound_is_never_sound():
     made = program()
     untold = plan_of(made, ["own", "own", "own"], source="nowhere")
     told = plan_of(
-        made, ["own", 0, 256], problem=Problem.of(made, own=[0], start=[0, 1, 2], stop=[3, 3, 4], pinned=[2]), source="told"
+        made,
+        ["own", 0, 256],
+        problem=Problem.of(made, own=[0], start=[0, 1, 2], stop=[3, 3, 4], pinned=[2]),
+        source="told",
     )
     rows = compare(Document.of(untold, told), ["reference"])
 
@@ -64,7 +67,10 @@ def test_a_peak_below_the_bound_is_never_sound():
         ("told", 512, 512, True),
         ("reference", 512, 512, True),
     ]
-    assert rows[0].finding == "512 bytes below the bound: 2 buffers of 512 bytes lie in no arena, untold, buffer 1 'y' first"
+    assert (
+        rows[0].finding
+        == "512 bytes below the bound: 2 buffers of 512 bytes lie in no arena, untold, buffer 1 'y' first"
+    )
 
 
 def test_a_plan_that_shares_bytes_between_segments_is_not_below_the_bound():

@@ -65,7 +65,9 @@ def test_what_is_not_installed_is_unknown(installed):
 def test_a_name_offered_by_two_packages_is_refused(installed, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(install(tmp_path / "other", name="other_plugin"))
 
-    with pytest.raises(PlannerError, match=r"'stacked' is offered twice, as other_plugin:stacked and shelf_plugin:stacked"):
+    with pytest.raises(
+        PlannerError, match=r"'stacked' is offered twice, as other_plugin:stacked and shelf_plugin:stacked"
+    ):
         find("stacked")
 
 

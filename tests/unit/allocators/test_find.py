@@ -245,13 +245,17 @@ def test_a_plan_beyond_the_capacity_is_refused(stranger, program):
         stranger("beyond").plan(program)
 
 
-@pytest.mark.parametrize(("name", "said"), [("no_argument", "takes no argument"), ("a_table", "is a dict, not a function")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("no_argument", "takes no argument"), ("a_table", "is a dict, not a function")]
+)
 def test_what_is_no_planner_is_refused(stranger, name, said):
     with pytest.raises(PlannerError, match=said):
         stranger(name)
 
 
-@pytest.mark.parametrize("text", ["import no_such_thing", "syntax error here", "raise RuntimeError('at import')", "exit()"])
+@pytest.mark.parametrize(
+    "text", ["import no_such_thing", "syntax error here", "raise RuntimeError('at import')", "exit()"]
+)
 def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch, text):
     (tmp_path / "a_broken_one.py").write_text(text)
     monkeypatch.chdir(tmp_path)

@@ -56,7 +56,9 @@ def test_a_listed_op_may_take_any_source_it_is_the_last_reader_of_in_slot_order(
     assert pairs(believe(graph.build())) == [(0, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("kind", ["mul_mat", "out_prod", "cont", "cpy", "acc", "set", "sum", "repeat", "repeat_back", "get_rows"])
+@pytest.mark.parametrize(
+    "kind", ["mul_mat", "out_prod", "cont", "cpy", "acc", "set", "sum", "repeat", "repeat_back", "get_rows"]
+)
 def test_an_op_that_is_not_listed_takes_nothing(graph, kind):
     graph.op(kind, graph.leaf(1), units=1)
 

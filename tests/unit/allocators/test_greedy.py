@@ -31,7 +31,9 @@ def test_buffers_that_never_meet_share(graph):
 def test_the_smallest_gap_that_fits_is_taken(graph):
     rows = ((8, 0, 1), (6, 0, 9), (5, 0, 1), (4, 0, 9), (2, 0, 1), (1.5, 0, 9), (1, 5, 9))
 
-    assert units(GREEDY.place(problem(graph, *rows)))[-1] == 23  # behind 4 units there is a gap of 2, the others are larger
+    assert (
+        units(GREEDY.place(problem(graph, *rows)))[-1] == 23
+    )  # behind 4 units there is a gap of 2, the others are larger
 
 
 def test_a_pinned_buffer_lives_for_ever(graph):

@@ -48,7 +48,14 @@ def test_what_died_is_freed_before_what_is_born_is_asked_for(graph):
     plan, calls = driven(problem(graph, (1, 0, 2), (2, 2, 3), (1, 1, 3)), 0, 64, 0)
 
     assert calls == [("alloc", 32, 32), ("alloc", 32, 32), ("free", 0, 32), ("alloc", 64, 32)]
-    assert plan.events.tolist() == [[0, ALLOC, 0], [1, ALLOC, 2], [1, FREE, 0], [2, ALLOC, 1], [2, FREE, 2], [2, FREE, 1]]
+    assert plan.events.tolist() == [
+        [0, ALLOC, 0],
+        [1, ALLOC, 2],
+        [1, FREE, 0],
+        [2, ALLOC, 1],
+        [2, FREE, 2],
+        [2, FREE, 1],
+    ]
 
 
 def test_a_pinned_buffer_is_never_freed(graph):

@@ -4,7 +4,18 @@ import json
 
 import numpy as np
 import pytest
-from hurtful import CASES, FAR, all_at_once, chain, document, huge_and_far, lost_fragments, one_address, program, wrong_beliefs
+from hurtful import (
+    CASES,
+    FAR,
+    all_at_once,
+    chain,
+    document,
+    huge_and_far,
+    lost_fragments,
+    one_address,
+    program,
+    wrong_beliefs,
+)
 
 from allocsim import liveness
 from allocsim.checks import check
@@ -340,7 +351,9 @@ def test_more_streams_than_can_be_ordered_are_one_clear_line(monkeypatch):
 def test_results_with_crossing_strides_are_looked_at_up_to_a_bound(monkeypatch):
     monkeypatch.setattr("allocsim.model.wellformed.MAX_PIECES", 10)
 
-    with pytest.raises(ModelError, match=r"values\[0\]: with the results before it, too many elements on strides that cross"):
+    with pytest.raises(
+        ModelError, match=r"values\[0\]: with the results before it, too many elements on strides that cross"
+    ):
         crossing()
     monkeypatch.undo()
     assert check(document(crossing(), 0)).clean

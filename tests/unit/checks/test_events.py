@@ -22,7 +22,9 @@ def program(tiny):
 
 def judged(program, events, slots=(0, 8, 16)):
     """Return (kind, step, buffer, other buffer) of what is wrong with events; their steps are their places in the list."""
-    rows = np.array([(step, event, buffer) for step, (event, buffer) in enumerate(events)], dtype=np.int64).reshape(-1, 3)
+    rows = np.array([(step, event, buffer) for step, (event, buffer) in enumerate(events)], dtype=np.int64).reshape(
+        -1, 3
+    )
     report = check(Document.of(plan_of(program, slots, events=rows)))
     found = report.of_kind("DoubleFree", "FreeOfUnallocated", "AllocOverLive")
     assert all(v.plan == 0 and v.op is None and v.run is None for v in found)
@@ -48,7 +50,10 @@ def test_events_are_held_against_themselves(program, events, expected):
 def test_an_allocation_over_live_bytes_names_what_is_there(program):
     assert judged(program, [(A, 0), (A, 2)], [0, 8, 4]) == [("AllocOverLive", 1, 2, 0)]
     assert judged(program, [(A, 0), (F, 0), (A, 2)], [0, 8, 4]) == []
-    assert judged(program, [(A, 0), (A, 1), (A, 2)], [0, 8, 4]) == [("AllocOverLive", 2, 2, 0), ("AllocOverLive", 2, 2, 1)]
+    assert judged(program, [(A, 0), (A, 1), (A, 2)], [0, 8, 4]) == [
+        ("AllocOverLive", 2, 2, 0),
+        ("AllocOverLive", 2, 2, 1),
+    ]
 
 
 def test_a_buffer_that_outlives_one_laid_over_it_is_still_there(program):

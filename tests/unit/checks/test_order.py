@@ -29,7 +29,12 @@ class Threads:
 
     def op(self, stream, reads="", writes="", after=(), kind="f", **keywords):
         return self.builder.op(
-            kind, map(self.value, reads), map(self.value, writes), stream=self.streams.index(stream), after=after, **keywords
+            kind,
+            map(self.value, reads),
+            map(self.value, writes),
+            stream=self.streams.index(stream),
+            after=after,
+            **keywords,
         )
 
     def races(self, slots=None, **keywords):
@@ -225,7 +230,9 @@ def test_a_write_after_everybody_has_read_races_with_each_of_the_other_streams()
     builder.op("g", (), (builder.tensor("y", "u8", (1,)),), after=(19_993,))
     report = check(Document.of(plan_of(builder.build(), [0, 63])), limit=20)
     waited, mine = 19_993 % 8, 0
-    assert report.counts["Race"] == sum(step % 8 not in (waited, mine) or step > 19_993 for step in range(1, 20_000) if step % 8)
+    assert report.counts["Race"] == sum(
+        step % 8 not in (waited, mine) or step > 19_993 for step in range(1, 20_000) if step % 8
+    )
     assert report.of_kind("Race")[0].bytes == ((0, 1),)
 
 

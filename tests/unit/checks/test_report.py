@@ -180,13 +180,21 @@ def test_the_judge_imports_numpy_the_model_and_itself_alone():
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
             for name in names:
-                fine = name in ALLOWED or name.startswith("allocsim.checks") or name.split(".")[0] in sys.stdlib_module_names
+                fine = (
+                    name in ALLOWED
+                    or name.startswith("allocsim.checks")
+                    or name.split(".")[0] in sys.stdlib_module_names
+                )
                 assert fine, f"{path.name} imports {name}"
 
 
 def test_the_selector_alone_names_the_screens():
     """What speeds the judge up is asked in one place."""
-    naming = {path.name for path in Path(allocsim.checks.__file__).parent.glob("*.py") if "allocsim.screens" in path.read_text()}
+    naming = {
+        path.name
+        for path in Path(allocsim.checks.__file__).parent.glob("*.py")
+        if "allocsim.screens" in path.read_text()
+    }
     assert naming == {"selector.py"}
 
 

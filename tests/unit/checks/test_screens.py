@@ -105,7 +105,9 @@ def test_too_many_byte_runs_are_refused_before_any_is_made(tiny):
         t.op("f", (), (t.value("v", buffer, "u8", (1 << 22,), strides=(2,)),))
     values = t.build().values
 
-    with pytest.raises(ModelError, match="values: the values with holes fall into 20971520 byte runs in all; at most 16777216"):
+    with pytest.raises(
+        ModelError, match="values: the values with holes fall into 20971520 byte runs in all; at most 16777216"
+    ):
         holes_of(values, np.arange(5), values.hulls[:, 0], values.hulls[:, 1])
 
 
@@ -116,7 +118,8 @@ def test_a_session_with_a_buffer_that_moves_and_comes_back_is_seen_through_the_s
     t.download(x)
     program = t.build()
     here, there = (
-        Plan(program=program, arena=np.zeros(1, np.int32), offset=np.array([at]), nbytes=np.array([8])) for at in (0, 64)
+        Plan(program=program, arena=np.zeros(1, np.int32), offset=np.array([at]), nbytes=np.array([8]))
+        for at in (0, 64)
     )
     runs = (Run.of(here), Run.of(there), Run.of(here, skip=(0,)))
 

@@ -52,7 +52,9 @@ def test_memory_of_its_own_has_no_numbers_to_judge():
 
 
 @pytest.mark.parametrize(
-    "value", [{"offset": 1}, {"offset": -1}, {"strides": (-1,)}, {"strides": (2,)}], ids=["high", "low", "flip", "stride"]
+    "value",
+    [{"offset": 1}, {"offset": -1}, {"strides": (-1,)}, {"strides": (2,)}],
+    ids=["high", "low", "flip", "stride"],
 )
 @pytest.mark.parametrize("slot", [0, "own"])
 def test_a_value_may_not_reach_outside_its_buffer(value, slot):

@@ -120,7 +120,9 @@ def test_a_state_that_a_plan_moved_stays_where_its_content_is():
 
 
 def test_a_stale_plan_is_made_anew_for_the_program_that_runs():
-    one, other = (program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3") for last in ("n1", "n0"))
+    one, other = (
+        program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3") for last in ("n1", "n0")
+    )
     made = plan(one, "n0=0 n1=64 n2=0 n3=128", belief(one))
     found = verdict(Document.of(Run.of(made), Run.of(made, program=other))).cure
     assert [element.kind for element in found.elements] == ["place"]
@@ -170,7 +172,9 @@ def test_each_cause_has_its_own_cure_and_leaves_the_others_as_they_are():
     assert len(causes) == 2
     for cause, other in zip(causes, reversed(causes), strict=True):
         after = check(cause.cure.document).violations
-        assert {v.buffer for v in after if v.kind == "StaleRead"} == {v.buffer for v in other.violations if v.kind == "StaleRead"}
+        assert {v.buffer for v in after if v.kind == "StaleRead"} == {
+            v.buffer for v in other.violations if v.kind == "StaleRead"
+        }
 
 
 def test_json_of_a_cure_has_kinds_bytes_and_what_was_verified():
@@ -210,7 +214,8 @@ def test_ops_that_may_overlap_are_counted_one_by_one(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 10))
     rows = [
-        f"t{n} = f ~{rng.integers(0, 3)}" + (f" ^{rng.integers(0, n)}" if n and rng.random() < 0.4 else "") for n in range(count)
+        f"t{n} = f ~{rng.integers(0, 3)}" + (f" ^{rng.integers(0, n)}" if n and rng.random() < 0.4 else "")
+        for n in range(count)
     ]
     ordered = Ordered.of(program("; ".join(rows)))
     free = sum(not ordered.before(i, j) for j in range(count) for i in range(j))

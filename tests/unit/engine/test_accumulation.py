@@ -41,7 +41,9 @@ def has_numpys_own_openblas():
     return np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"] == "scipy-openblas"
 
 
-@pytest.mark.skipif(not has_numpys_own_openblas(), reason="another BLAS has no symbol of that name, and a temporary is made")
+@pytest.mark.skipif(
+    not has_numpys_own_openblas(), reason="another BLAS has no symbol of that name, and a temporary is made"
+)
 def test_nothing_is_made_on_the_way():
     """A call allocates no temporary of the size of the product."""
     acc, a, b = matrices("f4", 256, 256, 8, (False, False))

@@ -51,7 +51,12 @@ def test_the_executors_page():
     y = graph.op("tanh", graph.op("scale", w, s=2.0), name="y")
     graph.expand(y)
     lowered = lower(graph, [y])
-    space = {"engine": engine, "lowered": lowered, "plan": find("ggml").plan(lowered.program), "weights": {"w": np.ones(3, "f4")}}
+    space = {
+        "engine": engine,
+        "lowered": lowered,
+        "plan": find("ggml").plan(lowered.program),
+        "weights": {"w": np.ones(3, "f4")},
+    }
     lines = blocks("docs/executors.md")[0].splitlines()
     runtimes = [eval(line.split("#")[0], space) for line in lines]
 

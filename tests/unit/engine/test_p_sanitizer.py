@@ -43,7 +43,10 @@ def training():
 def test_training_is_clean_and_the_same_to_the_bit_under_every_allocator(training, name):
     lowered, parameters, inputs = training
     plan = find(name).plan(lowered.program)
-    with Runtime(lowered, plan, parameters=parameters) as plain, Sanitizer(lowered, plan, parameters=parameters) as sanitizer:
+    with (
+        Runtime(lowered, plan, parameters=parameters) as plain,
+        Sanitizer(lowered, plan, parameters=parameters) as sanitizer,
+    ):
         for _ in range(3):
             right, seen = plain.run(inputs), sanitizer.run(inputs)
             assert all(np.array_equal(right[key], seen[key]) for key in right)
@@ -91,7 +94,9 @@ def chain(kernels=None, count=16):
 def slots(lowered, **offsets):
     """Return a plan by buffer name; the rest is kept apart."""
     names = lowered.program.buffers.names
-    return plan_of(lowered.program, ["own" if name == "w" else offsets.get(name, 4096 + 64 * i) for i, name in enumerate(names)])
+    return plan_of(
+        lowered.program, ["own" if name == "w" else offsets.get(name, 4096 + 64 * i) for i, name in enumerate(names)]
+    )
 
 
 def watched(lowered, plan, inputs, runs=2, **options):
@@ -235,7 +240,9 @@ def test_inputs_may_be_written_once_and_states_live_across_runs():
     out = graph.op("add_inplace", total, x)
     graph.expand(out)
     lowered = lower(graph, (out,))
-    plan = plan_of(lowered.program, ["own" if role == Role.STATE else 0 for role in lowered.program.buffers.role.tolist()])
+    plan = plan_of(
+        lowered.program, ["own" if role == Role.STATE else 0 for role in lowered.program.buffers.role.tolist()]
+    )
     with Sanitizer(lowered, plan) as sanitizer:
         sanitizer.run({"x": np.ones(8, np.float32)})
         result = sanitizer.run({}, skip=("x", "total"))
@@ -256,7 +263,9 @@ def test_an_overrunning_kernel_is_the_kernels_fault_and_the_plan_is_legal(tmp_pa
     ):
         differs = origins(one, other, [HostRun(inputs=inputs)] * 2)
     assert differs
-    evidence = Evidence(document=Document.of(*[Run.of(plan)] * 2), audit=(), origins=differs, sanitizer=found, diverges=True)
+    evidence = Evidence(
+        document=Document.of(*[Run.of(plan)] * 2), audit=(), origins=differs, sanitizer=found, diverges=True
+    )
     save(evidence, tmp_path)
     verdict = judge(load(tmp_path))
     assert verdict.classes == {("C12", "kernel")}
@@ -264,4 +273,6 @@ def test_an_overrunning_kernel_is_the_kernels_fault_and_the_plan_is_legal(tmp_pa
     assert verdict.detectors["P"]["status"] == "violations"
     assert verdict.findings[0].writer.op == step_of(lowered, "scale")
     assert verdict.findings[0].victim.buffer_name == "x"
-    assert judge(Evidence(document=evidence.document, origins=differs, diverges=True)).classes == {("unknown", "unknown")}
+    assert judge(Evidence(document=evidence.document, origins=differs, diverges=True)).classes == {
+        ("unknown", "unknown")
+    }

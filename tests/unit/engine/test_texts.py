@@ -191,12 +191,16 @@ def test_micrograd_s_demo_classifier_of_scalars_learns_as_its_twin_of_arrays(rng
         for depth, (w, b) in enumerate(mats):
             x = x @ w.T + b
             x = x.relu() if depth < len(mats) - 1 else x
-        return (1 - tensor(labels) * x.reshape(-1)).relu().mean() + 1e-4 * sum((p * p).sum() for pair in mats for p in pair)
+        return (1 - tensor(labels) * x.reshape(-1)).relu().mean() + 1e-4 * sum(
+            (p * p).sum() for pair in mats for p in pair
+        )
 
     losses = []
     for step in range(6):
         scores = [net([tensor(v) for v in row]) for row in points]
-        margins = sum(((1 - y * s).relu() for y, s in zip(labels, scores, strict=True)), tensor(0.0)) * (1 / len(points))
+        margins = sum(((1 - y * s).relu() for y, s in zip(labels, scores, strict=True)), tensor(0.0)) * (
+            1 / len(points)
+        )
         loss = margins + 1e-4 * sum((p * p for p in net.parameters()), tensor(0.0))
         loss.backward()
         arrays = twin()

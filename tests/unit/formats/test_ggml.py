@@ -116,7 +116,11 @@ def counted(loaded):
 def test_leafs_are_uploads_nodes_are_ops_and_outputs_are_read_at_the_end():
     loaded = load(
         [tensor("NONE", name="x", flags=1), external(name="w")],
-        [tensor("MUL", "L0", "L1", off=32, flags=16), tensor("VIEW", 0, view_src=0, off=32), tensor("SUM", 1, off=0, flags=18)],
+        [
+            tensor("MUL", "L0", "L1", off=32, flags=16),
+            tensor("VIEW", 0, view_src=0, off=32),
+            tensor("SUM", 1, off=0, flags=18),
+        ],
     )
     program, plan = loaded.programs[0], loaded.plans[0]
 
@@ -400,7 +404,11 @@ def test_where_no_source_is_left_out_nothing_is_said_and_slots_are_positions():
 
 def test_what_a_result_keeps_of_its_destination_is_no_source():
     ne = (4, 2, 1, 1)
-    leafs = [external(name="rows", ne=(4, 1, 1, 1)), external(name="numbers", ne=(1, 1, 1, 1)), external(name="home", ne=ne)]
+    leafs = [
+        external(name="rows", ne=(4, 1, 1, 1)),
+        external(name="numbers", ne=(1, 1, 1, 1)),
+        external(name="home", ne=ne),
+    ]
     node = tensor("SET_ROWS", "L0", "L1", ne=ne, view_src="L2", off=None, external=True)
     loaded = load(leafs, [node])
 

@@ -110,7 +110,9 @@ def test_no_file_ends_in_anything_but_a_document_or_its_error(data):
 
 
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 99), st.integers(1, 9), st.booleans())),
+    rows=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 99), st.integers(1, 9), st.booleans())
+    ),
     inclusive=st.booleans(),
 )
 def test_what_is_written_is_read_again(rows, inclusive):

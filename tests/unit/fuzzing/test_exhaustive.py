@@ -74,7 +74,11 @@ def as_brute(program):
             continue
         made = program.values[op.results[0]]
         home = (
-            next(makers[v] for v in [*makers, op.results[0]] if v == op.results[0] or program.values[v].buffer == made.buffer)
+            next(
+                makers[v]
+                for v in [*makers, op.results[0]]
+                if v == op.results[0] or program.values[v].buffer == made.buffer
+            )
             if any(program.values[v].buffer == made.buffer for v in makers)
             else values
         )
@@ -108,7 +112,9 @@ def test_every_program_is_clean_without_reuse():
 
 def test_stretches_join_without_a_gap():
     whole = Odometer(3).batch(10_000)
-    parts = [batch[k] for begin, count in stretches(3, 37) for batch in batches(3, begin, count) for k in range(len(batch))]
+    parts = [
+        batch[k] for begin, count in stretches(3, 37) for batch in batches(3, begin, count) for k in range(len(batch))
+    ]
 
     assert len(parts) == len(whole)
     assert [as_brute(part) for part in parts] == [as_brute(whole[k]) for k in range(len(whole))]

@@ -101,7 +101,10 @@ def test_when_the_time_is_over_the_last_cases_have_no_answer_and_the_next_list_i
         monkeypatch.setattr(targets, "_over", lambda until: until is not None and next(over))
 
         assert asker.ask([case(), case()], until=0.0) == []
-        assert [answer.plan is not None for answer in asker.ask([case(ops=n) for n in (2, 3, 4)], until=0.0)] == [True, True]
+        assert [answer.plan is not None for answer in asker.ask([case(ops=n) for n in (2, 3, 4)], until=0.0)] == [
+            True,
+            True,
+        ]
         assert [len(answer.plan.offset) for answer in asker.ask([case(ops=5), case(ops=6)])] == [5, 6]
 
 

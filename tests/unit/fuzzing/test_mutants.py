@@ -39,7 +39,9 @@ def test_a_mutant_is_a_target_and_plans_what_its_bug_is_not_about(name):
     assert clean or name in {"freed_one_step_early", "host_reads_forgotten"}
 
 
-@pytest.mark.parametrize("name", ["greedy_by_size", "tlsf"])  # ggml promises no soundness for pairs that nobody declares
+@pytest.mark.parametrize(
+    "name", ["greedy_by_size", "tlsf"]
+)  # ggml promises no soundness for pairs that nobody declares
 def test_what_they_are_planted_into_is_found_nothing_against(name):
     assert first_finding(ASKED, ALLOCATORS[name], cases=20) is None
 

@@ -71,7 +71,9 @@ def test_no_module_that_is_loaded_has_a_say_in_what_is_drawn(monkeypatch):
 
     def drawn():
         """Draw without a campaign, as Hypothesis does."""
-        settings(max_examples=200, database=None, phases=[Phase.generate])(given(st.integers(0, 10**6))(lambda _: None))()
+        settings(max_examples=200, database=None, phases=[Phase.generate])(
+            given(st.integers(0, 10**6))(lambda _: None)
+        )()
 
     monkeypatch.setattr(providers, "_get_local_constants", looked)
     assert len(gone_through(0).cases) == 60
@@ -105,5 +107,7 @@ def test_a_program_of_training_is_run_with_what_its_ops_say_of_themselves():
 def test_without_hypothesis_there_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
 
-    with pytest.raises(AllocsimError, match=r"^drawing programs needs Hypothesis: pip install 'allocsim\[fuzz\]'; [^\n]+$"):
+    with pytest.raises(
+        AllocsimError, match=r"^drawing programs needs Hypothesis: pip install 'allocsim\[fuzz\]'; [^\n]+$"
+    ):
         gone_through(0)

@@ -104,7 +104,9 @@ def test_a_million_ops_are_columns():
 
 def test_an_explanation_names_writer_readers_views_donor_and_neighbours():
     program = chain()
-    found = explain(program, "y", plan_of(program, {0: 0, 2: 0, 3: 256, 4: 0}), Problem.of(program, stop=[5, 5, 3, 5, 5]))
+    found = explain(
+        program, "y", plan_of(program, {0: 0, 2: 0, 3: 256, 4: 0}), Problem.of(program, stop=[5, 5, 3, 5, 5])
+    )
     assert (found.start, found.stop) == (1, 4)
     assert found.writers == (1,)
     assert [(reader.step, reader.view) for reader in found.readers] == [(3, True)]

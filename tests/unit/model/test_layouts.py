@@ -24,7 +24,13 @@ def layouts(draw):
     strides = list(draw(st.tuples(*[st.integers(-12, 12)] * len(shape))))
     if width < 8 and shape:
         strides[-1] = 0
-    return dtype, shape, tuple(strides), draw(st.integers(-9, 9)), draw(st.sampled_from(range(0, 8, width))) if width < 8 else 0
+    return (
+        dtype,
+        shape,
+        tuple(strides),
+        draw(st.integers(-9, 9)),
+        draw(st.sampled_from(range(0, 8, width))) if width < 8 else 0,
+    )
 
 
 def bits_of(dtype, shape, strides, offset, bit_offset):

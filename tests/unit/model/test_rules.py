@@ -57,7 +57,9 @@ def test_sizes_beyond_64_bits_are_compared_exactly():
     y = b.value("y", b.buffer("c", 1), "i2", (1 << 57,))
     b.op("view", (x,), (b.value("z", byte, "u8", (1,)),))
     b.same((x,), (y,))
-    with pytest.raises(ModelError, match=f"value 1 has {1 << 55} bytes; value 0, which it is to equal, has {1 << 60} bytes"):
+    with pytest.raises(
+        ModelError, match=f"value 1 has {1 << 55} bytes; value 0, which it is to equal, has {1 << 60} bytes"
+    ):
         b.build()
 
 
@@ -208,12 +210,16 @@ def test_strengths_stand_beside_their_pairs():
     assert ops[0].in_place == ((0, 0), (1, 0), (1, 0), (0, 0))
     assert ops[0].strengths == (WHOLE, EXACT, BYTES, EXACT)
     with pytest.raises(ModelError, match="columns of 1 and 4 rows do not fit together"):
-        replace(replace(b.build(), ops=ops), ops=replace(ops, in_place=ops.in_place[:1], in_place_starts=np.array([0, 1])))
+        replace(
+            replace(b.build(), ops=ops), ops=replace(ops, in_place=ops.in_place[:1], in_place_starts=np.array([0, 1]))
+        )
 
 
 def test_pairs_without_strengths_may_change_alone():
     b = pair()
     b.op("mul", ("x", "x"), ("y",), in_place=((0, 0), (1, 0)))
     program = b.build()
-    fewer = replace(program, ops=replace(program.ops, in_place=program.ops.in_place[:1], in_place_starts=np.array([0, 1])))
+    fewer = replace(
+        program, ops=replace(program.ops, in_place=program.ops.in_place[:1], in_place_starts=np.array([0, 1]))
+    )
     assert fewer.ops[0].strengths == (EXACT,)

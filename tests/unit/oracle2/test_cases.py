@@ -6,7 +6,9 @@ from oracle2 import judge
 from oracle2.brief import kinds, only
 
 
-@pytest.mark.parametrize("name", ["gap-used", "loop-hull", "state-gap", "loop-swap", "kv-pages", "reinplaced-view-as-mutation"])
+@pytest.mark.parametrize(
+    "name", ["gap-used", "loop-hull", "state-gap", "loop-swap", "kv-pages", "reinplaced-view-as-mutation"]
+)
 def test_is_clean(name):
     assert judge(case(name)).violations == ()
 

@@ -50,7 +50,9 @@ def _live_at_most(document):
 
 
 def test_a_seed_is_a_document_and_a_document_is_json(drawn):
-    assert all(generate(seed) == drawn[seed][0] == json.loads(json.dumps(drawn[seed][0])) for seed in range(0, 1500, 50))
+    assert all(
+        generate(seed) == drawn[seed][0] == json.loads(json.dumps(drawn[seed][0])) for seed in range(0, 1500, 50)
+    )
 
 
 def test_of_a_clean_document_the_bound_is_no_higher_than_the_peak(drawn):
@@ -74,7 +76,15 @@ def test_memory_of_its_own_for_every_buffer_leaves_only_what_is_the_programs(dra
         "Race",
         "OutOfBounds",
     }
-    allowed |= {"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "FreeOfUnallocated", "DoubleFree", "AllocOverLive"}
+    allowed |= {
+        "LifetimeTooShort",
+        "MissingPin",
+        "BadSize",
+        "BadShare",
+        "FreeOfUnallocated",
+        "DoubleFree",
+        "AllocOverLive",
+    }
     for document, _ in drawn[::5]:
         if any(run.get("after") is not None or "read_after" in run for run in document.get("session", ())):
             continue
@@ -86,7 +96,9 @@ def test_strict_and_a_table_only_move_what_nobody_knows(drawn):
     for seed, (document, judged) in list(enumerate(drawn))[::5]:
         strict = judge(document, strict=True)
         assert len(strict.violations) + len(strict.warnings) == len(judged.violations) + len(judged.warnings)
-        told = {v["kind"] for v in judge(document, kinds=table(seed)).violations} - {v["kind"] for v in judged.violations}
+        told = {v["kind"] for v in judge(document, kinds=table(seed)).violations} - {
+            v["kind"] for v in judged.violations
+        }
         assert told <= {"UnsafeInPlace", "Overlap", "BadShare"}, document
 
 

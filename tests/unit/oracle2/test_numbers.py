@@ -30,7 +30,10 @@ def test_17_layout_in_place_is_by_bit():
     """Two bits further on the start is another, though the byte is the same."""
 
     def shifted(bits):
-        values = {"r": ("b", {"dtype": "u2", "shape": [3], "bit_offset": bits}), "o": ("a", {"dtype": "u2", "shape": [3]})}
+        values = {
+            "r": ("b", {"dtype": "u2", "shape": [3], "bit_offset": bits}),
+            "o": ("a", {"dtype": "u2", "shape": [3]}),
+        }
         ops = [("f", "", "o"), ("g", "o", "r", {"in_place": [[0, 0]]}), ("use", "r", "")]
         return kinds(judge(document({"a": 1, "b": 1}, ops, [0, 0], values=values)))
 
@@ -48,7 +51,9 @@ def test_17_rows_start_at_whole_bytes():
 
     assert judge(document({"x": 4}, ops, [0], values=rows)).clean
     assert kinds(judge(document({"x": 4}, [ops[0], ("use", "x", "")], [0], values=rows))) == ["UninitialisedRead"]
-    assert only(judge(document({"x": 4}, [ops[0], ("use", "x", "")], [0], values=rows)), "UninitialisedRead")["bytes"] == [
+    assert only(judge(document({"x": 4}, [ops[0], ("use", "x", "")], [0], values=rows)), "UninitialisedRead")[
+        "bytes"
+    ] == [
         [1, 2],
         [3, 4],
     ]
@@ -76,7 +81,10 @@ def test_18_a_plan_is_judged_at_both_ends_of_a_size():
     found = ranged([6, room], 4, 8)
     assert [(v["kind"], v["ends"]) for v in found.violations] == [("Overlap", ("high",))]
     found = ranged([2, room], 4, 8)
-    assert {v["kind"]: v["ends"] for v in found.violations} == {"Overlap": ("low", "high"), "StaleRead": ("low", "high")}
+    assert {v["kind"]: v["ends"] for v in found.violations} == {
+        "Overlap": ("low", "high"),
+        "StaleRead": ("low", "high"),
+    }
 
 
 def test_19_an_arena_aligns_to_1_by_default():
@@ -84,7 +92,9 @@ def test_19_an_arena_aligns_to_1_by_default():
 
     assert judge(document({"a": 4}, ops, [3], more={"path": "then"})).clean
     assert kinds(judge(document({"a": 4}, ops, [3], arenas=({"name": "a", "alignment": 2},)))) == ["Misaligned"]
-    assert judge(document({"a": {"nbytes": 4, "alignment": 1}}, ops, [3], arenas=({"name": "a", "alignment": 2},))).clean
+    assert judge(
+        document({"a": {"nbytes": 4, "alignment": 1}}, ops, [3], arenas=({"name": "a", "alignment": 2},))
+    ).clean
 
 
 def test_slots_are_held_against_buffers():

@@ -32,7 +32,9 @@ def test_15_waiting_is_transitive():
     forked = [{"plan": 0}, {"plan": 0, "after": [0]}, {"plan": 0, "after": [0]}]
 
     assert judge(document(TWO, BODY, [0, 4], session=session)).clean
-    assert {(v["run"], v["other_run"]) for v in judge(document(TWO, BODY, [0, 4], session=forked)).violations} == {(2, 1)}
+    assert {(v["run"], v["other_run"]) for v in judge(document(TWO, BODY, [0, 4], session=forked)).violations} == {
+        (2, 1)
+    }
 
 
 def test_15_buffers_apart_are_those_of_the_last_run_waited_for_or_fresh():
@@ -122,7 +124,11 @@ def test_streams_race_over_reused_bytes_and_a_wait_orders_them():
     found = judge(document({"a": 4, "b": 4}, ops, [0, 0], more=STREAMS))
 
     assert kinds(found) == ["Race"]
-    assert (found.violations[0]["op"], found.violations[0]["other_op"], found.violations[0]["in_apart"]) == (2, 1, False)
+    assert (found.violations[0]["op"], found.violations[0]["other_op"], found.violations[0]["in_apart"]) == (
+        2,
+        1,
+        False,
+    )
 
     ops[2] = ("f", "", "b", {"after": [1]})
     assert judge(document({"a": 4, "b": 4}, ops, [0, 0], more=STREAMS)).clean

@@ -95,7 +95,12 @@ def test_10_two_results_on_one_byte_are_results_overlap_though_they_hold_the_sam
 
 def test_11_at_one_address_it_reads_and_does_not_write_for_races():
     streams = {"streams": ["x", "y"]}
-    ops = [("f", "", "a"), ("same", "a", "b", {"stream": 0}), ("use", "a", "", {"stream": 1, "after": [0]}), ("use", "b", "")]
+    ops = [
+        ("f", "", "a"),
+        ("same", "a", "b", {"stream": 0}),
+        ("use", "a", "", {"stream": 1, "after": [0]}),
+        ("use", "b", ""),
+    ]
 
     assert judge(document(TWO, ops, [0, 0], more=streams)).clean
     assert judge(document(TWO, ops, [0, 4], more=streams)).clean

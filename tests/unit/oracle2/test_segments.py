@@ -78,7 +78,13 @@ def test_2_a_late_read_extends_no_segment_but_finds_what_is_there_late():
 
     assert judge(soon).clean
     (found,) = judge(late).violations
-    assert (found["kind"], found["run"], found["step"], found["other_run"], found["other_op"]) == ("StaleRead", 0, 1, 1, 2)
+    assert (found["kind"], found["run"], found["step"], found["other_run"], found["other_op"]) == (
+        "StaleRead",
+        0,
+        1,
+        1,
+        2,
+    )
     assert (found["want_run"], found["want_op"]) == (0, 0)
 
 
@@ -135,7 +141,12 @@ def test_3_a_state_is_no_recipient_of_a_part():
 
     def taken(result):
         views = {"s1": ("s", {}), "part": ("s", {"shape": [2]}), "s2": ("s", {}), "s3": ("s", {})}
-        ops = [("step", "", "s1"), ("use", "s1", ""), ("f", "", "t"), ("g", "t", result, {"in_place": [[0, 0, "whole"]]})]
+        ops = [
+            ("step", "", "s1"),
+            ("use", "s1", ""),
+            ("f", "", "t"),
+            ("g", "t", result, {"in_place": [[0, 0, "whole"]]}),
+        ]
         return kinds(judge(document(STATE, [*ops, ("step", "", "s3")], [0, 0], values=views)))
 
     assert taken("s2") == []
@@ -213,7 +224,13 @@ def test_6_two_that_hold_the_same_share_until_one_is_rewritten():
 
 
 def test_6_a_last_read_and_a_rewrite_at_one_step_need_a_pair():
-    ops = [("f", "", "a"), ("same", "a", "b"), ("use", "b", ""), ("g", "a", "b2", {"in_place": [[0, 0]]}), ("use", "b2", "")]
+    ops = [
+        ("f", "", "a"),
+        ("same", "a", "b"),
+        ("use", "b", ""),
+        ("g", "a", "b2", {"in_place": [[0, 0]]}),
+        ("use", "b2", ""),
+    ]
     again = {"b2": ("b", {})}
 
     assert judge(document({"a": 4, "b": 4}, ops, [0, 0], values=again)).clean

@@ -49,7 +49,14 @@ def test_one_line_in_a_test_is_verify_whatever_there_is_to_judge():
         (believed, SOUND),
     ):
         assert allocsim.verify(*what).clean
-    for what in ((MADE, WRONG), (WRONG,), (Document.of(WRONG),), ([SOUND, WRONG],), (belief(MADE, a=(1, 2)),), (believed, WRONG)):
+    for what in (
+        (MADE, WRONG),
+        (WRONG,),
+        (Document.of(WRONG),),
+        ([SOUND, WRONG],),
+        (belief(MADE, a=(1, 2)),),
+        (believed, WRONG),
+    ):
         assert not allocsim.verify(*what).clean
 
 
@@ -147,7 +154,9 @@ def run(pytester, monkeypatch):
 def test_the_fixture_fails_a_test_with_the_ops_round_the_fault(run):
     result = run()
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *StaleRead: op 2 'add' reads bytes*", "E *> *2  add (x, y) -> z  <- reads it late*"])
+    result.stdout.fnmatch_lines(
+        ["E *StaleRead: op 2 'add' reads bytes*", "E *> *2  add (x, y) -> z  <- reads it late*"]
+    )
     result.stdout.no_fnmatch_line("*def assert_clean*")  # the frames of the plugin are not shown
 
 

@@ -70,7 +70,10 @@ def test_names_cannot_break_a_line():
 def test_a_race_says_who_writes_and_who_may_still_be_reading():
     made = program("x = host.write; b = g x ~1 ^0; a = f! x; y = h a b ^1; host.read y")
     lines = described(Document.of(plan(made, "x=0 a=0 b=64 y=128")), "Race", context=0)
-    assert [line.split("<- ")[1] for line in lines if "<- " in line] == ["may still be reading them", "writes bytes [0, 32)"]
+    assert [line.split("<- ")[1] for line in lines if "<- " in line] == [
+        "may still be reading them",
+        "writes bytes [0, 32)",
+    ]
 
 
 def test_an_event_of_the_planner_stands_at_its_step():

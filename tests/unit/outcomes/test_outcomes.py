@@ -74,7 +74,14 @@ def test_a_baseline_read_back_makes_everything_known():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{", b'{"format": "allocsim-baseline", "version": 2, "known": []}', b'{"format": "x", "version": 1}', b"\xff"],
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"format": "allocsim-baseline", "version": 2, "known": []}',
+        b'{"format": "x", "version": 1}',
+        b"\xff",
+    ],
 )
 def test_what_is_no_baseline_is_one_line(data):
     with pytest.raises(DocumentError, match=r"^known\.json: ") as caught:
@@ -146,7 +153,10 @@ def test_no_name_breaks_the_xml_or_the_json(name):
     b = ProgramBuilder(name)
     x = b.tensor(name, "f32", (8,))
     b.op("k", (x,), (), name=name)
-    outcomes = [outcome_of(name.replace("\0", "") or "f", Document.of(plan_of(b.build(), [0]))), Outcome(file="g", error=name)]
+    outcomes = [
+        outcome_of(name.replace("\0", "") or "f", Document.of(plan_of(b.build(), [0]))),
+        Outcome(file="g", error=name),
+    ]
     checked_junit(junit.dumps(outcomes))
     checked_sarif(sarif.dumps(outcomes))
     assert len(baseline.loads(baseline.dumps(outcomes))) == 1
@@ -172,7 +182,8 @@ def checked_sarif(data):
         assert driver["name"] == "allocsim"
         assert len(set(rules)) == len(rules)
         assert all(
-            rule["shortDescription"]["text"] and rule["defaultConfiguration"]["level"] == "error" for rule in driver["rules"]
+            rule["shortDescription"]["text"] and rule["defaultConfiguration"]["level"] == "error"
+            for rule in driver["rules"]
         )
         for invocation in run["invocations"]:
             assert invocation["executionSuccessful"] == ("toolExecutionNotifications" not in invocation)
@@ -207,7 +218,11 @@ def test_sarif_has_a_result_for_each_violation_with_its_parties():
     late = next(result for result in results if result["ruleId"] == "StaleRead")
     location = late["locations"][0]
     assert location["physicalLocation"]["artifactLocation"]["uri"] == "a%20b/plan.json"
-    assert [one["fullyQualifiedName"] for one in location["logicalLocations"]] == ["p/ops[3]", "p/values[1]", "p/buffers[1]"]
+    assert [one["fullyQualifiedName"] for one in location["logicalLocations"]] == [
+        "p/ops[3]",
+        "p/values[1]",
+        "p/buffers[1]",
+    ]
     assert [one["logicalLocations"][0]["name"] for one in late["relatedLocations"]] == ["g", "f"]
     assert late["partialFingerprints"]["allocsim/v1"] in marks(WRONG)
     assert late["properties"]["fault"] == "plan"

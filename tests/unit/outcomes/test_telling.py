@@ -35,7 +35,15 @@ def test_every_detector_is_listed_with_what_it_looked_at_or_why_not():
     outcome = outcome_of("x", Document.of(ALLOCATORS["greedy_by_size"].plan(program())))
 
     assert "".join(outcome.examined) == DETECTORS
-    assert states(outcome) == {"S": CLEAN, "L": CLEAN, "H": NOT_RUN, "P": NOT_RUN, "D": NOT_RUN, "K": NOT_RUN, "R": NOT_RUN}
+    assert states(outcome) == {
+        "S": CLEAN,
+        "L": CLEAN,
+        "H": NOT_RUN,
+        "P": NOT_RUN,
+        "D": NOT_RUN,
+        "K": NOT_RUN,
+        "R": NOT_RUN,
+    }
     assert all(bool(row.why) is (row.state == NOT_RUN) is not bool(row.of) for row in outcome.examined.values())
     assert outcome.examined["S"].of == "3 ops"
 

@@ -70,7 +70,9 @@ def test_reading_beyond_an_operand_into_dead_bytes_shows(dtype):
     plan = {0: 0, 1: 512, 2: 1024, 3: 1536}  # behind h nothing was ever written
     (found,) = run(allocsim.sanitized(made, plan), {**HONEST, "neg": beyond}).incidents
     assert (found.kind, found.op, found.value) == ("PoisonRead", 2, 2)
-    assert found.message == "op 2 (neg) has poison in bytes [0, {}) of y and in no operand".format(64 if dtype == "f32" else 128)
+    assert found.message == "op 2 (neg) has poison in bytes [0, {}) of y and in no operand".format(
+        64 if dtype == "f32" else 128
+    )
 
 
 def test_poison_that_comes_in_by_a_wrong_read_is_not_told_twice():
@@ -96,7 +98,9 @@ def test_poison_passes_unseen_through_dtypes_that_are_not_searched():
         "pack": lambda a, out: np.copyto(out, a.view(np.uint8)),
         "unpack": lambda a, out: np.copyto(out, a.view(np.float32)),
     }
-    assert {i.kind for i in run(allocsim.sanitized(b.build(), [0, 64, 128]), kernels).incidents} == {"UninitialisedRead"}
+    assert {i.kind for i in run(allocsim.sanitized(b.build(), [0, 64, 128]), kernels).incidents} == {
+        "UninitialisedRead"
+    }
 
 
 def test_a_c_kernel_that_overruns_is_named_with_its_layer():
@@ -149,7 +153,9 @@ def test_content_of_parameters_is_laid_and_guarded():
     assert arena.clean
     assert np.array_equal(arena.value(3), np.zeros(16))
     spoil = lambda x, out: (np.copyto(out, x), ctypes.memset(x.ctypes.data, 7, 1))  # noqa: E731
-    arena = run(allocsim.sanitized(made, ["own", 0, 64, 128], content=content, every_op=True), {**HONEST, "copy": spoil})
+    arena = run(
+        allocsim.sanitized(made, ["own", 0, 64, 128], content=content, every_op=True), {**HONEST, "copy": spoil}
+    )
     assert [(i.kind, i.op, i.arena) for i in arena.incidents] == [("OperandWritten", 1 - 1, None)]
 
 
@@ -169,7 +175,10 @@ def test_an_upload_left_out_finds_what_is_still_there_or_says_who_took_it():
         (lambda a: a.op(0).__enter__(), "no run has begun: with arena.run"),
         (lambda a: begun(a).op(9).__enter__(), r"ops\[9\]: does not exist; there are 5"),
         (lambda a: begun(a).op(2).__enter__(), r"ops\[0\]: \(x\) was left out; name it in run\(skip=...\)"),
-        (lambda a: (done(begun(a), 0), a.op(0).__enter__()), r"ops\[0\]: comes after op 0 has run; ops run in order, each once"),
+        (
+            lambda a: (done(begun(a), 0), a.op(0).__enter__()),
+            r"ops\[0\]: comes after op 0 has run; ops run in order, each once",
+        ),
         (lambda a: begun(begun(a)), "a run has begun and has not ended"),
         (lambda a: a.run(skip=["q"]).__enter__(), r"skip: 'q' is no upload of .*; there are 0 \(x\)"),
         (lambda a: begun(a, skip=["x"]).op(0).__enter__(), r"ops\[0\]: was named as an upload that is left out"),
@@ -205,7 +214,11 @@ def test_a_run_that_ends_early_says_what_was_left_out():
     [
         ([0, None, 64, 128], {}, r"slots\[1\]: 'h' is used and has no slot"),
         ([0, -64, 64, 128], {}, r"slots\[1\]: 'h' \[-64, 0\) lies outside its arena, which is unbounded"),
-        ([0, 64, 128, 192], {"content": {"x": np.zeros(4)}}, r"content\['x'\]: is no parameter or state; there are none"),
+        (
+            [0, 64, 128, 192],
+            {"content": {"x": np.zeros(4)}},
+            r"content\['x'\]: is no parameter or state; there are none",
+        ),
         ([0, 64, 1 << 61, 192], {}, "bytes cannot be allocated"),
     ],
 )

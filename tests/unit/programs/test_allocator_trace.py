@@ -27,7 +27,12 @@ def event(word, **keys):
 
 def reused(*between, recorded=False, freed=()):
     """Block a is read on stream 1 and freed; b lies in its bytes and is written on stream 0."""
-    start = [alloc("a", 1000), use("host.write", writes=["a"]), event("record", mark=1), event("wait", mark=1, stream=1)]
+    start = [
+        alloc("a", 1000),
+        use("host.write", writes=["a"]),
+        event("record", mark=1),
+        event("wait", mark=1, stream=1),
+    ]
     middle = [use("copy", reads=["a"], stream=1), *([event("record_stream", block="a", stream=1)] if recorded else ())]
     end = [*between, alloc("b", 1032), use("fill", writes=["b"]), use("host.read", reads=["b"])]
     return [*start, *middle, *freed, event("free", block="a"), *end]
@@ -118,7 +123,9 @@ def test_a_wait_that_was_not_used_yet_is_part_of_what_is_recorded():
 
 def test_parts_of_a_block_are_values_of_their_own():
     part = {"block": "a", "offset": 16, "nbytes": 8}
-    made = trace([alloc("a", 0), use(writes=["a"]), use(reads=["a"], writes=[part], in_place=[[0, 0]]), use(reads=["a", part])])
+    made = trace(
+        [alloc("a", 0), use(writes=["a"]), use(reads=["a"], writes=[part], in_place=[[0, 0]]), use(reads=["a", part])]
+    )
     values = made.programs[0].values
     assert [(int(o), int(n)) for o, n in zip(values.offset, values.shape, strict=True)] == [(0, 64), (16, 8), (0, 64)]
     assert made.programs[0].ops[2].operands == (2, 1)
@@ -228,7 +235,9 @@ def test_ops_are_ordered_exactly_as_events_streams_and_the_host_order_them(seed)
 
 def test_the_command_writes_the_document_and_tells_a_fault_by_its_line(tmp_path, capsys):
     path = tmp_path / "step.jsonl"
-    path.write_text('{"event": "alloc", "block": "a", "address": 0, "nbytes": 8}\n\n{"event": "use", "writes": ["a"]}\n')
+    path.write_text(
+        '{"event": "alloc", "block": "a", "address": 0, "nbytes": 8}\n\n{"event": "use", "writes": ["a"]}\n'
+    )
     assert main(["trace", str(path), "-o", str(tmp_path / "out.json")]) == 0
     (program,) = read(tmp_path / "out.json").programs
     assert (program.name, np.diff(program.ops.result_starts).tolist()) == ("step", [1])

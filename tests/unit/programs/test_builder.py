@@ -30,7 +30,10 @@ def test_numpys_integers_are_indices():
 
 
 SAID = {
-    "no list": (lambda b, x, y: b.op("neg", x, x), "ops[0].operands: op 'neg' is given 0, no list of values; one value is (0,)"),
+    "no list": (
+        lambda b, x, y: b.op("neg", x, x),
+        "ops[0].operands: op 'neg' is given 0, no list of values; one value is (0,)",
+    ),
     "a word": (
         lambda b, x, y: b.op("neg", "x", (y,)),
         "ops[0].operands: op 'neg' is given 'x', no list of values; one value is ('x',)",
@@ -39,7 +42,10 @@ SAID = {
         lambda b, x, y: b.op("neg", ("xx",), (y,)),
         "ops[0].operands[0]: op 'neg': no value is named 'xx'; did you mean 'x'?",
     ),
-    "unlike": (lambda b, x, y: b.op("neg", (x,), ("qqq",)), "ops[0].results[0]: op 'neg': no value is named 'qqq'; there are 2"),
+    "unlike": (
+        lambda b, x, y: b.op("neg", (x,), ("qqq",)),
+        "ops[0].results[0]: op 'neg': no value is named 'qqq'; there are 2",
+    ),
     "no index": (
         lambda b, x, y: b.op("neg", (0.0,), ()),
         "ops[0].operands[0]: op 'neg': 0.0 is neither the index nor the name of a value",

@@ -68,7 +68,9 @@ def test_it_sees_what_slots_depend_on(changes):
     assert fingerprint(program(**changes)).split("-")[0] != PLAIN.split("-")[0]
 
 
-@pytest.mark.parametrize("changes", [{}, {"names": "wxyz"}, {"meta": {"layer": 3}}, {"streams": ("main", "side")}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"names": "wxyz"}, {"meta": {"layer": 3}}, {"streams": ("main", "side")}], ids=str
+)
 def test_it_does_not_see_names_and_meta_and_streams_nobody_uses(changes):
     assert fingerprint(program(**changes)) == PLAIN
 
@@ -154,7 +156,11 @@ def test_a_run_of_another_program_is_named_and_a_twin_is_none():
 
 def test_a_fault_in_a_twin_of_the_program_is_not_blamed_on_a_stale_plan():
     """Two programs that are equal are one to a plan; what is wrong under it is wrong in either."""
-    made, twin, other = program(operands=(2, 0)), program(operands=(2, 0), names="wxyz"), program(operands=(2, 0), kind="sub")
+    made, twin, other = (
+        program(operands=(2, 0)),
+        program(operands=(2, 0), names="wxyz"),
+        program(operands=(2, 0), kind="sub"),
+    )
     bad = plan_of(made, [0, 32, 0, 64])  # exp over what add still reads
     assert leading(Document.of(Run.of(bad, program=twin))).class_ != "C08"
     assert leading(Document.of(Run.of(bad, program=other))).class_ == "C08"

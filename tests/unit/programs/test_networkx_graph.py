@@ -41,7 +41,11 @@ def test_a_graph_of_tensors_needs_only_sizes_and_steps():
     found = from_networkx(graph)
     assert found.buffers.nbytes.tolist() == [10, 20, 30]
     assert found.buffers.names == ("a", "b", "c")
-    assert [(op.name, op.operands, op.results) for op in found.ops] == [("a", (), (0,)), ("b", (0,), (1,)), ("c", (0, 1), (2,))]
+    assert [(op.name, op.operands, op.results) for op in found.ops] == [
+        ("a", (), (0,)),
+        ("b", (0,), (1,)),
+        ("c", (0, 1), (2,)),
+    ]
     assert found.values[2].dtype == "u8"
     assert verify_program(graph, [0, 16, 64]).violations[0].kind == "Misaligned"
     assert verify_program(graph, [0, 0, 64]).of_kind("StaleRead")
@@ -118,10 +122,16 @@ REFUSED = {
         "ops[1].results[0]: value 0 is made by op 0 already",
     ),
     "size": (graph_of(a={"nbytes": "12", "step": 0}), "node 'a': nbytes '12' is not an integer"),
-    "negative size": (graph_of(a={"nbytes": -12, "shape": [], "step": 0}), "buffers[0].nbytes: -12 is not between 0 and 2^62"),
+    "negative size": (
+        graph_of(a={"nbytes": -12, "shape": [], "step": 0}),
+        "buffers[0].nbytes: -12 is not between 0 and 2^62",
+    ),
     "dtype": (graph_of(a={"nbytes": 4, "dtype": ["f32"]}), "node 'a': dtype ['f32'] is none of f64"),
     "role": (graph_of(a={"nbytes": 4, "role": ["x"]}), "node 'a': role ['x'] is none of temporary"),
-    "rest": (graph_of(a={"nbytes": 5, "dtype": "f32"}), "node 'a': has no `shape`, and its 5 bytes are no whole number of f32"),
+    "rest": (
+        graph_of(a={"nbytes": 5, "dtype": "f32"}),
+        "node 'a': has no `shape`, and its 5 bytes are no whole number of f32",
+    ),
     "unequal": (
         graph_of(a={"nbytes": 4, "buffer": 1}, b={"nbytes": 5, "buffer": 1}),
         "node 'b': says nbytes=5 of a buffer that has 4 elsewhere",

@@ -22,7 +22,10 @@ def routine(*items, yields=(), **more):
         names.update(region.yields)
         for item in region.items:
             names.update(
-                item.results, getattr(item, "operands", ()), getattr(item, "initial", ()), getattr(item, "arguments", ())
+                item.results,
+                getattr(item, "operands", ()),
+                getattr(item, "initial", ()),
+                getattr(item, "arguments", ()),
             )
             for inner in getattr(item, "alternatives", {}).values():
                 visit(inner)
@@ -53,7 +56,12 @@ def test_a_choice_hands_its_result_on_as_same():
     by_path = {program.path: program for program in found}
     assert set(by_path) == {"cond=then", "cond=else"}
     taken = by_path["cond=then"]
-    assert flat(taken) == [("host.write", [], ["x"]), ("exp", ["x"], ["a"]), ("cond", ["a"], ["p"]), ("host.read", ["p"], [])]
+    assert flat(taken) == [
+        ("host.write", [], ["x"]),
+        ("exp", ["x"], ["a"]),
+        ("cond", ["a"], ["p"]),
+        ("host.read", ["p"], []),
+    ]
     assert taken.same_ops.tolist() == [False, False, True, False]
     assert taken.ops.meta == {1: {"call": ["cond", "then"]}}
 
@@ -84,7 +92,9 @@ def test_each_iteration_chooses_for_itself():
 def test_a_plan_by_definition_lays_every_execution_in_its_slot():
     body = PathRegion((PathOp("f", ("i",), ("n",)),), yields=("n",))
     (program,) = paths(
-        routine(PathOp("host.write", (), ("x",)), PathLoop("l", body, ("x",), ("i",), ("u",)), PathOp("host.read", ("u",)))
+        routine(
+            PathOp("host.write", (), ("x",)), PathLoop("l", body, ("x",), ("i",), ("u",)), PathOp("host.read", ("u",))
+        )
     )
     plan = path_plan(program, {"x": 0, "i": 32, "n": 64, "u": 96})
     assert plan.offset.tolist() == [0, 32, 64, 32, 64, 96]
@@ -92,7 +102,11 @@ def test_a_plan_by_definition_lays_every_execution_in_its_slot():
 
 
 def test_views_and_mutations_lie_in_the_memory_of_what_they_are_of():
-    ops = PathOp("host.write", (), ("x",)), PathOp("view", ("x",), ("h",)), PathOp("add_", ("h",), ("m",), in_place=((0, 0),))
+    ops = (
+        PathOp("host.write", (), ("x",)),
+        PathOp("view", ("x",), ("h",)),
+        PathOp("add_", ("h",), ("m",), in_place=((0, 0),)),
+    )
     more = {
         "x": Definition("f32", (4,)),
         "h": Definition("f32", (2,), buffer="x", offset=8),
@@ -123,7 +137,10 @@ REFUSED = {
     "counts": ([PathChoice("c", {"a": PathRegion(())}, ("p",))], "c: 0 values go to 1 names"),
     "carries": ([PathLoop("l", PathRegion(()), ("x",), ())], r"l\.0: 1 values go to 0 names"),
     "twice": ([PathOp("f", (), ("t",)), PathOp("g", (), ("t",))], "t: is made twice in one region"),
-    "names": ([PathChoice("c", {"a": PathRegion(())}), PathChoice("c", {"a": PathRegion(())})], "c: two choices in one region"),
+    "names": (
+        [PathChoice("c", {"a": PathRegion(())}), PathChoice("c", {"a": PathRegion(())})],
+        "c: two choices in one region",
+    ),
     "none": ([PathLoop("l", PathRegion((PathChoice("c", {}),)))], r"l\.0/c: has no alternative"),
 }
 
@@ -139,7 +156,11 @@ def test_what_is_not_defined_and_what_lies_in_itself_are_refused():
     with pytest.raises(ModelError, match=r"^t: is not among the definitions"):
         paths(one)
     with pytest.raises(ModelError, match="lies in its own memory"):
-        paths(routine(PathOp("f", (), ("t",)), t=Definition("f32", (1,), buffer="u"), u=Definition("f32", (1,), buffer="t")))
+        paths(
+            routine(
+                PathOp("f", (), ("t",)), t=Definition("f32", (1,), buffer="u"), u=Definition("f32", (1,), buffer="t")
+            )
+        )
 
 
 def test_more_than_can_be_covered_is_refused(monkeypatch):
@@ -205,7 +226,8 @@ def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_th
         return
     chosen = paths(made)
     wanted, got = (
-        tuple(set().union(*parts) for parts in zip(*map(triples, programs), strict=True)) for programs in (everything, chosen)
+        tuple(set().union(*parts) for parts in zip(*map(triples, programs), strict=True))
+        for programs in (everything, chosen)
     )
     assert got[0] == wanted[0]
     assert got[1] == wanted[1]

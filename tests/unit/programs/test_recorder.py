@@ -173,7 +173,9 @@ def test_overlapping_arrays_over_memory_that_no_array_owns_are_refused(offset):
     memory = bytearray(128)
     x, h = (np.frombuffer(memory, np.float32, 16, at) for at in ((0, 16) if offset else (16, 0)))
 
-    with pytest.raises(ModelError, match="two arrays share bytes of memory that no array owns; give that memory as a pool"):
+    with pytest.raises(
+        ModelError, match="two arrays share bytes of memory that no array owns; give that memory as a pool"
+    ):
         allocsim.Recorder().call("exp", reads=[("x", x)], writes=[("h", h)])
     recorder = allocsim.Recorder(pools={"raw": np.frombuffer(memory, np.uint8)})
     recorder.upload(("x", x))

@@ -43,7 +43,9 @@ def test_a_declared_pair_follows_its_operand_to_its_new_position():
 
 def test_lifetimes_gaps_and_events_keep_their_place_among_the_steps_that_stay():
     made = program(TEXT)
-    problem = Problem.of(made, start=[0, 1, 3, 4], stop=[4, 9, 5, 6], gaps={0: ((1, 3),)}, may_share=[(1, 2), (2, 3)], pinned=[3])
+    problem = Problem.of(
+        made, start=[0, 1, 3, 4], stop=[4, 9, 5, 6], gaps={0: ((1, 3),)}, may_share=[(1, 2), (2, 3)], pinned=[3]
+    )
     placed = plan_of(made, [0, 64, 128, 192], problem=problem, events=np.array([[0, 0, 0], [3, 1, 1], [4, 0, 3]]))
     left = without(Document.of(placed), 1)
     (belief_left,) = left.problems

@@ -41,7 +41,12 @@ def training_program(layers: int, width: int = 64) -> Program:
         for index, saved in enumerate(inner * 7):
             kind = ("out_prod", "rms_norm_back", "silu_back", "add", "mul")[index % 5]
             y = b.tensor(f"L{layer}.{kind}_{index}", "f32", (width, 32))
-            b.op(kind, (grad, saved) if index < 12 else (grad, weight), (y,), in_place=((0, 0),) if kind != "out_prod" else ())
+            b.op(
+                kind,
+                (grad, saved) if index < 12 else (grad, weight),
+                (y,),
+                in_place=((0, 0),) if kind != "out_prod" else (),
+            )
             grad = y
         delta = b.tensor(f"L{layer}.delta", "f32", (width, 8))
         b.op("out_prod", (grad, weight), (delta,))

@@ -66,9 +66,26 @@ def test_boxes_are_slots_and_lifetimes_and_a_donors_box_ends_where_its_recipient
         "y": [2, 4, 64, 128],
         "b": [3, 5, 0, 64],
     }
-    assert dict(zip(drawn["name"], drawn["maker"], strict=True)) == {"x": "0 host.write", "a": "1 f", "y": "2 g", "b": "3 h"}
-    assert dict(zip(drawn["name"], drawn["reader"], strict=True)) == {"x": "1 f", "a": "2 g", "y": "3 h", "b": "4 host.read"}
-    assert (drawn["steps"], drawn["top"], drawn["bound"], drawn["left_out"], drawn["conflicts"], more) == (5, 128, 128, 0, [], 0)
+    assert dict(zip(drawn["name"], drawn["maker"], strict=True)) == {
+        "x": "0 host.write",
+        "a": "1 f",
+        "y": "2 g",
+        "b": "3 h",
+    }
+    assert dict(zip(drawn["name"], drawn["reader"], strict=True)) == {
+        "x": "1 f",
+        "a": "2 g",
+        "y": "3 h",
+        "b": "4 host.read",
+    }
+    assert (drawn["steps"], drawn["top"], drawn["bound"], drawn["left_out"], drawn["conflicts"], more) == (
+        5,
+        128,
+        128,
+        0,
+        [],
+        0,
+    )
 
 
 def test_conflicts_are_in_the_map_with_their_words():

@@ -44,12 +44,17 @@ def test_a_map_of_a_pile_draws_few_rectangles_and_says_what_lies_below():
     document = one_address(1200)
     figure = memory_map(document, report=check(document))
 
-    drawn = {c.get_gid(): len(c.get_paths()) for c in figure.findobj(PolyCollection) if c.get_gid() in {"buffers", "conflicts"}}
+    drawn = {
+        c.get_gid(): len(c.get_paths())
+        for c in figure.findobj(PolyCollection)
+        if c.get_gid() in {"buffers", "conflicts"}
+    }
     hidden = 1200 - drawn["buffers"]
     assert all(0 < number < 500 for number in drawn.values())
     assert {image.get_gid() for image in figure.findobj(AxesImage)} == {"hidden", "more conflicts"}
     assert any(
-        f"{hidden:,} buffers under 64 others and more: grey" in text.get_text() for text in figure.texts + figure.axes[0].texts
+        f"{hidden:,} buffers under 64 others and more: grey" in text.get_text()
+        for text in figure.texts + figure.axes[0].texts
     )
 
 
@@ -61,4 +66,6 @@ def test_the_reach_at_a_step_is_the_highest_end_of_what_lives_there(document):
         for first, height in zip(curve.edges[:-1].tolist(), curve.height.tolist(), strict=True):
             live = (shown.start <= first) & (first < shown.stop) & plan.placed
             ends = plan.offset + shown.nbytes
-            assert height == sum(int(ends[live & (plan.arena == arena)].max()) for arena in set(plan.arena[live].tolist()))
+            assert height == sum(
+                int(ends[live & (plan.arena == arena)].max()) for arena in set(plan.arena[live].tolist())
+            )

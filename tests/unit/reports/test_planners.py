@@ -10,7 +10,9 @@ def words(figure):
 
 
 def test_planners_stand_by_their_mean_the_best_on_top():
-    figure = planner_ratios([("p", "b", 2.0, True), ("p", "a", 1.0, True), ("q", "b", 2.0, True), ("q", "a", 1.21, True)])
+    figure = planner_ratios(
+        [("p", "b", 2.0, True), ("p", "a", 1.0, True), ("q", "b", 2.0, True), ("q", "a", 1.21, True)]
+    )
 
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "b"]
     assert "a is within 1.100 of the lower bound" in words(figure)

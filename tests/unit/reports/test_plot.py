@@ -75,7 +75,9 @@ def test_matplotlib_is_not_imported_before_a_picture_is_asked_for() -> None:
 
 def test_a_report_is_the_record_a_page_and_pictures(record: dict, legal: Document, tmp_path: Path) -> None:
     write_report(record, legal, tmp_path / "out")
-    expected = {"report.json", "report.md"} | {f"figures/{name}{suffix}" for name in NAMES for suffix in (".png", ".svg")}
+    expected = {"report.json", "report.md"} | {
+        f"figures/{name}{suffix}" for name in NAMES for suffix in (".png", ".svg")
+    }
     assert set(tree(tmp_path / "out")) == expected
     assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8")) == record
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -92,13 +94,17 @@ def test_a_run_cut_short_still_gives_a_report(tmp_path: Path) -> None:
 
 
 def test_numbers_json_has_no_word_for_become_null(record: dict, tmp_path: Path) -> None:
-    record["modes"] = {"default": {"loss": [np.float32(1.5), float("nan"), np.float64("inf")], "arena_bytes": np.int64(7)}}
+    record["modes"] = {
+        "default": {"loss": [np.float32(1.5), float("nan"), np.float64("inf")], "arena_bytes": np.int64(7)}
+    }
     write_report(record, None, tmp_path / "out")
     found = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["modes"]["default"]
     assert found == {"loss": [1.5, None, None], "arena_bytes": 7}
 
 
-def test_a_second_report_replaces_the_first_and_keeps_what_is_not_its_own(record: dict, legal: Document, tmp_path: Path) -> None:
+def test_a_second_report_replaces_the_first_and_keeps_what_is_not_its_own(
+    record: dict, legal: Document, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     write_report(record, legal, out)
     (out / "evidence.json").write_text("evidence")

@@ -127,7 +127,10 @@ def test_the_worst_ratio_is_named_with_tensor_and_layer() -> None:
     given[41].update(ratio=9.6e4, cosine=-0.25)  # layer 10, q.b
     given[7].update(ratio=0.5)
     said = texts(gradient_ratio(given, 1)).replace("\n", " ")
-    assert "2 of 120 gradients are wrong: size off by up to a factor of 96,000 (q.b, layer 10), cosine down to -0.25" in said
+    assert (
+        "2 of 120 gradients are wrong: size off by up to a factor of 96,000 (q.b, layer 10), cosine down to -0.25"
+        in said
+    )
 
 
 def test_only_the_step_asked_for_is_drawn() -> None:

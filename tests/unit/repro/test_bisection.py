@@ -30,7 +30,9 @@ def test_of_a_kernel_fault_the_kernel_is_left_with_its_uploads(kernel_fault):
 
 
 def test_the_cure_has_a_price_in_bytes_and_time(kernel_fault):
-    assert kernel_fault.evidence.cure.elements == ("forbid the in-place pair of rms_norm_back (result 0 over operand 0)",)
+    assert kernel_fault.evidence.cure.elements == (
+        "forbid the in-place pair of rms_norm_back (result 0 over operand 0)",
+    )
     assert set(kernel_fault.seconds) == {"default", "cured", "pinned"}
     assert all(seconds > 0 for seconds in kernel_fault.seconds.values())
 
@@ -42,7 +44,9 @@ def test_the_file_to_paste_runs(kernel_fault):
     space["test_the_kernel_diverges"]()
 
 
-@pytest.mark.parametrize(("name", "class_", "runs"), [("ggml-1501-as-reported", "C01", 1), ("ggml-1501-seed", "C06", 2)])
+@pytest.mark.parametrize(
+    ("name", "class_", "runs"), [("ggml-1501-as-reported", "C01", 1), ("ggml-1501-seed", "C06", 2)]
+)
 def test_what_the_checks_see_is_reduced_by_the_checks(name, class_, runs):
     found = bisect_scenario(scenarios.find(name), SMALL).reduced
     assert isinstance(found, Reduction)

@@ -24,7 +24,16 @@ from repro.options import EngineOptions
 from repro.pipeline import prepare
 
 BASE = LlamaConfig(layers=2, hidden=32, ffn=48, heads=4, kv_heads=2, vocab=48, seq=8, rank=4)
-NAMES = ("default", "pinned", "reference", "float64", "deny:rms_norm_back", "greedy_by_size", "deny+pin:forward", "calls")
+NAMES = (
+    "default",
+    "pinned",
+    "reference",
+    "float64",
+    "deny:rms_norm_back",
+    "greedy_by_size",
+    "deny+pin:forward",
+    "calls",
+)
 
 
 @cache
@@ -36,7 +45,9 @@ def bench():
 @cache
 def records():
     it = bench()
-    return tuple(record(course, it.workload.lowered, it.workload.loss) for course in courses(it, sides_of(it, NAMES), lockstep=1))
+    return tuple(
+        record(course, it.workload.lowered, it.workload.loss) for course in courses(it, sides_of(it, NAMES), lockstep=1)
+    )
 
 
 def plan(name):
@@ -89,7 +100,9 @@ def test_pins_go_by_policy_stage_kind_layer_and_name():
         if op.step in ops.meta and it.workload.lowered.kernels[op.step] is not None:
             stage = ops.meta[op.step]["stage"]
             assert forward[values.buffer[op.results[0]]] or stage != "forward"
-    assert plan("pin:rms_norm").problem.pinned.sum() == 1 + [it.workload.program.ops.kinds[k] for k in ops.kind].count("rms_norm")
+    assert plan("pin:rms_norm").problem.pinned.sum() == 1 + [it.workload.program.ops.kinds[k] for k in ops.kind].count(
+        "rms_norm"
+    )
     assert plan("pin:layer.0").problem.pinned.sum() < plan("pin:nodes").problem.pinned.sum()
     one = plan("pin:layer.1.ffn_residual").problem.pinned
     assert one.sum() == 2  # and what the host reads
@@ -124,7 +137,9 @@ def test_what_names_nothing_is_refused_in_one_line(name, line):
 
 
 def test_a_planner_without_a_belief_has_no_pairs_to_deny(tmp_path, monkeypatch):
-    (tmp_path / "stranger_modes.py").write_text("def plan(program):\n    return [1 << 20 for _ in program.buffers.names]\n")
+    (tmp_path / "stranger_modes.py").write_text(
+        "def plan(program):\n    return [1 << 20 for _ in program.buffers.names]\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PlannerError, match="has no belief of its own"):
         side_of(bench(), "stranger_modes:plan+deny")
@@ -195,7 +210,12 @@ def test_tables_are_by_layer_at_the_step_that_tells_and_over_steps():
 
 
 def test_what_is_not_finite_is_told_in_table_and_file():
-    broken = [{**records()[0], "rows": [{**row, "relative": None} if row["differing"] else row for row in records()[0]["rows"]]}]
+    broken = [
+        {
+            **records()[0],
+            "rows": [{**row, "relative": None} if row["differing"] else row for row in records()[0]["rows"]],
+        }
+    ]
     assert None in {error for errors in over_steps(broken).values() for error in errors}
     assert "nan" in as_csv(broken)
     assert ET.fromstring(render(mode_errors(broken), ".svg")).tag.endswith("svg")

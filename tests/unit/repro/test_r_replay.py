@@ -141,7 +141,12 @@ def test_larger_batches_outgrow_their_slots_and_smaller_ones_do_not():
     ]
     longer, twice, half, more, double, less = found.values()
     for row in (longer, twice, more, double):
-        assert (row["S"]["class"], row["S"]["fault"], row["D"]["status"], row["fits"]) == ("C08", "plan", "differs", False)
+        assert (row["S"]["class"], row["S"]["fault"], row["D"]["status"], row["fits"]) == (
+            "C08",
+            "plan",
+            "differs",
+            False,
+        )
     for row in (half, less):
         assert (row["S"]["status"], row["D"]["status"], row["fits"]) == ("clean", "equal", False)
 
@@ -165,7 +170,10 @@ def test_a_pin_that_reaches_a_wrong_kernel_is_among_those_executed():
 @pytest.mark.slow
 def test_a_kernel_that_only_a_partial_pin_reaches_is_found_by_executing(pinned):
     it, found = pinned
-    assert executed([next(iter(session_cases(it.plans["default"])))], next(cases_of(it, ("session",)))[1])[0]["status"] == "equal"
+    assert (
+        executed([next(iter(session_cases(it.plans["default"])))], next(cases_of(it, ("session",)))[1])[0]["status"]
+        == "equal"
+    )
     wrong = {name: row for name, row in found.items() if row["D"]["status"] == "differs"}
     assert wrong
     assert {row["D"]["first"]["kind"] for row in wrong.values()} == {"soft_max_back"}

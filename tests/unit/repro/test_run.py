@@ -22,7 +22,9 @@ def test_each_scenario_and_each_pair_gets_its_verdict(name):
     result = small(name)
     assert result.matches, result.verdict.text
     assert result.verdict.classes == frozenset(result.scenario.expected)
-    assert [f.class_ for f in result.verdict.findings[1:]] == [also["class"] for also in result.verdict.as_json()["also"]]
+    assert [f.class_ for f in result.verdict.findings[1:]] == [
+        also["class"] for also in result.verdict.as_json()["also"]
+    ]
 
 
 @pytest.mark.slow
@@ -187,6 +189,8 @@ def test_training_shows_what_the_report_shows(seed):
         assert default[-1] - reference[-1] >= reference[0] / 2
     modes = runs["ggml-1501"]
     assert fall(modes["default"].loss, modes["reference"].loss) < STAYS
-    assert fall(modes["pinned"].loss, modes["reference"].loss) > 1 - STAYS, "a run without the fault is told from one with it"
+    assert fall(modes["pinned"].loss, modes["reference"].loss) > 1 - STAYS, (
+        "a run without the fault is told from one with it"
+    )
     # one step is not chaotic: no gradient of the first points within 45 degrees of the right one (over 20 seeds no cosine is beyond 0.55)
     assert all(abs(g.cosine) < np.sqrt(0.5) for g in modes["default"].gradients if g.step == 1)

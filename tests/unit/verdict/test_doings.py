@@ -48,7 +48,9 @@ def test_outputs_copies_and_unread_uploads_are_what_they_are_called(program, dat
         assert doings.copies_like_unread(op.step, skip) == alike
 
 
-PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda pair: pair[0] != pair[1]), max_size=9, unique=True)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda pair: pair[0] != pair[1]), max_size=9, unique=True
+)
 
 
 @given(PAIRS, st.integers(0, 6), st.integers(0, 6))

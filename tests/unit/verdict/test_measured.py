@@ -19,7 +19,15 @@ def evidence(text=TEXT, slots="a=0 b=0 c=64", *, runs=1, share="a>b", **measured
 
 
 def row(**changed):
-    default = {"kind": "norm", "operand": 0, "result": 0, "declared": True, "measured": "unsafe", "max_error": 0.5, "cases": 3}
+    default = {
+        "kind": "norm",
+        "operand": 0,
+        "result": 0,
+        "declared": True,
+        "measured": "unsafe",
+        "max_error": 0.5,
+        "cases": 3,
+    }
     return KernelRow(**{**default, **changed})
 
 
@@ -91,7 +99,9 @@ def test_a_safe_measure_of_a_used_pair_is_clean():
     assert causes(audit=(row(measured="safe", max_error=0.0),), origins=(), diverges=False) == frozenset()
 
 
-@pytest.mark.parametrize("declared", [True, False], ids=["the audit calls it declared", "the audit calls it undeclared"])
+@pytest.mark.parametrize(
+    "declared", [True, False], ids=["the audit calls it declared", "the audit calls it undeclared"]
+)
 def test_a_pair_the_op_does_not_declare_is_the_plans_fault_whatever_k_says(declared):
     text = TEXT.replace("b = norm!", "b = norm")
     assert causes(text=text, audit=(row(declared=declared),), origins=(origin(),), diverges=True) == {("C03", "plan")}
@@ -129,12 +139,16 @@ def test_an_unexplained_origin_is_not_dropped_beside_another_fault():
 
 def test_an_origin_at_a_stale_read_is_accounted_for():
     text, slots = "x = host.write; a = f x; b = g x; c = h b a; host.read c", "a=0 b=0"
-    assert causes(text=text, slots=slots, audit=(), origins=(origin(op=3, what="operand"),), diverges=True) == {("C03", "plan")}
+    assert causes(text=text, slots=slots, audit=(), origins=(origin(op=3, what="operand"),), diverges=True) == {
+        ("C03", "plan")
+    }
 
 
 def test_a_difference_without_an_origin_is_unknown_and_said():
     (finding,) = judge(evidence(origins=(), diverges=True)).findings
-    assert finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
+    assert (
+        finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
+    )
 
 
 def test_each_use_of_an_unsafe_pair_counts_once_and_the_first_is_the_verdict():
@@ -195,7 +209,10 @@ def test_a_kernel_that_does_not_bear_one_buffer_twice_is_convicted_where_it_is_g
         (TWICE, row(layout="duplicate", kind="other")),
         (TWICE, row(layout="duplicate", operand=2)),
         (TWICE, row(layout="over")),  # in place, which this plan is nowhere
-        ("x = host.write; a[16] = f x; v:a[8] = view a; w:a[8@32] = view a; b = norm v w; host.read b", row(layout="duplicate")),
+        (
+            "x = host.write; a[16] = f x; v:a[8] = view a; w:a[8@32] = view a; b = norm v w; host.read b",
+            row(layout="duplicate"),
+        ),
     ],
     ids=["never twice", "safe", "another kernel", "another operand", "in place only", "halves of one buffer"],
 )

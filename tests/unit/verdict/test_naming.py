@@ -55,7 +55,8 @@ def causes(document):
 def stale():
     """A plan for n3 = n2 + n1 runs n3 = n2 + n0."""
     one, other = (
-        program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3", name=last) for last in ("n1", "n0")
+        program(f"n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 {last}; host.read n3", name=last)
+        for last in ("n1", "n0")
     )
     made = plan(one, "n0=0 n1=64 n2=0 n3=128", belief(one))
     return Document.of(Run.of(made), Run.of(made, program=other))
@@ -388,7 +389,12 @@ CASES = (
         class_="C02",
         fault="plan",
     ),
-    Planted(row="the believed lifetime leaves out an access", document=late("a=0 b=32", a=(1, 2)), class_="C01", fault="plan"),
+    Planted(
+        row="the believed lifetime leaves out an access",
+        document=late("a=0 b=32", a=(1, 2)),
+        class_="C01",
+        fault="plan",
+    ),
     Planted(
         row="the slot does not fit its buffer, or lies where no belief allows it",
         document=late("a=0 b=32"),
@@ -427,7 +433,9 @@ CASES = (
         class_="program",
         fault="caller",
     ),
-    Planted(row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"),
+    Planted(
+        row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"
+    ),
     Planted(
         row="nobody wrote these bytes",
         document=Document.of(plan(program("y = f x; host.read y"), "")),
@@ -499,7 +507,11 @@ CASES = (
         victim="a",
     ),
     Planted(
-        row="the pair used or believed may not share", document=apart(LATE, share="a>b"), class_="C03", fault="plan", victim="a"
+        row="the pair used or believed may not share",
+        document=apart(LATE, share="a>b"),
+        class_="C03",
+        fault="plan",
+        victim="a",
     ),
 )
 
@@ -604,7 +616,9 @@ def relabelled(document, labels):
     """Return the document of one run with the paths of its ops replaced."""
     (run,) = document.runs
     program = run.program
-    meta = {step: {"call": labels[tuple(one["call"])]} if "call" in one else one for step, one in program.ops.meta.items()}
+    meta = {
+        step: {"call": labels[tuple(one["call"])]} if "call" in one else one for step, one in program.ops.meta.items()
+    }
     program = replace(program, ops=replace(program.ops, meta=meta))
     problem = replace(run.plan.problem, program=program)
     return Document.of(Run.of(replace(run.plan, program=program, problem=problem)))
@@ -613,7 +627,10 @@ def relabelled(document, labels):
 def test_a_view_that_reads_after_a_belief_that_covers_a_view_is_no_lost_view():
     text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; d = k c a; host.read d"
     first, *_ = judge(Evidence(document=late(text=text, a=(1, 5)))).findings
-    assert (first.class_, first.fault) == ("C12", "plan")  # the belief covers h: what it misses is k, which is spoiled too
+    assert (first.class_, first.fault) == (
+        "C12",
+        "plan",
+    )  # the belief covers h: what it misses is k, which is spoiled too
 
 
 def test_a_gap_in_the_belief_is_a_use_missed():
@@ -663,5 +680,9 @@ def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own(
     made = program("s = host.write; t = host.write; u v = step s t; host.read u; host.read v")
     document = Document.of(plan(made, "s=0 t=64 u=0 v=64", belief(made, share="s>u t>v")))
     verdict = judge(Evidence(document=document))
-    assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == ["Overlap", "Overlap", "UnsafeInPlace"]
+    assert sorted(v.kind for v in verdict.report.violations if v.plan is not None) == [
+        "Overlap",
+        "Overlap",
+        "UnsafeInPlace",
+    ]
     assert verdict.classes == {("C03", "plan")}

@@ -79,7 +79,10 @@ def test_what_jumps_is_named_when_it_is_the_only_way(graph):
     ids = graph.op("argmax", w)
     equal = graph.op("count_equal", ids, graph.input("labels", (2,), "i32"))
     one_hot = graph.op(
-        "scatter", graph.op("full", shape=(2, 1), value=1.0, dtype="f64"), graph.op("reshape", ids, shape=(2, 1)), length=3
+        "scatter",
+        graph.op("full", shape=(2, 1), value=1.0, dtype="f64"),
+        graph.op("reshape", ids, shape=(2, 1)),
+        length=3,
     )
     with pytest.raises(EngineError, match=r"no gradient flows through argmax \('x'\)"):
         backward(graph, graph.op("sum", one_hot))

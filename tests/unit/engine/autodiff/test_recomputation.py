@@ -32,9 +32,13 @@ def chain(depth, width=64):
 def trained(graph, found, rng, allocator="ggml"):
     lowered = lower(graph, found.values())
     plan = find(allocator).plan(lowered.program)
-    data = {leaf.name: rng.standard_normal(leaf.shape).astype(np.float32) for leaf in graph.leafs if leaf.dtype == "f32"}
+    data = {
+        leaf.name: rng.standard_normal(leaf.shape).astype(np.float32) for leaf in graph.leafs if leaf.dtype == "f32"
+    }
     parameters = {leaf.name: data[leaf.name] for leaf in graph.leafs if leaf.role == Role.PARAMETER}
-    inputs = {leaf.name: data.get(leaf.name, np.array([5], np.int32)) for leaf in graph.leafs if leaf.role == Role.INPUT}
+    inputs = {
+        leaf.name: data.get(leaf.name, np.array([5], np.int32)) for leaf in graph.leafs if leaf.role == Role.INPUT
+    }
     with Runtime(lowered, plan, parameters=parameters) as runtime:
         return plan, runtime.run(inputs)
 

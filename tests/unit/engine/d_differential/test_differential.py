@@ -86,7 +86,14 @@ def test_bits_are_compared_through_any_strides():
 
 @pytest.mark.parametrize(
     ("mine", "right", "wanted"),
-    [([1, 2], [1, 4], 0.5), ([0, 1], [0, 0], 1.0), ([], [], 0.0), ([np.inf], [1], None), ([1], [np.nan], None), ([3], [3], 0.0)],
+    [
+        ([1, 2], [1, 4], 0.5),
+        ([0, 1], [0, 0], 1.0),
+        ([], [], 0.0),
+        ([np.inf], [1], None),
+        ([1], [np.nan], None),
+        ([3], [3], 0.0),
+    ],
 )
 def test_relative_error_is_against_the_largest_of_the_reference(mine, right, wanted):
     assert relative_error(np.array(mine, dtype=np.float32), np.array(right, dtype=np.float32)) == wanted

@@ -45,7 +45,9 @@ def test_the_error_is_against_the_largest_that_is_right():
 def test_two_dtypes_are_compared_as_numbers():
     found = gap_of(np.array([1, 2], np.float32), np.array([1, 2.5]))
     assert (found.error, found.ulp) == (0.2, None)
-    assert gap_of(np.array([1, 2], np.int32), np.array([1, 3], np.int32)) == Gap(error=1 / 3, ulp=None, finite=True, elements=1)
+    assert gap_of(np.array([1, 2], np.int32), np.array([1, 3], np.int32)) == Gap(
+        error=1 / 3, ulp=None, finite=True, elements=1
+    )
 
 
 def test_strided_arrays_are_compared_where_they_lie():

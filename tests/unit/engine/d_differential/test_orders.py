@@ -133,7 +133,9 @@ def test_exploring_is_repeatable_and_leaves_no_trace(step):
     lowered, made, inputs, parameters = step
     parallel = spread(lowered, 2)
     plan = said_of(parallel.program, made)
-    once, again = (explore(parallel, plan, inputs, parameters=parameters, orders=8, seed=3, stop_at=3) for _ in range(2))
+    once, again = (
+        explore(parallel, plan, inputs, parameters=parameters, orders=8, seed=3, stop_at=3) for _ in range(2)
+    )
     assert as_json(once) == as_json(again)
     assert once.orders == 8 or len(once.differences) == 3
 

@@ -85,7 +85,15 @@ def spread(x, places, shape):
 MASK = np.where(np.tril(np.ones((3, 5))), 0.0, -np.inf)
 IDS = np.array([[3, 0, 3], [1, 1, 2]])
 ONE, SOME = ((1,), (1, 1)), ((3, 4), (2, 3, 4))
-PAIRS = (((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((1,), (1,)), ((0, 3), (1, 3)), ((2, 0), (1,)))
+PAIRS = (
+    ((3, 4), (3, 4)),
+    ((3, 4), (4,)),
+    ((3, 1), (1, 4)),
+    ((), (2, 3)),
+    ((1,), (1,)),
+    ((0, 3), (1, 3)),
+    ((2, 0), (1,)),
+)
 
 
 def one(*shapes):
@@ -162,7 +170,9 @@ def turned(x, positions, base):
     angle = positions[:, None, None] * base ** (-np.arange(half) / half)
     pairs = anp.reshape(x, (*x.shape[:-1], half, 2))
     a, b = pairs[..., 0], pairs[..., 1]
-    return anp.reshape(anp.stack([a * anp.cos(angle) - b * anp.sin(angle), a * anp.sin(angle) + b * anp.cos(angle)], -1), x.shape)
+    return anp.reshape(
+        anp.stack([a * anp.cos(angle) - b * anp.sin(angle), a * anp.sin(angle) + b * anp.cos(angle)], -1), x.shape
+    )
 
 
 CASES = [(row, shapes) for row in ROWS for shapes in row.shapes]
@@ -350,7 +360,9 @@ def test_convolutions_of_the_front_are_those_of_a_graph_to_the_bit(execute, rng)
     """One function builds both."""
     x, w = rng.standard_normal((2, 3, 6, 5)), rng.standard_normal((4, 3, 3, 2))
     graph = Graph("conv")
-    y = composites.conv2d(graph.parameter("x", x.shape, "f64"), graph.parameter("w", w.shape, "f64"), stride=2, padding=(1, 0))
+    y = composites.conv2d(
+        graph.parameter("x", x.shape, "f64"), graph.parameter("w", w.shape, "f64"), stride=2, padding=(1, 0)
+    )
     graph.expand(y)
     (found,) = execute(graph, {"x": x, "w": w}, y)
 
@@ -397,7 +409,9 @@ def test_labels_that_are_distributions_may_be_arrays_and_have_any_rank(rng):
     for labels in (soft, soft.tolist(), tensor(soft)):
         assert fn.cross_entropy(x, labels).item() == pytest.approx(-(soft * log_softmax(data)).sum() / 6, rel=1e-12)
     assert gradcheck(lambda x: fn.cross_entropy(x, soft), x).ok
-    assert fn.cross_entropy(x[0, 0], soft[0, 0]).item() == pytest.approx(-(soft[0, 0] * log_softmax(data[0, 0])).sum(), rel=1e-12)
+    assert fn.cross_entropy(x[0, 0], soft[0, 0]).item() == pytest.approx(
+        -(soft[0, 0] * log_softmax(data[0, 0])).sum(), rel=1e-12
+    )
     assert all(np.isnan(fn.cross_entropy(x[:0, 0], none).item()) for none in ([], soft[:0, 0]))  # the mean of no rows
 
 
@@ -414,7 +428,9 @@ def test_numbers_of_numpy_and_lists_are_taken_where_numbers_and_tuples_are(rng):
     assert np.array_equal(x.softmax(np.int64(0)).numpy(), x.softmax(0).numpy())
     assert np.array_equal(x.transpose((1, 0)).numpy(), data.T)
     assert np.array_equal(fn.op("permute", x, axes=[1, 0]).numpy(), data.T)
-    assert np.array_equal(fn.conv2d(images, filters, stride=[2, 1]).numpy(), fn.conv2d(images, filters, stride=(2, 1)).numpy())
+    assert np.array_equal(
+        fn.conv2d(images, filters, stride=[2, 1]).numpy(), fn.conv2d(images, filters, stride=(2, 1)).numpy()
+    )
     assert fn.avg_pool2d(images, [2, 2]).shape == (1, 2, 2, 2)
     assert fn.op("full", shape=[2]).shape == (2,)
     assert np.array_equal(x.clamp(None, 0).numpy(), np.minimum(data, 0))
@@ -500,7 +516,10 @@ IMAGES, FILTERS = tensor(np.ones((1, 2, 4, 4))), tensor(np.ones((3, 2, 2, 2)))
         (lambda x: fn.pad(x, 1, 1), "pad: 1 are no whole numbers"),
         (lambda x: fn.pad(x, [1.5, 0], [0, 0]), "pad: .* are no whole numbers"),
         (lambda x: fn.op("argmax", x, axis=1.5), "argmax.*: axis: 1.5 is no whole number"),
-        (lambda x: fn.max_pool2d(x.reshape(1, 1, 2, 3), (1.5, 1)), r"pool_index.*: kernel: \(1.5, 1\) are no whole numbers"),
+        (
+            lambda x: fn.max_pool2d(x.reshape(1, 1, 2, 3), (1.5, 1)),
+            r"pool_index.*: kernel: \(1.5, 1\) are no whole numbers",
+        ),
         (lambda x: fn.stack([x], axis=1.5), "stack: 1.5 is no whole number"),
         (lambda x: fn.scatter(x, [[0, 1, 2]] * 2, 3.7), "scatter: 3.7 is no whole number"),
         (lambda x: fn.gumbel_softmax(x, seed=1, temperature=0), "temperature is 0.0; it must be above 0"),

@@ -87,7 +87,9 @@ def test_micrograd_s_kind_of_classifier_learns():
     rng = np.random.default_rng(7)
     angle = rng.uniform(0, np.pi, 60)
     side = np.arange(60) % 2
-    points = np.stack([np.where(side, 1 - np.cos(angle), np.cos(angle)), np.where(side, 0.5 - np.sin(angle), np.sin(angle))], 1)
+    points = np.stack(
+        [np.where(side, 1 - np.cos(angle), np.cos(angle)), np.where(side, 0.5 - np.sin(angle), np.sin(angle))], 1
+    )
     labels = tensor(2.0 * side - 1).reshape(60, 1)
     w, b, v, c = leaves(rng.normal(size=(2, 16)), np.zeros(16), rng.normal(size=(16, 1)) / 4, np.zeros(1))
     for _ in range(150):
@@ -158,7 +160,9 @@ def evaluate(recipe, values, column):
     return total
 
 
-recipes = st.lists(st.tuples(st.sampled_from(sorted(UNARY) + sorted(BINARY) * 3), st.integers(0, 9)), min_size=1, max_size=7)
+recipes = st.lists(
+    st.tuples(st.sampled_from(sorted(UNARY) + sorted(BINARY) * 3), st.integers(0, 9)), min_size=1, max_size=7
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,7 +172,9 @@ def test_generated_expressions_have_autograd_s_values_and_gradients(recipe, shap
     rng = np.random.default_rng(seed)
     arrays = [rng.uniform(-1.5, 1.5, shape) for shape in shapes]
     with np.errstate(over="ignore"):
-        assume(max(np.abs(value).max() for value in values_of(recipe, arrays, 1)) < 100)  # the oracle's tanh overflows beyond
+        assume(
+            max(np.abs(value).max() for value in values_of(recipe, arrays, 1)) < 100
+        )  # the oracle's tanh overflows beyond
     tensors = leaves(*arrays)
     y = evaluate(recipe, tensors, 0)
     y.backward()
@@ -323,7 +329,9 @@ def test_a_value_that_backward_needs_is_missed_by_name():
     y = (x * w).sum()
     with no_grad():
         w.add_(1.0)
-    with pytest.raises(EngineError, match=r"derivative of mul needs w f64\[2\] as it was at version 0; add_ changed it"):
+    with pytest.raises(
+        EngineError, match=r"derivative of mul needs w f64\[2\] as it was at version 0; add_ changed it"
+    ):
         y.backward()
     assert x.grad is None
 

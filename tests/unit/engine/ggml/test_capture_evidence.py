@@ -160,12 +160,24 @@ def test_rows_that_lie_are_refused_before_anything_runs(place, column, said, wor
 
 
 def test_pairs_that_differ_in_anything_a_kernel_sees_are_measured_apart():
-    steps = (leaf("f32", 8), step("sqr", "%0"), step("scale", "%1", 2.0), step("scale", "%2", 3.0), step("scale", "%3", 3.0))
+    steps = (
+        leaf("f32", 8),
+        step("sqr", "%0"),
+        step("scale", "%1", 2.0),
+        step("scale", "%2", 3.0),
+        step("scale", "%3", 3.0),
+    )
     whole = captured_plan(captured("after", plan_rows, GraphRecipe(steps=steps, expand=(4,), outputs=(4,))))
     pairs = shared_pairs(whole.rows, whole.offsets)
 
-    assert [(pair.op, pair.slot, pair.nodes) for pair in pairs] == [("SQR", 0, (0,)), ("SCALE", 0, (1,)), ("SCALE", 0, (2, 3))]
-    found = live("after").call(measure_pairs, [pair.rows for pair in pairs], [pair.slot for pair in pairs], seed=0, repeats=2)
+    assert [(pair.op, pair.slot, pair.nodes) for pair in pairs] == [
+        ("SQR", 0, (0,)),
+        ("SCALE", 0, (1,)),
+        ("SCALE", 0, (2, 3)),
+    ]
+    found = live("after").call(
+        measure_pairs, [pair.rows for pair in pairs], [pair.slot for pair in pairs], seed=0, repeats=2
+    )
     assert [one.unsafe for one in found] == [False] * 3
     assert all(one.runs == 2 * (1 + 2 + 2) for one in found)
 

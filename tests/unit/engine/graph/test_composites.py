@@ -61,7 +61,9 @@ def test_conv2d_is_the_cross_correlation(graph, execute, rng, shapes):
     (x, w, b), data = leafs(graph, rng, x=image, w=filters, b=filters[:1])
     y, _, _ = gradients_of(graph, composites.conv2d(x, w, b, **how), data, execute, rng)
 
-    np.testing.assert_allclose(y, convolved(data["x"], data["w"], **how) + data["b"][:, None, None], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        y, convolved(data["x"], data["w"], **how) + data["b"][:, None, None], rtol=1e-12, atol=1e-12
+    )
 
 
 def test_conv1d_is_conv2d_of_one_row(graph, execute, rng):
@@ -78,7 +80,9 @@ def test_max_pooling_takes_the_largest_and_sends_the_gradient_there(graph, execu
     (x,), data = leafs(graph, rng, x=(2, 3, 5, 6))
     data["x"] = -np.abs(data["x"])
     data["x"][0, 0, :2, :2] = -0.25  # four equals
-    y, weights, found = gradients_of(graph, composites.max_pool2d(x, (2, 3), stride=1, padding=(1, 1)), data, execute, rng)
+    y, weights, found = gradients_of(
+        graph, composites.max_pool2d(x, (2, 3), stride=1, padding=(1, 1)), data, execute, rng
+    )
     padded = np.pad(data["x"], ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
     wanted, share = np.zeros_like(y), np.zeros_like(padded)
     for n, c, i, j in np.ndindex(y.shape):
@@ -99,7 +103,9 @@ def test_fused_attention_is_its_parts(graph, execute, rng, grouped):
     mask = graph.input("mask", (70, 9), "f64")
     data["mask"] = np.where(rng.random((70, 9)) < 0.3, -np.inf, 0.0)
     data["mask"][:, 0] = 0.0
-    y, _, found = gradients_of(graph, graph.op("attention", q, k, v, mask, scale=0.4), data, execute, np.random.default_rng(1))
+    y, _, found = gradients_of(
+        graph, graph.op("attention", q, k, v, mask, scale=0.4), data, execute, np.random.default_rng(1)
+    )
     other = Graph("parts")
     twins = [other.parameter(t.name, t.shape, "f64", trainable=True) for t in (q, k, v)]
     whole = composites.attention_by_parts(*twins, other.input("mask", (70, 9), "f64"), scale=0.4)
@@ -135,7 +141,9 @@ def test_causal_attention_is_that_with_a_causal_mask(execute, rng, queries, keys
             graph, graph.op("sum", graph.op("sqr", y)), seed=graph.op("full", shape=(1,), value=1.0, dtype="f64")
         )
         again = backward(
-            graph, graph.op("sum", graph.op("sqr", gradients[q])), seed=graph.op("full", shape=(1,), value=1.0, dtype="f64")
+            graph,
+            graph.op("sum", graph.op("sqr", gradients[q])),
+            seed=graph.op("full", shape=(1,), value=1.0, dtype="f64"),
         )
         wanted = [y, *gradients.values(), *again.values()]
         graph.expand(*wanted)
@@ -227,7 +235,10 @@ def test_gumbel_softmax_samples_what_softmax_says(graph, execute):
     weights = graph.parameter("weights", (4000, 3), "f64")
     by_hard = backward(graph, graph.op("sum", graph.op("mul", hard, weights)))
     by_soft = backward(graph, graph.op("sum", graph.op("mul", soft, weights)))
-    data = {"logits": np.tile(np.log(probabilities), (4000, 1)), "weights": np.random.default_rng(0).standard_normal((4000, 3))}
+    data = {
+        "logits": np.tile(np.log(probabilities), (4000, 1)),
+        "weights": np.random.default_rng(0).standard_normal((4000, 3)),
+    }
     data |= {"seed": np.array([3], np.int32), "loss_grad": np.ones(1), "loss_grad_2": np.ones(1)}
     reads = (hard, soft, by_hard[logits], by_soft[logits])
     one, mild, first, second = execute(graph, data, *reads)
@@ -235,7 +246,9 @@ def test_gumbel_softmax_samples_what_softmax_says(graph, execute):
 
     assert ((one == 0) | (one == 1)).all()
     assert (one.argmax(-1) == mild.argmax(-1)).all()
-    np.testing.assert_allclose(one.mean(0), probabilities, atol=0.03)  # three standard deviations of the rarest are 0.014
+    np.testing.assert_allclose(
+        one.mean(0), probabilities, atol=0.03
+    )  # three standard deviations of the rarest are 0.014
     np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-15)
     assert not np.array_equal(one, again)
 

@@ -110,7 +110,11 @@ def test_the_master_copy_remembers_what_16_bits_cannot(rng):
     lowered, (loss, *_, new) = trainer()
     x = rng.standard_normal((8, 4)).astype(np.float32)
     t = x @ np.full((4, 3), 1.5, np.float32)
-    parameters = {"w": np.ones((3, 4), np.float32), "hp": np.array([2e-3, 0], np.float32), "still": np.zeros(2, np.float32)}
+    parameters = {
+        "w": np.ones((3, 4), np.float32),
+        "hp": np.array([2e-3, 0], np.float32),
+        "still": np.zeros(2, np.float32),
+    }
     one = np.ones(1, np.float32)
     with Runtime(lowered, find("ggml").plan(lowered.program), parameters=parameters) as runtime:
         losses, weights = [], []

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.k_audit import LAYOUTS, AuditCase, AuditLayout, AuditRow, arranged_memory, audit_ops, default_cases, measuring
+from engine.k_audit import (
+    LAYOUTS,
+    AuditCase,
+    AuditLayout,
+    AuditRow,
+    arranged_memory,
+    audit_ops,
+    default_cases,
+    measuring,
+)
 from engine.k_audit import audit as measured
 from engine.k_audit.standing_cases import CASES
 from engine.kernels import KERNELS, Kernel
@@ -145,7 +154,9 @@ def test_of_a_kernel_that_bears_any_overlap_rounding_otherwise_is_no_fault_and_a
     cases = [AuditCase(kind="exp", params={}, operands=(dense("f64", n),), results=(dense("f64", n),)) for n in (33, 7)]
     rows = list(
         audit(
-            kernels={"exp": {"numpy": bound(np.exp), "loop": bound(loop)}}, cases=cases, layouts=("shifted", "partial", "views")
+            kernels={"exp": {"numpy": bound(np.exp), "loop": bound(loop)}},
+            cases=cases,
+            layouts=("shifted", "partial", "views"),
         )
     )
     assert {row.measured for row in rows if row.variant == "numpy"} == {"safe"}
@@ -219,7 +230,8 @@ def leaves_the_last(params, operands, results):
 
 
 @pytest.mark.parametrize(
-    ("bind", "words"), [(writes_its_operand, "writes operand 0"), (leaves_the_last, "depends on what was in its memory before")]
+    ("bind", "words"),
+    [(writes_its_operand, "writes operand 0"), (leaves_the_last, "depends on what was in its memory before")],
 )
 def test_apart_every_kernel_keeps_its_operands_and_writes_all_of_its_result(bind, words):
     case = AuditCase(kind="k", operands=(dense("f32", 5),), results=(dense("f32", 5),))
@@ -232,7 +244,8 @@ def test_apart_every_kernel_keeps_its_operands_and_writes_all_of_its_result(bind
 def test_a_kernel_that_ignores_its_operand_was_lucky():
     """Nothing could go wrong, and nothing was shown."""
     copy = Kernel(
-        bind=lambda _, operands, results: ((lambda x, y, out: np.copyto(out, x)), (*operands, *results)), in_place=((1, 0),)
+        bind=lambda _, operands, results: ((lambda x, y, out: np.copyto(out, x)), (*operands, *results)),
+        in_place=((1, 0),),
     )
     case = AuditCase(kind="k", operands=(dense("f32", 1), dense("f32", 1)), results=(dense("f32", 1),))
     row = only(measured(kernels={"k": {"": copy}}, cases=[case]), operand=1)
@@ -280,7 +293,9 @@ def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():
         operands=(dense("f32", 4, 36),) * 2,
         results=(dense("f32", 4, 36),),
     )
-    norm = AuditCase(kind="rms_norm", params={"eps": 1e-5}, operands=(dense("f32", 4, 36),), results=(dense("f32", 4, 36),))
+    norm = AuditCase(
+        kind="rms_norm", params={"eps": 1e-5}, operands=(dense("f32", 4, 36),), results=(dense("f32", 4, 36),)
+    )
     rows = audit_ops([back, norm] * 60)
 
     assert [(r.kind, r.variant, r.operand, r.measured, r.cases) for r in rows] == [
@@ -310,7 +325,9 @@ def test_large_calls_are_cut_to_leading_rows_and_still_convicted():
     rows = audit_ops(
         [
             AuditCase(kind="rms_norm_back", variant="two_pass", params={"eps": 1e-5}, operands=big, results=big[:1]),
-            AuditCase(kind="mul_mat", operands=(dense("f32", 96, 96), dense("f32", 96, 96)), results=(dense("f32", 96, 96),)),
+            AuditCase(
+                kind="mul_mat", operands=(dense("f32", 96, 96), dense("f32", 96, 96)), results=(dense("f32", 96, 96),)
+            ),
         ],
         max_elements=8192,
     )

@@ -21,7 +21,12 @@ SIZES = [1, 7, 33, 64, 576, 1536]
 TOLERANCE = {"f4": 4e-6, "f8": 2e-13}
 EPS = 1e-5
 VARIANTS = [(kind, variant) for kind, variants in KERNELS.items() for variant in variants]
-SAFE = [(kind, variant, pair) for kind, variant in VARIANTS for pair in KERNELS[kind][variant].in_place if variant != "two_pass"]
+SAFE = [
+    (kind, variant, pair)
+    for kind, variant in VARIANTS
+    for pair in KERNELS[kind][variant].in_place
+    if variant != "two_pass"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,11 @@ def softmax(z):
 def rotate(x, pos, params, sign):
     dims = params["dims"]
     angle = sign * pos[:, None, None] * params["base"] ** (-2.0 * np.arange(dims // 2) / dims)
-    i, j = (slice(0, dims // 2), slice(dims // 2, dims)) if params["mode"] == "neox" else (slice(0, dims, 2), slice(1, dims, 2))
+    i, j = (
+        (slice(0, dims // 2), slice(dims // 2, dims))
+        if params["mode"] == "neox"
+        else (slice(0, dims, 2), slice(1, dims, 2))
+    )
     y = x.copy()
     y[..., i] = x[..., i] * np.cos(angle) - x[..., j] * np.sin(angle)
     y[..., j] = x[..., i] * np.sin(angle) + x[..., j] * np.cos(angle)
@@ -87,14 +96,23 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             return Call(operands=[x], shape=x.shape, want=x / np.sqrt(mean_square), params={"eps": EPS})
         case "rms_norm_back":
             want = (y - x * (x * y).mean(-1, keepdims=True) / mean_square) / np.sqrt(mean_square)
-            return Call(operands=[y, x], shape=x.shape, want=want, params={"eps": EPS}, terms=abs(y / np.sqrt(mean_square)).max())
+            return Call(
+                operands=[y, x],
+                shape=x.shape,
+                want=want,
+                params={"eps": EPS},
+                terms=abs(y / np.sqrt(mean_square)).max(),
+            )
         case "soft_max":
             big = np.stack([x, y])
             return Call(operands=[big, mask], shape=big.shape, want=softmax(big * 0.3 + mask), params={"scale": 0.3})
         case "soft_max_back":
             p = softmax(x).astype(dtype).astype("f8")
             return Call(
-                operands=[y, p], shape=x.shape, want=(y - (y * p).sum(-1, keepdims=True)) * p * 0.3, params={"scale": 0.3}
+                operands=[y, p],
+                shape=x.shape,
+                want=(y - (y * p).sum(-1, keepdims=True)) * p * 0.3,
+                params={"scale": 0.3},
             )
         case "add" | "add_inplace":
             return Call(operands=[cube, x], shape=cube.shape, want=cube + x)
@@ -109,7 +127,10 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             return Call(operands=[x], shape=(2, 6, 2 * n), want=np.tile(x, (2, 2, 2)), params={"shape": (2, 6, 2 * n)})
         case "repeat_back":
             return Call(
-                operands=[cube], shape=(2, 1, n), want=cube.reshape(3, 2, 3, n).sum((0, 2))[:, None], params={"shape": (2, 1, n)}
+                operands=[cube],
+                shape=(2, 1, n),
+                want=cube.reshape(3, 2, 3, n).sum((0, 2))[:, None],
+                params={"shape": (2, 1, n)},
             )
         case "sum":
             return Call(operands=[abs(x)], shape=(1,), want=abs(x).sum(keepdims=True).reshape(1))
@@ -120,7 +141,9 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             return Call(operands=[a, b], shape=(6, 3, 5), want=cube @ np.repeat(a, 3, 0))
         case "add_out_prod":
             acc, a, b = normal(4, n), normal(3, n), normal(3, 4)
-            return Call(operands=[acc, a, b], shape=(4, n), want=acc + b.T @ a, terms=abs(acc).max() + abs(b.T @ a).max())
+            return Call(
+                operands=[acc, a, b], shape=(4, n), want=acc + b.T @ a, terms=abs(acc).max() + abs(b.T @ a).max()
+            )
         case "rope" | "rope_back":
             sign = 1 if kind == "rope" else -1
             return Call(operands=[heads, pos], shape=heads.shape, want=rotate(heads, pos, turn, sign), params=turn)
@@ -183,7 +206,9 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             around = x - x.mean(-1, keepdims=True)
             r = 1 / np.sqrt((around**2).mean(-1, keepdims=True) + 0.01)
             if kind == "norm":
-                return Call(operands=[x], shape=x.shape, want=around * r, params={"eps": 0.01}, terms=(abs(x) * r).max())
+                return Call(
+                    operands=[x], shape=x.shape, want=around * r, params={"eps": 0.01}, terms=(abs(x) * r).max()
+                )
             z = around * r
             want = (y - y.mean(-1, keepdims=True) - z * (y * z).mean(-1, keepdims=True)) * r
             return Call(operands=[y, x], shape=x.shape, want=want, params={"eps": 0.01}, terms=4 * (abs(y) * r).max())
@@ -307,7 +332,10 @@ def test_computes_what_the_oracle_computes(kind, variant, dtype):
             made = call(kind, n, seed, dtype)
             got = run(kind, variant, made, dtype)
 
-            assert np.abs(got - made.want).max() <= TOLERANCE[dtype] * max(np.abs(made.want).max(), made.terms), (n, seed)
+            assert np.abs(got - made.want).max() <= TOLERANCE[dtype] * max(np.abs(made.want).max(), made.terms), (
+                n,
+                seed,
+            )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -321,7 +349,10 @@ def test_declared_pairs_do_not_change_a_bit(kind, variant, pair, dtype):
             if operands[min(pair[0], len(operands) - 1)].shape != made.shape or pair[0] >= len(operands):
                 continue
             met += 1
-            assert bits(run(kind, variant, made, dtype, over=pair[0])) == bits(run(kind, variant, made, dtype)), (n, pair)
+            assert bits(run(kind, variant, made, dtype, over=pair[0])) == bits(run(kind, variant, made, dtype)), (
+                n,
+                pair,
+            )
     assert met
 
 
@@ -333,7 +364,9 @@ def square(kind: str, n: int) -> Call:
     first = made.operands[0]
     second = np.random.default_rng([3, n]).standard_normal(first.shape if kind != "soft_max" else first[0].shape)
     shape = second.shape
-    return Call(operands=[first if kind != "soft_max" else first[0], second], shape=shape, params=made.params, want=made.want)
+    return Call(
+        operands=[first if kind != "soft_max" else first[0], second], shape=shape, params=made.params, want=made.want
+    )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -551,7 +584,10 @@ def test_a_nan_of_either_sign_anywhere_in_a_row_makes_all_of_it_nan(kind, dtype)
     n = 600
     x = np.random.default_rng(5).standard_normal((3, n)).astype(dtype)
     classes = np.array([2, 0, 1], np.int32)
-    besides = {"cross_entropy_classes": ((), (classes,)), "cross_entropy_classes_back": ((np.ones(1, dtype),), (classes,))}
+    besides = {
+        "cross_entropy_classes": ((), (classes,)),
+        "cross_entropy_classes_back": ((np.ones(1, dtype),), (classes,)),
+    }
     before, behind = besides.get(kind, ((), ()))
     for at in (0, 5, 255, 256, n - 1):
         for sign in (1, -1):

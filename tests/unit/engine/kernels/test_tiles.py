@@ -65,7 +65,9 @@ def test_a_product_is_that_of_float64(*, m, k, n, turned, gap, add, seed):
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("m", "k", "n"), [(530, 100, 60), (40, 9000, 50), (520, 700, 48), (20, 96, 1600), (130, 64, 100)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(530, 100, 60), (40, 9000, 50), (520, 700, 48), (20, 96, 1600), (130, 64, 100)]
+)
 def test_blocks_meet(m, k, n, turned):
     """More rows than are packed at a time, more terms than a block has, more columns than one is wide.
 
@@ -83,7 +85,12 @@ def test_blocks_meet(m, k, n, turned):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     "shapes",
-    [((3, 4, 9, 20), (3, 1, 20, 60)), ((5, 9, 20), (1, 20, 60)), ((5, 9, 20), (5, 20, 60)), ((2, 2, 9, 20), (1, 1, 20, 60))],
+    [
+        ((3, 4, 9, 20), (3, 1, 20, 60)),
+        ((5, 9, 20), (1, 20, 60)),
+        ((5, 9, 20), (5, 20, 60)),
+        ((2, 2, 9, 20), (1, 1, 20, 60)),
+    ],
 )
 def test_batches_broadcast(shapes, turned):
     """A batch axis of one goes over all of the other's."""
@@ -100,7 +107,9 @@ def test_the_bits_of_a_number_hang_on_its_row_and_its_column_alone(turned):
     a, b = rng.standard_normal((45, 130)).astype("f4"), rng.standard_normal((130, 107)).astype("f4")
     plain = product(laid(a, turned=False), laid(b, turned=turned))
     rows, columns = rng.permutation(45), rng.permutation(107)
-    mixed = product(laid(a[rows], turned=True, gap=1), laid(b[:, columns], turned=turned, gap=2, offset=3), gap=5, offset=1)
+    mixed = product(
+        laid(a[rows], turned=True, gap=1), laid(b[:, columns], turned=turned, gap=2, offset=3), gap=5, offset=1
+    )
 
     assert np.array_equal(mixed.copy().view("i4"), plain.copy().view("i4")[rows][:, columns])
 
@@ -119,14 +128,18 @@ def test_poison_spreads_to_its_row_and_column_and_no_further(turned, poison):
     assert not tainted[:12, :66].any()
 
 
-@pytest.mark.skipif("avx512f" not in tiles.processor.flags(), reason="other processors have no such word, or tiles are not used")
+@pytest.mark.skipif(
+    "avx512f" not in tiles.processor.flags(), reason="other processors have no such word, or tiles are not used"
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_numbers_below_the_normal_range_are_nothing_here_and_something_after(turned):
     """Products flush them to zero, operands and results; what is computed next is not touched by that."""
     tiny = np.float32(1e-40)
     a, b = np.full((16, 32), tiny), np.ones((32, 64), np.float32)
     assert not product(laid(a, turned=False), laid(b, turned=turned)).any()
-    assert not product(laid(np.full((16, 32), 1e-30), turned=False), laid(np.full((32, 64), 1e-10), turned=turned)).any()
+    assert not product(
+        laid(np.full((16, 32), 1e-30), turned=False), laid(np.full((32, 64), 1e-10), turned=turned)
+    ).any()
 
     assert np.float32(1e-30) * np.float32(1e-10) > 0
     assert tiny * np.float32(1) == tiny

@@ -101,7 +101,9 @@ def independent_loss(config, parameters, data):
             mixed.append(engine_oracle.soft_max(scores, data["mask"]) @ v[:, head // group])
         x = x + project(anp.concatenate(mixed, axis=1), f"{prefix}.attn_output")
         h = norm(x, parameters[f"{prefix}.ffn_norm"])
-        gated = engine_oracle.silu(h @ parameters[f"{prefix}.ffn_gate.weight"].T) * (h @ parameters[f"{prefix}.ffn_up.weight"].T)
+        gated = engine_oracle.silu(h @ parameters[f"{prefix}.ffn_gate.weight"].T) * (
+            h @ parameters[f"{prefix}.ffn_up.weight"].T
+        )
         x = x + gated @ parameters[f"{prefix}.ffn_down.weight"].T
     head = parameters["token_embd" if config.tied else "output.weight"]
     return engine_oracle.cross_entropy(norm(x, parameters["output_norm"]) @ head.T, data["labels"])[0]
@@ -164,12 +166,16 @@ def test_attention_as_one_op_is_that_of_its_parts(changed):
             out = runtime.run(batch(config, seed=5, classes=True))
         found[attention] = {name: out[tensor.name] for name, tensor in wanted.items()}
         square = [tensor for tensor in training.graph.tensors if tensor.shape[-2:] == (config.seq, config.seq)]
-        assert len(square) == 1 if attention == "fused" else len(square) > config.layers, "the mask alone, or scores and weights"
+        assert len(square) == 1 if attention == "fused" else len(square) > config.layers, (
+            "the mask alone, or scores and weights"
+        )
 
     rounding = 1e-12 if changed.get("dtype") != "f32" else 1e-5
     assert list(found["parts"]) == list(found["fused"])
     for name, expected in found["parts"].items():
-        np.testing.assert_allclose(found["fused"][name], expected, rtol=0, atol=rounding * np.abs(expected).max(), err_msg=name)
+        np.testing.assert_allclose(
+            found["fused"][name], expected, rtol=0, atol=rounding * np.abs(expected).max(), err_msg=name
+        )
 
 
 def test_attention_as_one_op_runs_on_the_tape_to_the_bit():
@@ -216,8 +222,14 @@ def test_the_gradient_of_a_loss_over_classes_lies_over_the_logits():
         training = training_graph(SMALL, classes=classes)
         lowered = lower(training.graph, [training.loss])
         plan = find("ggml").plan(lowered.program)
-        (back,) = (node for node in training.graph.nodes if node.sources[1:2] == (training.logits,) and node is not training.loss)
-        logits, gradient = (lowered.program.values[lowered.value_of[tensor]].buffer for tensor in (training.logits, back))
+        (back,) = (
+            node
+            for node in training.graph.nodes
+            if node.sources[1:2] == (training.logits,) and node is not training.loss
+        )
+        logits, gradient = (
+            lowered.program.values[lowered.value_of[tensor]].buffer for tensor in (training.logits, back)
+        )
 
         assert (plan.offset[logits] == plan.offset[gradient]) is np.bool_(classes)
         assert ([logits, gradient] in plan.problem.may_share.tolist()) is classes
@@ -289,7 +301,9 @@ def test_parameters_and_batch_are_seeded_and_complete():
 
     assert set(first) == {leaf.name for leaf in graph.leafs if leaf.role.persistent}
     assert all(
-        np.array_equal(first[name], again[name]) and np.array_equal(first[name], exact[name]) for name in first if name != HYPER
+        np.array_equal(first[name], again[name]) and np.array_equal(first[name], exact[name])
+        for name in first
+        if name != HYPER
     )
     assert not np.array_equal(first["token_embd"], other["token_embd"])
     assert all(np.abs(array).min(initial=1) > 0 for name, array in first.items() if "lora" in name)

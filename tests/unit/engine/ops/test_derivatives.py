@@ -259,8 +259,14 @@ EMPTY += (
 
 SINGLE = (
     *(Case(kind=kind, shapes=((1, 1), (1, 1)), params=params) for kind, params in BACKS.items()),
-    *(Case(kind=kind, shapes=((1,), (1,)), positive=frozenset("b")) for kind in ("add", "sub", "div", "maximum", "minimum")),
-    *(Case(kind=kind, shapes=((1,),), positive=frozenset("x")) for kind in ("log", "sqrt", "abs", "relu", "cont", "sum_axes")),
+    *(
+        Case(kind=kind, shapes=((1,), (1,)), positive=frozenset("b"))
+        for kind in ("add", "sub", "div", "maximum", "minimum")
+    ),
+    *(
+        Case(kind=kind, shapes=((1,),), positive=frozenset("x"))
+        for kind in ("log", "sqrt", "abs", "relu", "cont", "sum_axes")
+    ),
     *(Case(kind=kind, shapes=((1, 1),), params={"eps": 0.1}) for kind in ("norm", "rms_norm")),
     Case(kind="scale", shapes=((1,),), params={"s": -2.0}),
     Case(kind="pow", shapes=((1,),), params={"p": 3.0}),
@@ -299,7 +305,8 @@ NOTHING = [
     case
     for case in CASES
     if any(
-        0 in (shape if isinstance(shape, tuple) else np.shape(shape)) for shape in (*case.shapes, case.params.get("shape", ()))
+        0 in (shape if isinstance(shape, tuple) else np.shape(shape))
+        for shape in (*case.shapes, case.params.get("shape", ()))
     )
 ]
 FILLED = [case for case in CASES if not any(case is other for other in NOTHING)]
@@ -352,7 +359,9 @@ def test_gradients_in_float32_are_those_of_float64_rounded(case, execute, rng):
     """The same graph in the other dtype that is computed in, from the same numbers."""
     found = {}
     wide = build(case, rng)
-    narrow = {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in wide.data.items()}
+    narrow = {
+        name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in wide.data.items()
+    }
     for dtype, floats in WIDE.items():
         built = build(case, np.random.default_rng(0), dtype=dtype)
         data = {name: array.astype(floats) if array.dtype == np.float32 else array for name, array in narrow.items()}
@@ -388,15 +397,21 @@ def test_gradients_of_gradients_are_those_of_finite_differences(case, execute, r
     slope = directional(built, backward(built.graph, built.loss), first)
     smooth = case.kind not in KINKED and linear_apart(built.graph, slope, built.wanted)
     built.graph.expand(slope)
-    used = lambda: {n: a for n, a in {**built.data, **ones}.items() if any(leaf.name == n for leaf in built.graph.leafs)}  # noqa: E731
+    used = lambda: {  # noqa: E731
+        n: a for n, a in {**built.data, **ones}.items() if any(leaf.name == n for leaf in built.graph.leafs)
+    }
     ends = [
-        execute(built.graph, {**used(), **{p.name: built.data[p.name] + sign * 1e-5 * other[p] for p in built.wanted}}, slope)[0][
-            0
-        ]
+        execute(
+            built.graph,
+            {**used(), **{p.name: built.data[p.name] + sign * 1e-5 * other[p] for p in built.wanted}},
+            slope,
+        )[0][0]
         for sign in (1, -1)
     ]
     difference = (ends[0] - ends[1]) / 2e-5
-    if not smooth:  # flat in between, or linear: the second derivative is zero, and the graph may say so by having no way
+    if (
+        not smooth
+    ):  # flat in between, or linear: the second derivative is zero, and the graph may say so by having no way
         assert difference == pytest.approx(0, abs=1e-6)
         return
     reachable = [p for p in built.wanted if depends(built.graph, slope, p)]
@@ -431,7 +446,11 @@ def test_forward_mode_is_the_transpose_of_reverse_mode(case, execute, rng):
     (moved,) = jvp(built.graph, [y], tangents)
     (found,) = execute(built.graph, built.data, moved)
     ends = [
-        execute(built.graph, {**built.data, **{p.name: built.data[p.name] + s * 1e-5 * direction[p] for p in built.wanted}}, y)[0]
+        execute(
+            built.graph,
+            {**built.data, **{p.name: built.data[p.name] + s * 1e-5 * direction[p] for p in built.wanted}},
+            y,
+        )[0]
         for s in (1, -1)
     ]
 

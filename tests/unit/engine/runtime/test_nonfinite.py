@@ -66,7 +66,9 @@ def test_what_the_host_gives_is_not_the_doing_of_an_op(setup):
 
 def test_it_can_stop_the_run_with_one_clear_line(setup):
     """The error names sort, op, step, tensor, place and what was read."""
-    with pytest.raises(EngineError, match=r"nan first made by log at op 1, layer\.3\.logged \(1 of 6.*\[0, 1\]\); it read x f32"):
+    with pytest.raises(
+        EngineError, match=r"nan first made by log at op 1, layer\.3\.logged \(1 of 6.*\[0, 1\]\); it read x f32"
+    ):
         found(setup, [[1, -1, 1], [1, 1, 1]], fail=True)
 
 

@@ -124,7 +124,9 @@ def test_observer_sees_every_step_and_the_bound_memory(chain):
     plain = Runtime(chain, plan, parameters={"w": ONES}).run({"x": ONES})
     runtime = Runtime(chain, plan, parameters={"w": ONES})
     seen = []
-    watched = runtime.run({"x": ONES}, observer=lambda step, reads, writes: seen.append((step, len(reads), len(writes))))
+    watched = runtime.run(
+        {"x": ONES}, observer=lambda step, reads, writes: seen.append((step, len(reads), len(writes)))
+    )
 
     assert seen == [(0, 0, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 1, 0)]
     np.testing.assert_array_equal(plain["z"], watched["z"])

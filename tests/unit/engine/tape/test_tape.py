@@ -61,7 +61,8 @@ def both(kernel, params, operands, results, shift, seed):  # noqa: PLR0917 - one
         memory = np.zeros(size, np.uint8)
         fill(memory, shapes, starts, seed)
         arrays = [
-            np.ndarray(s, NUMPY_DTYPES[d], memory.data, at, strides) for (d, s, strides), at in zip(shapes, starts, strict=True)
+            np.ndarray(s, NUMPY_DTYPES[d], memory.data, at, strides)
+            for (d, s, strides), at in zip(shapes, starts, strict=True)
         ]
         call = lambda _, a=arrays: kernel.bind(params, tuple(a[: len(operands)]), tuple(a[len(operands) :]))  # noqa: E731
         if executor == "calls":
@@ -120,7 +121,11 @@ def training():
     """A small Llama's training step."""
     config = LlamaConfig(layers=2, hidden=64, ffn=96, heads=4, kv_heads=2, vocab=96, seq=16)
     step = training_graph(config)
-    return lower(step.graph, reads=(step.loss,)), init_parameters(config, seed=1, learning_rate=0.05), batch(config, seed=1)
+    return (
+        lower(step.graph, reads=(step.loss,)),
+        init_parameters(config, seed=1, learning_rate=0.05),
+        batch(config, seed=1),
+    )
 
 
 @pytest.mark.parametrize("allocator", ["ggml", "reference"])
@@ -144,7 +149,9 @@ def test_ops_looked_at_one_by_one_are_the_same_ops(monkeypatch):
     for executor in ("calls", "tape"):
         with Runtime(lowered, plan, parameters=parameters, executor=executor) as runtime:
             steps = seen[executor] = []
-            runtime.run(inputs, observer=lambda step, _, results, s=steps: s.append((step, *(r.tobytes() for r in results))))
+            runtime.run(
+                inputs, observer=lambda step, _, results, s=steps: s.append((step, *(r.tobytes() for r in results)))
+            )
 
     assert seen["calls"] == seen["tape"]
     assert len(seen["tape"]) == len(lowered.program.ops)
@@ -181,7 +188,9 @@ def test_an_op_that_has_no_form_is_called_where_it_stands(monkeypatch):
 
     table = {
         **KERNELS,
-        "tanh": {"python": Kernel(in_place=((0, 0),), bind=lambda _, operands, results: (python, (*operands, *results)))},
+        "tanh": {
+            "python": Kernel(in_place=((0, 0),), bind=lambda _, operands, results: (python, (*operands, *results)))
+        },
     }
     strange = lower(lowered.graph, lowered.reads, registry=table)
     seed = {"loss_grad": np.ones(1)}
@@ -253,6 +262,8 @@ def test_sums_are_numpys_at_every_length():
         expected = np.add.reduce(zeros)
         for driver, words, arrays, _ in loops.sum_call(zeros, total):
             shared, own = np.array(words), np.array([array.ctypes.data for array in arrays])
-            ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)(driver)(shared.ctypes.data, own.ctypes.data)
+            ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)(driver)(
+                shared.ctypes.data, own.ctypes.data
+            )
 
         assert np.signbit(total) == np.signbit(expected)

@@ -68,7 +68,10 @@ def bomb(path, nbytes, *, said=None):
     """Write an .npz whose member says it has `nbytes` zeros."""
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (said or nbytes,)})
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("data.npy", "w", force_zip64=True) as file:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("data.npy", "w", force_zip64=True) as file,
+    ):
         file.write(head.getvalue())
         for _ in range(nbytes >> 20):
             file.write(bytes(1 << 20))
@@ -102,14 +105,18 @@ def test_a_directory_that_lies_about_sizes_is_refused(tmp_path):
         arrays(tmp_path / "b.npz")
 
 
-@pytest.mark.parametrize("array", [np.array([{}], object), np.array(["a"]), np.zeros(3, "datetime64[s]"), np.zeros(2, "c8")])
+@pytest.mark.parametrize(
+    "array", [np.array([{}], object), np.array(["a"]), np.zeros(3, "datetime64[s]"), np.zeros(2, "c8")]
+)
 def test_what_is_no_number_is_refused(tmp_path, array):
     np.savez(tmp_path / "d.npz", allow_pickle=True, data=array)
     with pytest.raises(EngineError):
         arrays(tmp_path / "d.npz")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff", b"\x93NUMPY\x09\x00", zlib.compress(b"x")])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff", b"\x93NUMPY\x09\x00", zlib.compress(b"x")]
+)
 def test_what_is_no_array_file_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     for read in (arrays, lambda path: tokens(path, seq=2)):
@@ -168,7 +175,9 @@ def test_sizes_that_are_each_allowed_are_refused_together(tmp_path):
         path = written(tmp_path, kind, *next(iter(rows.items())))
         text = path.read_text()
         for name, value in list(rows.items())[1:]:
-            text = "\n".join(f"{name} = {value}" if line.startswith(f"{name} =") else line for line in text.splitlines())
+            text = "\n".join(
+                f"{name} = {value}" if line.startswith(f"{name} =") else line for line in text.splitlines()
+            )
         path.write_text(text)
         with pytest.raises(EngineError, match="numbers; 1073741824 are the most"):
             config.read(path)
@@ -178,7 +187,13 @@ def test_a_model_file_of_more_layers_than_tensors_is_refused(tmp_path):
     """2^61 layers in a config.json, with the tensors of none."""
     tensors = {"model.embed_tokens.weight": np.zeros((9, 8), np.float32), "model.norm.weight": np.ones(8, np.float32)}
     (tmp_path / "m.safetensors").write_bytes(save(tensors))
-    sizes = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "rms_norm_eps": 1e-5}
+    sizes = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_attention_heads": 2,
+        "rms_norm_eps": 1e-5,
+    }
     for layers in (1 << 61, 4_000_000_000, 1 << 31, 3):
         (tmp_path / "config.json").write_text(json.dumps({**sizes, "num_hidden_layers": layers}))
         with pytest.raises(EngineError, match=r"num_hidden_layers is|layers and has 2 tensors") as raised:

@@ -25,7 +25,9 @@ def lively(parameters, seed=1):
     """Return weights far from their tame beginnings: gains not 1, biases not 0."""
     rng = np.random.default_rng(seed)
     return {
-        name: (array * 8 if array.ndim > 1 and array.std() < 0.05 else array + rng.normal(0, 0.2, array.shape)).astype("f4")
+        name: (array * 8 if array.ndim > 1 and array.std() < 0.05 else array + rng.normal(0, 0.2, array.shape)).astype(
+            "f4"
+        )
         if name != "sgd.hp"
         else array
         for name, array in parameters.items()
@@ -181,7 +183,10 @@ def test_a_cnn_is_pytorchs():
     model = Model(name="cnn", build=model.build, parameters=lively(model.parameters))
     trainer = Trainer(model)
     found = trainer.run("gradient", dict(data.columns))
-    f, w = torch.nn.functional, {name: torch.tensor(array, requires_grad=True) for name, array in model.parameters.items()}
+    f, w = (
+        torch.nn.functional,
+        {name: torch.tensor(array, requires_grad=True) for name, array in model.parameters.items()},
+    )
     x = torch.tensor(data.columns["data"])
     for layer in range(2):
         x = f.max_pool2d(f.relu(f.conv2d(x, w[f"conv.{layer}.weight"], w[f"conv.{layer}.bias"], padding=1)), 2)
@@ -196,7 +201,9 @@ def test_a_cnn_is_pytorchs():
 
 def test_a_cnn_learns_to_tell_shapes_apart():
     fitted = fit(
-        cnn(size=12, classes=4), shapes(400, size=12), Settings(epochs=6, batch=20, validation=0.2, hyper={"alpha": 1e-2})
+        cnn(size=12, classes=4),
+        shapes(400, size=12),
+        Settings(epochs=6, batch=20, validation=0.2, hyper={"alpha": 1e-2}),
     )
     # 76 of 80 points with kernels for SSE2, AVX2 and AVX-512; guessing gets 20, and other weights (20 seeds) get 72 or more
     assert fitted.history[-1].validation.accuracy > 0.9
@@ -204,7 +211,9 @@ def test_a_cnn_learns_to_tell_shapes_apart():
 
 # --------------------------------------------------------------------------------------------------------------- files
 
-BASE = {name: array for name, array in llama.init_parameters(replace(LLAMA, full=True), seed=3).items() if name != "sgd.hp"}
+BASE = {
+    name: array for name, array in llama.init_parameters(replace(LLAMA, full=True), seed=3).items() if name != "sgd.hp"
+}
 BOUND = {"F32": 0.0, "F16": 2.0**-11, "BF16": 2.0**-8, "Q8_0": 0.5 / 127 + 2.0**-11}
 """Largest error of an element, relative to it (F16, BF16) or to the largest of its block of 32 (Q8_0: half a step, and the scale's own rounding to
 half precision)."""
@@ -278,7 +287,9 @@ def write_hf(folder, dtype="float32"):
             _, number, rest = name.split(".", 2)
             heads = {"attn_q.weight": LLAMA.heads, "attn_k.weight": LLAMA.kv_heads}.get(rest)
             stored[f"model.layers.{number}.{HF_LLAMA[rest]}"] = array if heads is None else halved(array, heads)
-    save_file({name: np.ascontiguousarray(array).astype(kind) for name, array in stored.items()}, folder / "model.safetensors")
+    save_file(
+        {name: np.ascontiguousarray(array).astype(kind) for name, array in stored.items()}, folder / "model.safetensors"
+    )
     said = {
         "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
         "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
@@ -322,7 +333,9 @@ def test_safetensors_of_a_gpt2_come_back(tmp_path):
     for name, array in base.items():
         if name.startswith("layer."):
             _, number, part, what = name.split(".")
-            stored[f"h.{number}.{names[part]}.{'weight' if what == 'gain' else what}"] = array.T if array.ndim == 2 else array
+            stored[f"h.{number}.{names[part]}.{'weight' if what == 'gain' else what}"] = (
+                array.T if array.ndim == 2 else array
+            )
     save_file({name: np.ascontiguousarray(array) for name, array in stored.items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4}))
     found = weights.read(tmp_path)
@@ -394,7 +407,10 @@ def test_a_file_that_is_none_is_one_line(tmp_path, make, says):
         ({"rms_norm_eps": "a"}, "rms_norm_eps is 'a'; a number above 0"),
         ({"rope_theta": -1.0}, r"rope_theta is -1\.0; a number above 0"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu' is computed"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling is 'llama3'; only 'default' is computed"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "rope_scaling is 'llama3'; only 'default' is computed",
+        ),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is 'linear'; only 'default' is computed"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_scaling is 'yarn'; only 'default' is computed"),
         ({"rope_scaling": "linear"}, "not a mapping"),
@@ -417,7 +433,13 @@ def test_what_a_file_leaves_null_is_as_usual(tmp_path):
     """Null is no value: heads of k and v are those of q, rope is the plain one."""
     write_hf(tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())
-    more = {"rope_scaling": None, "head_dim": None, "hidden_act": "silu", "rope_theta": None, "tie_word_embeddings": True}
+    more = {
+        "rope_scaling": None,
+        "head_dim": None,
+        "hidden_act": "silu",
+        "rope_theta": None,
+        "tie_word_embeddings": True,
+    }
     (tmp_path / "config.json").write_text(json.dumps({**said, **more}))
     assert weights.read(tmp_path).config == replace(LLAMA, rank=4, full=False)
 

@@ -114,7 +114,9 @@ def reference_adamw(weights, gradients, hyper):
         m = hyper["beta1"] * m + (1 - hyper["beta1"]) * g
         v = hyper["beta2"] * v + (1 - hyper["beta2"]) * g * g
         w = w * (1 - hyper["alpha"] * hyper["wd"])
-        w = w - hyper["alpha"] * (m / (1 - hyper["beta1"] ** t)) / (np.sqrt(v / (1 - hyper["beta2"] ** t)) + hyper["eps"])
+        w = w - hyper["alpha"] * (m / (1 - hyper["beta1"] ** t)) / (
+            np.sqrt(v / (1 - hyper["beta2"] ** t)) + hyper["eps"]
+        )
     return w
 
 
@@ -164,7 +166,9 @@ def test_misuse_is_one_line(given, says):
 
 
 @pytest.mark.parametrize("graphs", ["shapes", "dynamic"])
-@pytest.mark.parametrize(("planner", "executor"), [("ggml", "tape"), ("reference", "calls"), ("greedy_by_size", "tape")])
+@pytest.mark.parametrize(
+    ("planner", "executor"), [("ggml", "tape"), ("reference", "calls"), ("greedy_by_size", "tape")]
+)
 def test_neither_graphs_nor_planner_nor_executor_change_a_bit(graphs, planner, executor):
     want = fit(MODEL, DATA, SETTINGS)
     other = fit(MODEL, DATA, replace(SETTINGS, graphs=graphs, planner=planner, executor=executor))
@@ -176,7 +180,9 @@ def test_neither_graphs_nor_planner_nor_executor_change_a_bit(graphs, planner, e
 def test_static_graphs_refuse_another_shape():
     trainer = Trainer(MODEL)
     trainer.step(batch(0, 5))
-    with pytest.raises(EngineError, match=r"the graphs are static, for columns .*\(5, 2\).*; this batch has .*\(4, 2\)"):
+    with pytest.raises(
+        EngineError, match=r"the graphs are static, for columns .*\(5, 2\).*; this batch has .*\(4, 2\)"
+    ):
         trainer.step(batch(0, 4))
 
 
@@ -248,11 +254,23 @@ def test_the_split_is_ggmls(points, sizes, held, want):
         (lambda: Settings(validation=1.0), "validation is 1.0"),
         (lambda: Settings(epochs=0), "epochs is 0"),
         (lambda: Split.of(9, Settings(batch=10)), "9 datapoints make no logical batch of 10"),
-        (lambda: Split.of(10, Settings(batch=10, validation=0.5)), "10 datapoints with 0.5 held out make no logical batch of 10"),
+        (
+            lambda: Split.of(10, Settings(batch=10, validation=0.5)),
+            "10 datapoints with 0.5 held out make no logical batch of 10",
+        ),
         (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4")}), "input labels.*is no column of the batch"),
-        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 3), "f4"), "labels": np.zeros(5, int)}), "has 3 numbers a row"),
-        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.full(5, 2)}), "the outputs have 2 classes"),
-        (lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.zeros((5, 3), "f4")}), "column 'labels' is"),
+        (
+            lambda: Trainer(MODEL).step({"data": np.zeros((5, 3), "f4"), "labels": np.zeros(5, int)}),
+            "has 3 numbers a row",
+        ),
+        (
+            lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.full(5, 2)}),
+            "the outputs have 2 classes",
+        ),
+        (
+            lambda: Trainer(MODEL).step({"data": np.zeros((5, 2), "f4"), "labels": np.zeros((5, 3), "f4")}),
+            "column 'labels' is",
+        ),
         (lambda: mlp((2,)), "at least two widths"),
         (lambda: mlp((2, 2), activation="step"), "activation 'step'"),
     ],
@@ -430,7 +448,9 @@ def test_a_run_that_is_watched_names_the_op_that_made_the_first_nan(tmp_path, ex
     with pytest.raises(NotFiniteError, match=r"^epoch 1, batch 3, step 1: the loss is nan: resume with watch = true"):
         fit(RELU, DATA, DIVERGING, save=file, save_every=1)
     # a sum of huge terms of both signs overflows to an infinity or, added up in another order, to inf - inf: the op is the same
-    line = r"^epoch 1, batch 3, step 1: the loss is nan: (infinity|nan) first made by mul_mat at op 10, layer\.1\.product"
+    line = (
+        r"^epoch 1, batch 3, step 1: the loss is nan: (infinity|nan) first made by mul_mat at op 10, layer\.1\.product"
+    )
     with pytest.raises(NotFiniteError, match=line) as raised:
         fit(RELU, DATA, replace(DIVERGING, watch=True, executor=executor), save=file, resume=True)
     said = str(raised.value)
@@ -556,7 +576,11 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
         ("[model]", "[model", "moons.toml"),
         ("sizes = [2, 8, 2]", "sizes = [3, 8, 2]", "has 2 numbers a row; mlp takes 3"),
         ("sizes = [2, 8, 2]", "sizes = [2, 8, 1]", "the outputs have 1 classes"),
-        ('kind = "mlp"\nsizes = [2, 8, 2]', 'kind = "llama"\nattention = "flash"', "attention 'flash' is none of parts, fused"),
+        (
+            'kind = "mlp"\nsizes = [2, 8, 2]',
+            'kind = "llama"\nattention = "flash"',
+            "attention 'flash' is none of parts, fused",
+        ),
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
@@ -575,7 +599,11 @@ def test_a_bad_configuration_is_one_line(tmp_path, old, new, says):
 )
 def test_a_checkpoint_of_another_schedule_or_function_is_refused(tmp_path, old, new, says):
     """Neither shows in weights, data or settings; gelu and silu even start from the same weights."""
-    mine = MOONS.replace("sizes = [2, 8, 2]", 'sizes = [2, 8, 2]\nactivation = "gelu"', 1) if "activation" in new else MOONS
+    mine = (
+        MOONS.replace("sizes = [2, 8, 2]", 'sizes = [2, 8, 2]\nactivation = "gelu"', 1)
+        if "activation" in new
+        else MOONS
+    )
     assert train(tmp_path, "--out", "x", "--steps", "2", config=mine)[0] == 0
     status, out, err = train(tmp_path, "--out", "x", "--resume", config=MOONS.replace(old, new, 1))
     assert (status, out) == (2, "")
@@ -603,12 +631,16 @@ def test_drawn_shapes_can_be_told_apart():
 
 
 def test_numbers_that_are_not_finite_end_the_command_with_one_line(tmp_path):
-    wild = MOONS.replace("alpha = 0.05", "alpha = 1e30").replace("[training]", '[training]\noptimizer = "sgd"\nsave_every = 1')
+    wild = MOONS.replace("alpha = 0.05", "alpha = 1e30").replace(
+        "[training]", '[training]\noptimizer = "sgd"\nsave_every = 1'
+    )
     status, _, err = train(tmp_path, "--out", "wild", config=wild)
     assert (status, err.count("\n")) == (1, 1)
     assert err.startswith("allocsim: epoch 1, batch ")
     assert err.endswith("resume with watch = true, which names the op that makes the first\n")
-    status, _, err = train(tmp_path, "--out", "wild", "--resume", config=wild.replace("save_every", "watch = true\nsave_every"))
+    status, _, err = train(
+        tmp_path, "--out", "wild", "--resume", config=wild.replace("save_every", "watch = true\nsave_every")
+    )
     assert (status, err.count("\n")) == (1, 1)
     assert "nan first made by " in err
 

@@ -16,7 +16,9 @@ LEGAL = GraphRecipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0",
 def test_a_failed_assert_says_what_ggml_said_and_spares_the_server():
     child = live("after")
 
-    with pytest.raises(ChildDiedError, match=r"died in elements \(SIGABRT\): .*GGML_ASSERT\(ggml_can_mul_mat\(a, b\)\) failed"):
+    with pytest.raises(
+        ChildDiedError, match=r"died in elements \(SIGABRT\): .*GGML_ASSERT\(ggml_can_mul_mat\(a, b\)\) failed"
+    ):
         child.call(elements, ILLEGAL)
 
     assert child.call(elements, LEGAL)[2].shape == (1, 1, 1, 1)

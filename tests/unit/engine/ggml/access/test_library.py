@@ -15,7 +15,9 @@ from engine.ggml.access import declarations, library, probe
 def test_every_declared_function_that_is_not_optional_is_exported(which):
     loaded = here(which)
 
-    assert [name for name in declarations.SIGNATURES if name not in declarations.OPTIONAL and not loaded.has(name)] == []
+    assert [
+        name for name in declarations.SIGNATURES if name not in declarations.OPTIONAL and not loaded.has(name)
+    ] == []
 
 
 def test_the_declarations_are_all_read():
@@ -40,7 +42,9 @@ def test_the_planners_kinds_are_those_of_the_libraries():
     assert ggml_kinds.KINDS - ops == (ggml_kinds.UNARY | ggml_kinds.GLU) - ops
 
 
-@pytest.mark.parametrize(("which", "listed"), [("before", ggml_kinds.IN_PLACE_BEFORE_0_25_3), ("after", ggml_kinds.IN_PLACE)])
+@pytest.mark.parametrize(
+    ("which", "listed"), [("before", ggml_kinds.IN_PLACE_BEFORE_0_25_3), ("after", ggml_kinds.IN_PLACE)]
+)
 def test_the_planners_list_is_that_of_the_library(which, listed):
     known = live(which).call(probe.probe)
 
@@ -104,7 +108,9 @@ def test_a_function_outside_the_declarations_is_not_callable():
 
 
 @pytest.mark.parametrize("which", BOTH)
-@pytest.mark.parametrize("field", ["type", "buffer", "ne", "nb", "op", "flags", "src", "view_src", "view_offs", "data", "name"])
+@pytest.mark.parametrize(
+    "field", ["type", "buffer", "ne", "nb", "op", "flags", "src", "view_src", "view_offs", "data", "name"]
+)
 def test_the_probe_finds_a_tensor_field_that_lies_elsewhere(which, field):
     with pytest.raises(EngineError):
         live(which).call(probe_with_field_moved, field, 8)

@@ -66,7 +66,13 @@ def test_a_thirty_layer_step_has_the_size_that_is_known(which):
 
 
 def test_a_view_without_op_brings_its_root_along():
-    steps = (leaf("f32", 8, static=True), step("view_tensor", "%0"), step("neg", "%1"), step("sqr", "%2"), step("neg", "%3"))
+    steps = (
+        leaf("f32", 8, static=True),
+        step("view_tensor", "%0"),
+        step("neg", "%1"),
+        step("sqr", "%2"),
+        step("neg", "%3"),
+    )
 
     rows = live("after").call(plan_rows, GraphRecipe(steps=steps, expand=(4,), outputs=(4,)))
 
@@ -169,7 +175,9 @@ def test_a_graph_in_two_compute_buffers_is_refused_unless_they_are_named():
 @pytest.mark.parametrize("which", BOTH)
 def test_the_nodes_a_scheduler_runs_are_those_of_its_graph(which):
     recipe = GraphRecipe(
-        steps=(leaf("f32", 8), step("sqr", "%0"), step("reshape_2d", "%1", 4, 2), step("neg", "%2")), expand=(3,), outputs=(3,)
+        steps=(leaf("f32", 8), step("sqr", "%0"), step("reshape_2d", "%1", 4, 2), step("neg", "%2")),
+        expand=(3,),
+        outputs=(3,),
     )
 
     seen, walked = live(which).call(observed_and_walked, recipe)

@@ -28,7 +28,8 @@ def test_the_concat_smoke_cannot_be_built_without_a_backward_op_of_its_own(which
 @pytest.mark.parametrize("which", BOTH)
 def test_the_whole_model_meets_the_unsafe_alias_at_every_norm_but_the_first(which):
     default, pinned, backward = (
-        unsafe_aliases(live(which).call(transformer_rows, TINY.deep(6), mode=mode)) for mode in ("default", "pinned", "backward")
+        unsafe_aliases(live(which).call(transformer_rows, TINY.deep(6), mode=mode))
+        for mode in ("default", "pinned", "backward")
     )
 
     assert default == 2 * 6

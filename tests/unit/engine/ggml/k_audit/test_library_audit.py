@@ -74,7 +74,10 @@ def test_an_op_that_is_not_listed_is_refused():
 @pytest.mark.parametrize(
     ("which", "unsafe"),
     [
-        ("before", {("ADD_ID", 1), ("RMS_NORM_BACK", 0), ("ROPE", 2), ("ROPE_BACK", 2), ("SOFT_MAX", 2), ("SOFT_MAX_BACK", 1)}),
+        (
+            "before",
+            {("ADD_ID", 1), ("RMS_NORM_BACK", 0), ("ROPE", 2), ("ROPE_BACK", 2), ("SOFT_MAX", 2), ("SOFT_MAX_BACK", 1)},
+        ),
         ("after", {("ADD_ID", 1), ("ROPE", 2), ("ROPE_BACK", 2), ("SOFT_MAX", 2)}),
     ],
 )

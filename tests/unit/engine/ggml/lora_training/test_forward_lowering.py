@@ -66,7 +66,10 @@ def test_a_kind_that_ggml_does_not_have_is_refused_by_name():
     x = graph.input("x", (2, 3))
     y = graph.op("repeat", x, shape=(4, 3), name="doubled")
 
-    with LibraryWorkspace(checked("after")) as ws, pytest.raises(EngineError, match="'doubled': 'repeat' has no forward op"):
+    with (
+        LibraryWorkspace(checked("after")) as ws,
+        pytest.raises(EngineError, match="'doubled': 'repeat' has no forward op"),
+    ):
         build(ws, forward(y), kind="forward")
 
 

@@ -65,7 +65,9 @@ def test_an_unknown_mode_is_refused_by_name():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", BOTH)
-@pytest.mark.parametrize(("mode", "mebibytes"), [("default", 0.691), ("pinned", 3.799), ("backward", 2.174), ("apart", 3.802)])
+@pytest.mark.parametrize(
+    ("mode", "mebibytes"), [("default", 0.691), ("pinned", 3.799), ("backward", 2.174), ("apart", 3.802)]
+)
 def test_a_thirty_layer_step_needs_the_bytes_that_are_known(which, mode, mebibytes):
     report = live(which).call(train, TINY.deep(30), mode, steps=1)
 

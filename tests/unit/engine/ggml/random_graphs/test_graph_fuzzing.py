@@ -11,9 +11,13 @@ from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
 from engine.ggml.random_graphs.recipe_shrinking import shrink
 
 OUTPUT_ON_A_VIEW = GraphRecipe(
-    steps=(leaf("f32", 4), step("sqr", "%0"), step("reshape_2d", "%1", 2, 2), step("scale", "%2", 0.5)), expand=(3,), outputs=(2,)
+    steps=(leaf("f32", 4), step("sqr", "%0"), step("reshape_2d", "%1", 2, 2), step("scale", "%2", 0.5)),
+    expand=(3,),
+    outputs=(2,),
 )
-TWO_PASS = GraphRecipe(steps=(leaf("f32", 8), leaf("f32", 8), step("rms_norm_back", "%0", "%1", 1e-4)), expand=(2,), outputs=(2,))
+TWO_PASS = GraphRecipe(
+    steps=(leaf("f32", 8), leaf("f32", 8), step("rms_norm_back", "%0", "%1", 1e-4)), expand=(2,), outputs=(2,)
+)
 
 
 def test_a_seed_gives_one_recipe():
@@ -40,14 +44,23 @@ def test_what_is_no_recipe_is_refused():
 def test_shrinking_keeps_only_what_fails():
     steps = (leaf("f32", 4), step("sqr", "%0"), step("neg", "%1"), step("silu", "%2"), step("neg", "%3"))
 
-    small = shrink(GraphRecipe(steps=steps, expand=(4,)), lambda recipe: any(made.make == "silu" for made in recipe.steps))
+    small = shrink(
+        GraphRecipe(steps=steps, expand=(4,)), lambda recipe: any(made.make == "silu" for made in recipe.steps)
+    )
 
     assert [made.make for made in small.steps] == ["tensor", "silu"]
 
 
 KNOWN = {
     "after": {("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2)},
-    "before": {("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2), ("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)},
+    "before": {
+        ("ADD_ID", 1),
+        ("SOFT_MAX", 2),
+        ("ROPE", 2),
+        ("ROPE_BACK", 2),
+        ("RMS_NORM_BACK", 0),
+        ("SOFT_MAX_BACK", 1),
+    },
 }
 
 
@@ -65,7 +78,8 @@ def test_no_kernel_is_accused_but_those_that_the_audit_convicts(which):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("which", "wanted"), [("after", {("ADD_ID", 1), ("ROPE_BACK", 2)}), ("before", {("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)})]
+    ("which", "wanted"),
+    [("after", {("ADD_ID", 1), ("ROPE_BACK", 2)}), ("before", {("RMS_NORM_BACK", 0), ("SOFT_MAX_BACK", 1)})],
 )
 def test_the_fuzzer_finds_unsafe_kernels_by_itself_and_names_op_and_source(which, wanted):
     """Seeds 0 to 299."""
