@@ -59,7 +59,8 @@ def _sizes(document: Document, plan: Plan) -> Int64s:
     """Bytes that a buffer needs in any program that the plan is used for."""
     programs = {id(run.program): run.program for run in document.runs if run.plan is plan} | {id(plan.program): plan.program}
     sizes = [program.buffers.nbytes for program in programs.values()]
-    return np.max([*sizes, *([] if plan.problem is None else [plan.problem.nbytes])], axis=0)
+    found: Int64s = np.max([*sizes, *([] if plan.problem is None else [plan.problem.nbytes])], axis=0)
+    return found
 
 
 def _order(plan: Plan, sizes: Int64s, buffer: int) -> tuple[int, int]:
