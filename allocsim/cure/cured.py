@@ -46,7 +46,7 @@ class Cure:
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
-    """The same with every buffer apart; None where that does not fit."""
+    """The same with every buffer apart; None where that does not fit, or is known to be no cure."""
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool

@@ -64,11 +64,10 @@ def broadcast(kind):
 def product(kind, axis):
     def build(graph, x, i, j):
         b = x(i, lambda t: len(t.shape) >= 2)
-        fits = (
-            lambda t: (  # noqa: E731
-                len(t.shape) >= 2 and t.shape[axis] == b.shape[axis] and repeats_into(t.shape[:-2], b.shape[:-2])
-            )
-        )
+
+        def fits(t):
+            return len(t.shape) >= 2 and t.shape[axis] == b.shape[axis] and repeats_into(t.shape[:-2], b.shape[:-2])
+
         return graph.op(kind, x(j, fits), b)
 
     return build
