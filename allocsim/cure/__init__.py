@@ -52,7 +52,7 @@ from allocsim.cure.drafting import (
     place_of,
     replan,
 )
-from allocsim.cure.elements import Address, SparedKernel, Upload, Wait, order_of
+from allocsim.cure.elements import Address, AllApart, SparedKernel, Upload, Wait, order_of
 from allocsim.cure.mending import (
     edges_of,
     index_of_part,
@@ -389,6 +389,7 @@ class _Task:
             room = draft.rooms[index]
             room.arena, room.offset, room.nbytes = plan.arena.astype(np.int64), plan.offset, plan.nbytes
             draft.moved[index] = draft.resized[index] = set(range(len(plan.arena)))
+            draft.elements[AllApart(plan=index)] = None
         for demand in self.demands:
             if not self._placed_by(draft, demand.mend, by_wait=by_wait):
                 return None

@@ -114,6 +114,18 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllApart:
+    """Every buffer of a plan gets bytes that no other one has, where moving a few slots is no cure or a dearer one."""
+
+    kind: ClassVar[str] = "place"
+    plan: int
+
+    def describe(self, _document: Document) -> str:
+        """Say it in words."""
+        return f"give every buffer of plan {self.plan} bytes of its own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A buffer that lasts from plan to plan keeps the address it has in an earlier one."""
 
@@ -175,7 +187,7 @@ class SparedKernel:
         return f"forbid the in-place pair of {self.op_kind} (result {self.result} over operand {self.operand})"
 
 
-Element = Lifetime | Pair | Pin | Place | Replan | Address | Wait | Upload | SparedKernel
+Element = Lifetime | Pair | Pin | Place | Replan | AllApart | Address | Wait | Upload | SparedKernel
 
 
 def as_json(element: Element, document: Document) -> dict[str, Any]:
@@ -205,6 +217,7 @@ def _step(program: Program, step: int) -> str:
 __all__ = [
     "KINDS",
     "Address",
+    "AllApart",
     "Element",
     "Lifetime",
     "Pair",
