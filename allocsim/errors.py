@@ -80,8 +80,9 @@ def _anagrams(name: str, names: list[str]) -> list[str]:
     """Return the names of the same letters, as words that are joined in another way or order have
     them: `matmul` and `mul_mat`.
     """
-    letters = sorted(name.lower().replace("_", ""))
-    return [other for other in names if sorted(other.lower().replace("_", "")) == letters]
+    joined = name.lower().replace("_", "")
+    others = {other: other.lower().replace("_", "") for other in names}
+    return [other for other, word in others.items() if word != joined and sorted(word) == sorted(joined)]
 
 
 class EngineError(AllocsimError):
