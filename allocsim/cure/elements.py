@@ -115,7 +115,10 @@ class Replan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllApart:
-    """Every buffer of a plan gets bytes that no other one has, where moving a few slots is no cure or a dearer one."""
+    """Every buffer of a plan gets bytes that no other one has.
+
+    Taken where moving a few slots is no cure, or a dearer one.
+    """
 
     kind: ClassVar[str] = "place"
     plan: int

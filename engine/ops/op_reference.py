@@ -60,13 +60,16 @@ COMPUTES: Final[dict[str, str]] = {
 
 HEAD: Final = """# The ops of the engine
 
-Made from the table by `engine.ops.op_reference.markdown`; a test compares. `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/ops/test_op_reference.py` writes it.
+Made from the table by `engine.ops.op_reference.markdown`; a test compares.
+`ALLOCSIM_UPDATE=1 pytest tests/unit/engine/ops/test_op_reference.py` writes it.
 
-Every op computes in f32 and f64. f16 and bf16 are storage: ops marked *any* move them, `cast` converts. Shapes are row-major and b repeats
-into a as in ggml: each length of b divides that of a. *Gradient* names the arguments with a derivative; those in brackets have none
-by definition (indices, masks, what jumps). All derivatives are made of ops of this table, so they can be differentiated again, and
-forward mode needs no rule of its own. *In place* is what each kernel declares: operands its result may lie exactly over; the kernel audit
-(detector K) measures it. An op without a kernel is a view of its first argument.
+Every op computes in f32 and f64. f16 and bf16 are storage: ops marked *any* move them, `cast`
+converts. Shapes are row-major and b repeats into a as in ggml: each length of b divides that of a.
+*Gradient* names the arguments with a derivative; those in brackets have none by definition
+(indices, masks, what jumps). All derivatives are made of ops of this table, so they can be
+differentiated again, and forward mode needs no rule of its own. *In place* is what each kernel
+declares: operands its result may lie exactly over; the kernel audit (detector K) measures it. An op
+without a kernel is a view of its first argument.
 
 | op | computes | parameters | gradient | in place |
 |---|---|---|---|---|
@@ -88,12 +91,14 @@ ANY: Final = (
 """Kinds whose operands may have any dtype."""
 
 COMPOSED: Final = """
-Built of several rows (`engine.graph.composites`): `concat` of many, `split`, `conv1d`, `conv2d`, `max_pool2d`, `avg_pool2d`, `layer_norm`, `largest`,
-`one_hot`, `gumbel_softmax`, `attention_by_parts`.
+Built of several rows (`engine.graph.composites`): `concat` of many, `split`, `conv1d`, `conv2d`,
+`max_pool2d`, `avg_pool2d`, `layer_norm`, `largest`, `one_hot`, `gumbel_softmax`,
+`attention_by_parts`.
 
-Under other names in ggml: DUP is `cont`, ADD1 is `add` with b of one element, SUM_ROWS is `sum_axes` over the last axis, MEAN is `mean` over it,
-DIAG_MASK_INF and DIAG_MASK_ZERO are the mask of `soft_max` and a `mul`, POOL_2D is `avg_pool` and `max_pool2d`, UNARY and GLU are ops of
-their own, NORM is `norm`, FLASH_ATTN is `attention`.
+Under other names in ggml: DUP is `cont`, ADD1 is `add` with b of one element, SUM_ROWS is
+`sum_axes` over the last axis, MEAN is `mean` over it, DIAG_MASK_INF and DIAG_MASK_ZERO are the mask
+of `soft_max` and a `mul`, POOL_2D is `avg_pool` and `max_pool2d`, UNARY and GLU are ops of their
+own, NORM is `norm`, FLASH_ATTN is `attention`.
 """
 
 

@@ -65,7 +65,7 @@ def test_the_executors_page():
 
 
 def test_the_readme_types_and_trains():
-    space = run("README.md", {}, only=(1, 2))
+    space = run("README.md", {}, only=(2, 3))
 
     assert [space[name].grad.item() for name in ("W", "x", "b")] == [42, 28, 14]
     assert space["fitted"].history[-1].validation.accuracy > 0.9

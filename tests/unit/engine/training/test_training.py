@@ -436,7 +436,7 @@ def test_data_that_are_not_finite_stop_training_and_are_named(tmp_path):
     line = r"^epoch 1, batch 4, step 4: the loss is nan: column 'data' of datapoint 17 is not finite$"
     with pytest.raises(NotFiniteError, match=line):
         fit(MODEL, spoiled(17), settings, save=file, save_every=1)
-    assert checkpoint.read(file)[1]["step"] == 3
+    assert checkpoint.read(file)[1].step == 3
     with pytest.raises(NotFiniteError, match=line):
         fit(MODEL, spoiled(17), settings, save=file, resume=True)
 
