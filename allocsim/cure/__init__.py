@@ -166,7 +166,9 @@ class _Task:
         if found is None:
             found = self._with_all_apart(by_wait=by_wait)
         elif self._pin_all is not None and found.nbytes > max(self._pin_all, 0):
-            found = self._with_all_apart(by_wait=by_wait) or replace(found, pin_all_bytes=None)
+            apart = self._with_all_apart(by_wait=by_wait)
+            best = found if apart is None or found.nbytes <= apart.nbytes else apart
+            found = replace(best, pin_all_bytes=None if apart is None else apart.nbytes)
         if anew is not None:
             draft, mended, right = anew
             found = None if found is None else replace(found, planned_anew=right)
@@ -394,7 +396,10 @@ class _Task:
             if not self._placed_by(draft, demand.mend, by_wait=by_wait):
                 return None
         mended = built(draft)
-        return self._cure(draft, mended, "apart") if self.holds(mended) else None
+        if not self.holds(mended):
+            return None
+        made = self._cure(draft, mended, "apart")
+        return replace(made, pin_all_bytes=made.nbytes)
 
     def _placed_by(self, draft: Draft, mend: Mend, *, by_wait: bool) -> bool:
         """Note the slots that a mend is about, each where it now lies.
