@@ -38,7 +38,7 @@ from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.verdict.attribution import Charge
 from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.evidence import SESSION_FILE, Evidence
+from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict
 
@@ -210,7 +210,7 @@ def read_evidence(path: Path) -> Evidence:
 
     Raises DocumentError or OSError for anything else.
     """
-    return load_evidence(path) if (path / SESSION_FILE).is_file() else Evidence(document=load(str(path)))
+    return load_evidence(path) if path.is_dir() else Evidence(document=load(str(path)))
 
 
 def outcome_of(

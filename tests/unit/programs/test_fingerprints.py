@@ -159,11 +159,11 @@ def test_a_fault_in_a_twin_of_the_program_is_not_blamed_on_a_stale_plan():
     made, twin, other = (
         program(operands=(2, 0)),
         program(operands=(2, 0), names="wxyz"),
-        program(operands=(2, 0), kind="sub"),
+        program(operands=(2, 2)),
     )
-    bad = plan_of(made, [0, 32, 0, 64])  # exp over what add still reads
-    assert leading(Document.of(Run.of(bad, program=twin))).class_ != "C08"
-    assert leading(Document.of(Run.of(bad, program=other))).class_ == "C08"
+    slots = [0, 32, 0, 64]  # exp over what `made` and its twin still read, and `other` does not
+    assert leading(Document.of(Run.of(plan_of(made, slots), program=twin))).class_ != "C08"
+    assert leading(Document.of(Run.of(plan_of(other, slots), program=made))).class_ == "C08"
 
 
 def test_the_public_name_is_the_function():
