@@ -276,12 +276,12 @@ def nameless(
     other = np.argsort(order(elsewhere))
     v = replace(
         v,
-        bytes=addresses(document, v) if v.kind == "Overlap" else v.bytes,
+        bytes=addresses(document, v) if v.kind in {"Overlap", "LifetimeIgnored", "PinIgnored"} else v.bytes,
         buffer=None if v.buffer is None else int(new[v.buffer]),
         other_buffer=None if v.other_buffer is None else int(other[v.other_buffer]),
         value=None if v.value is None or v.kind == "OutOfBounds" else int(new_value[v.value]),
     )
-    if v.kind == "Overlap" and v.buffer is not None and v.other_buffer is not None:
+    if v.kind in {"Overlap", "LifetimeIgnored", "PinIgnored"} and v.buffer is not None and v.other_buffer is not None:
         v = replace(v, buffer=min(v.buffer, v.other_buffer), other_buffer=max(v.buffer, v.other_buffer))
     return fields(v)
 

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from allocsim.allocators import find
 from allocsim.checks import check
 from allocsim.model import Document, Run
 from engine import tensor
@@ -125,7 +126,7 @@ def test_its_plan_is_sound_and_a_second_pass_reads_the_new_values(moves, seed):
     end, leafs = expression(moves, seed)
     extension = extend(history(end._node))
     for allocator in ("ggml", "reference"):
-        plan = reverse.find(allocator).plan(extension.program)
+        plan = find(allocator).plan(extension.program)
         assert check(Document.of(Run.of(plan), Run.of(plan))).violations == ()
     reverse._kept.clear()
     end.backward()

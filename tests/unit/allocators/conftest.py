@@ -44,7 +44,7 @@ class SmallGraph:
 
     def mutate(self, kind: str, target: int, *sources: int) -> int:
         """A node whose result lies in the buffer of its first source."""
-        _, buffer, _, offset, shape, _ = self.builder._values[target]
+        _, buffer, _, offset, shape, *_ = self.builder._values[target]
         value = self.builder.value("mutated", buffer, "u8", shape, offset=offset)
         self.builder.op(kind, (target, *sources), (value,), in_place=((0, 0),))
         return value
