@@ -24,9 +24,9 @@ column that a problem leaves out has the default of the format, and is told all 
 A buffer takes another's place by a pair of `may_share` at one address, or by several, each
 recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
 whether the program bears the pair is asked of the belief (`BadShare`). A pinned donor gives its
-bytes to nobody all the same: the caller told the pin. A problem that states no pair at all says
-nothing of hand-overs: there a pair that an op declares in place counts, if the donor's believed
-life ends with that op and the recipient's begins with it.
+bytes to nobody all the same: the caller told the pin. Of a buffer for which a problem states no
+pair as recipient it says nothing of hand-overs: there a pair that an op declares in place counts,
+if the donor's believed life ends with that op and the recipient's begins with it.
 
 Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
 free, both included. Steps between a free and the next allocation, before the first one and after
@@ -223,8 +223,9 @@ class _Promises:
     def _believed_pairs(self) -> Int64s:
         """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
         plan = self.plan
-        stated = self.problem.may_share if len(self.problem.may_share) else _declared_hand_overs(self.problem)
-        donor, recipient = stated[:, 0].astype(np.int64), stated[:, 1].astype(np.int64)
+        stated = self.problem.may_share.astype(np.int64)
+        declared = _declared_hand_overs(self.problem)
+        donor, recipient = np.concatenate([stated, declared[~among(declared[:, 1], stated[:, 1])]]).T
         fine = (
             plan.placed[donor]
             & (plan.arena[donor] == plan.arena[recipient])
