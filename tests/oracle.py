@@ -528,7 +528,8 @@ def judge_promises(document: Document, plan: Plan) -> list[Violation]:
         lives = problem.start[buffer] < problem.stop[buffer]
         if arena >= 0 and plan.nbytes[buffer] < believed and not elsewhere:
             found.append(Violation(kind="SizeIgnored", buffer=buffer, **fields))
-        if problem.own[buffer] and arena >= 0:
+        by_default = problem.own.tolist() == plan.program.buffers.persistent.tolist()
+        if problem.own[buffer] and arena >= 0 and not by_default:
             found.append(Violation(kind="OwnIgnored", buffer=buffer, **fields))
         if not problem.own[buffer] and arena == OWN and believed and (lives or problem.pinned[buffer]):
             found.append(Violation(kind="OwnUntold", buffer=buffer, **fields))

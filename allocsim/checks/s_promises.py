@@ -17,7 +17,8 @@ column that a problem leaves out has the default of the format, and is told all 
     SizeIgnored           the slot's nbytes below the believed ones
     FixedIgnored          the slot of a buffer told `fixed` and not `own` begins at another offset of an arena; or there is none,
                           though the buffer is believed to live
-    OwnIgnored            a buffer told `own` has a slot in an arena
+    OwnIgnored            a buffer told `own` has a slot in an arena; not where `own` is what the format
+                          takes by default, parameters and states: that need not have been told
     OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
     EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
 
@@ -133,12 +134,13 @@ class _Promises:
         decided = np.zeros(len(plan.arena), dtype=np.bool_)
         decided[list(problem.fixed)] = True
         decided &= ~problem.own
+        told = problem.own & bool((problem.own != plan.program.buffers.persistent).any())
         elsewhere = plan.placed & (plan.offset != at)
         missing = (plan.arena == UNPLACED) & (problem.start < problem.stop)
         rows = (
             ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & (not standing_in), self._size),
             ("FixedIgnored", decided & (elsewhere | missing), self._fixed),
-            ("OwnIgnored", problem.own & plan.placed, self._own_ignored),
+            ("OwnIgnored", told & plan.placed, self._own_ignored),
             ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._own_untold),
         )
         for kind, bad, make in rows:
