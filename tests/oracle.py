@@ -528,8 +528,7 @@ def judge_promises(document: Document, plan: Plan) -> list[Violation]:
         lives = problem.start[buffer] < problem.stop[buffer]
         if arena >= 0 and plan.nbytes[buffer] < believed and not elsewhere:
             found.append(Violation(kind="SizeIgnored", buffer=buffer, **fields))
-        by_default = problem.own.tolist() == plan.program.buffers.persistent.tolist()
-        if problem.own[buffer] and arena >= 0 and not by_default:
+        if problem.own[buffer] and arena >= 0:
             found.append(Violation(kind="OwnIgnored", buffer=buffer, **fields))
         if not problem.own[buffer] and arena == OWN and believed and (lives or problem.pinned[buffer]):
             found.append(Violation(kind="OwnUntold", buffer=buffer, **fields))
@@ -549,7 +548,7 @@ def judge_meetings(plan: Plan, problem: Problem, fields: dict[str, int]) -> list
     held = {b: set(range(int(problem.stop[b]), horizon)) if problem.pinned[b] else set() for b in range(count)}
     at_one_address = {
         (donor, recipient)
-        for donor, recipient in [*problem.may_share.tolist(), *declared_hand_overs(problem)]
+        for donor, recipient in problem.may_share.tolist()
         if plan.arena[donor] == plan.arena[recipient] >= 0 and plan.offset[donor] == plan.offset[recipient]
     }
     places_taken = set(at_one_address)
@@ -582,19 +581,6 @@ def judge_meetings(plan: Plan, problem: Problem, fields: dict[str, int]) -> list
                 **fields,
             )
         )
-    return found
-
-
-def declared_hand_overs(problem: Problem) -> list[tuple[int, int]]:
-    """Return what may be handed over to a buffer for which a problem states no pair: declared in place, the donor's last step the recipient's first."""
-    values = problem.program.values
-    found = []
-    for op in ops_of(problem.program):
-        for operand, result in op.in_place or ():
-            donor, recipient = values[op.operands[operand]].buffer, values[op.results[result]].buffer
-            stated = recipient in problem.may_share[:, 1].tolist()
-            if donor != recipient and not stated and problem.stop[donor] - 1 == op.step == problem.start[recipient]:
-                found.append((donor, recipient))
     return found
 
 

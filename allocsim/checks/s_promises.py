@@ -17,17 +17,14 @@ column that a problem leaves out has the default of the format, and is told all 
     SizeIgnored           the slot's nbytes below the believed ones
     FixedIgnored          the slot of a buffer told `fixed` and not `own` begins at another offset of an arena; or there is none,
                           though the buffer is believed to live
-    OwnIgnored            a buffer told `own` has a slot in an arena; not where `own` is what the format
-                          takes by default, parameters and states: that need not have been told
+    OwnIgnored            a buffer told `own` has a slot in an arena
     OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
     EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
 
 A buffer takes another's place by a pair of `may_share` at one address, or by several, each
 recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
 whether the program bears the pair is asked of the belief (`BadShare`). A pinned donor gives its
-bytes to nobody all the same: the caller told the pin. Of a buffer for which a problem states no
-pair as recipient it says nothing of hand-overs: there a pair that an op declares in place counts,
-if the donor's believed life ends with that op and the recipient's begins with it.
+bytes to nobody all the same: the caller told the pin.
 
 Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
 free, both included. Steps between a free and the next allocation, before the first one and after
@@ -134,13 +131,12 @@ class _Promises:
         decided = np.zeros(len(plan.arena), dtype=np.bool_)
         decided[list(problem.fixed)] = True
         decided &= ~problem.own
-        told = problem.own & bool((problem.own != plan.program.buffers.persistent).any())
         elsewhere = plan.placed & (plan.offset != at)
         missing = (plan.arena == UNPLACED) & (problem.start < problem.stop)
         rows = (
             ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & (not standing_in), self._size),
             ("FixedIgnored", decided & (elsewhere | missing), self._fixed),
-            ("OwnIgnored", told & plan.placed, self._own_ignored),
+            ("OwnIgnored", problem.own & plan.placed, self._own_ignored),
             ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._own_untold),
         )
         for kind, bad, make in rows:
@@ -225,9 +221,7 @@ class _Promises:
     def _believed_pairs(self) -> Int64s:
         """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
         plan = self.plan
-        stated = self.problem.may_share.astype(np.int64)
-        declared = _declared_hand_overs(self.problem)
-        donor, recipient = np.concatenate([stated, declared[~among(declared[:, 1], stated[:, 1])]]).T
+        donor, recipient = self.problem.may_share.astype(np.int64).T
         fine = (
             plan.placed[donor]
             & (plan.arena[donor] == plan.arena[recipient])
@@ -347,19 +341,6 @@ class _Promises:
     def _record(self, kind: str, **fields: Any) -> Violation:
         record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
         return named(record, self.plan.program)
-
-
-def _declared_hand_overs(problem: Problem) -> Int64s:
-    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to
-    begin there. O(pairs).
-    """
-    ops, home = problem.program.ops, problem.program.values.buffer
-    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
-    donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
-    recipient = home[ops.results[ops.result_starts[step] + ops.in_place[:, 1]]].astype(np.int64)
-    there = (problem.stop[donor] == step + 1) & (problem.start[recipient] == step) & (donor != recipient)
-    found: Int64s = np.stack([donor, recipient], axis=1)[there]
-    return found
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:
