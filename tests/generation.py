@@ -349,6 +349,7 @@ def _document(m: Machine, runs: int) -> Document:
             ],
             stop=lasts,
             pinned=sorted(m.read_by_host),
+            own=where == OWN,
             may_share=m.pairs,
         )
     plans = [
