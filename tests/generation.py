@@ -348,7 +348,7 @@ def _document(m: Machine, runs: int) -> Document:
                 for step, kept in zip(m.first, program.buffers.persistent.tolist(), strict=True)
             ],
             stop=lasts,
-            pinned=sorted(m.read_by_host),
+            pinned=(),  # the lives cover what the host reads; some of it is given away after that
             own=where == OWN,
             may_share=m.pairs,
         )
