@@ -526,9 +526,9 @@ def judge_promises(document: Document, plan: Plan) -> list[Violation]:
     for buffer in range(len(plan.arena)):
         arena, believed = int(plan.arena[buffer]), int(problem.nbytes[buffer])
         lives = problem.start[buffer] < problem.stop[buffer]
-        if arena >= 0 and plan.nbytes[buffer] < believed and not elsewhere:
+        if arena >= 0 and plan.nbytes[buffer] < believed and not elsewhere and "nbytes" in problem.stated:
             found.append(Violation(kind="SizeIgnored", buffer=buffer, **fields))
-        if problem.own[buffer] and arena >= 0:
+        if problem.own[buffer] and arena >= 0 and "own" in problem.stated:
             found.append(Violation(kind="OwnIgnored", buffer=buffer, **fields))
         if not problem.own[buffer] and arena == OWN and believed and (lives or problem.pinned[buffer]):
             found.append(Violation(kind="OwnUntold", buffer=buffer, **fields))
@@ -544,11 +544,18 @@ def judge_meetings(plan: Plan, problem: Problem, fields: dict[str, int]) -> list
     """Find every two buffers whose believed bytes share an address while both are believed to live, or one is pinned."""
     count = len(plan.arena)
     horizon = max([len(plan.program.ops), *problem.start.tolist(), *problem.stop.tolist()]) + 1
-    believed = {buffer: believed_steps(problem, buffer) for buffer in range(count)}
-    held = {b: set(range(int(problem.stop[b]), horizon)) if problem.pinned[b] else set() for b in range(count)}
+    timed = {"start", "stop"} <= problem.stated
+    believed = {buffer: believed_steps(problem, buffer) if timed else set() for buffer in range(count)}
+    since = {b: int(problem.stop[b]) if timed else len(plan.program.ops) for b in range(count)}
+    held = {b: set(range(since[b], horizon)) if problem.pinned[b] else set() for b in range(count)}
+    pairs = problem.may_share.tolist() if "may_share" in problem.stated else declared_hand_overs(problem)
+    home = plan.program.values.buffer
+    for op in ops_of(plan.program):
+        if op.kind == "same":
+            pairs += [(int(home[a]), int(home[b])) for a, b in zip(op.operands, op.results, strict=True)]
     at_one_address = {
         (donor, recipient)
-        for donor, recipient in problem.may_share.tolist()
+        for donor, recipient in pairs
         if plan.arena[donor] == plan.arena[recipient] >= 0 and plan.offset[donor] == plan.offset[recipient]
     }
     places_taken = set(at_one_address)
@@ -584,6 +591,18 @@ def judge_meetings(plan: Plan, problem: Problem, fields: dict[str, int]) -> list
     return found
 
 
+def declared_hand_overs(problem: Problem) -> list[tuple[int, int]]:
+    """Return what ops declare in place, where the donor's last step is the recipient's first; allowed to who was told of no pair at all."""
+    values = problem.program.values
+    found = []
+    for op in ops_of(problem.program):
+        for operand, result in op.in_place or ():
+            donor, recipient = values[op.operands[operand]].buffer, values[op.results[result]].buffer
+            if donor != recipient and problem.stop[donor] - 1 == op.step == problem.start[recipient]:
+                found.append((donor, recipient))
+    return found
+
+
 def judge_early_events(plan: Plan, problem: Problem, fields: dict[str, int]) -> list[Violation]:
     """Find every event that leaves a buffer free in a step in which it is believed to live."""
     end = max([len(plan.program.ops), *problem.stop.tolist()])
@@ -591,6 +610,8 @@ def judge_early_events(plan: Plan, problem: Problem, fields: dict[str, int]) -> 
     for buffer in range(len(plan.arena)):
         mine = [(step, event) for step, event, whose in plan.events.tolist() if whose == buffer]
         if not mine or mine[0][1] == Event.FREE:
+            continue
+        if not {"start", "stop"} <= problem.stated:
             continue
         lives = believed_steps(problem, buffer)
         if problem.pinned[buffer]:

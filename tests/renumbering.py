@@ -63,6 +63,7 @@ class Shuffled:
             order=to[old.order].astype(np.int32),
             may_share=to[old.may_share].astype(np.int32).reshape(-1, 2),
             gaps={int(to[b]): gaps for b, gaps in old.gaps.items()},
+            stated=old.stated,
         )
 
     def plan(self, old: Plan, problems) -> Plan:

@@ -79,7 +79,10 @@ def program(
 
 
 def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **columns: Any) -> Problem:
-    """Return the right belief, but for what is given: `a=(1, 2)` sets a lifetime, `share="a>b"` pairs, `pinned="c d"` pins."""
+    """Return the right belief, but for what is given: `a=(1, 2)` sets a lifetime, `share="a>b"` pairs, `pinned="c d"` pins.
+
+    Without `share` it says nothing of pairs; `share="-"`: it states that there is none.
+    """
     ops, values, names = made_for.ops, made_for.values, made_for.buffers.names
     steps: dict[int, list[int]] = {}
     read = set()
@@ -97,7 +100,9 @@ def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **c
         start=[start for start, _ in lives.values()],
         stop=[stop for _, stop in lives.values()],
         pinned=sorted(read) if pinned is None else [names.index(name) for name in pinned.split()],
-        may_share=[[names.index(name) for name in pair.split(">")] for pair in share.split()],
+        may_share=[[names.index(name) for name in pair.split(">")] for pair in share.strip("-").split()]
+        if share
+        else None,
         **columns,
     )
 

@@ -6,23 +6,26 @@ Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored
 
 Judged for every plan that some run uses and that names its problem, against that problem and the
 program of both, once. A plan without a problem was told nothing, and nothing is asked of it here. A
-column that a problem leaves out has the default of the format, and is told all the same: without
-`own`, parameters and states are told to lie in memory of their own.
+plan is held to what its problem states (`Problem.stated`), not to what a list left out has by
+default: without `start` and `stop` nothing is said of when a buffer lives but that a pinned one
+lives at the end, without `nbytes` there is no `SizeIgnored`, without `own` no `OwnIgnored`, and
+without `may_share` the pairs that ops declare in place may be used, where the donor's life ends and
+the recipient's begins.
 
     LifetimeIgnored       the bytes of two slots in one arena, `[offset, offset + believed nbytes)`, and the believed lifetimes of
                           their buffers, less the gaps, both intersect, and neither took the other's
                           place by believed pairs
     PinIgnored            the same, but only since one of the two is pinned: it lives on to the end of the run, whatever its
                           `stop`, and gives its bytes to nobody
-    SizeIgnored           the slot's nbytes below the believed ones
+    SizeIgnored           the slot's nbytes below the stated ones
     FixedIgnored          the slot of a buffer told `fixed` and not `own` begins at another offset of an arena; or there is none,
                           though the buffer is believed to live
-    OwnIgnored            a buffer told `own` has a slot in an arena
+    OwnIgnored            a buffer stated as `own` has a slot in an arena
     OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
     EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
 
-A buffer takes another's place by a pair of `may_share` at one address, or by several, each
-recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
+A buffer takes another's place by a pair of `may_share` at one address, or as the result of a `same`
+whose operand lies there, or by several, each recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
 whether the program bears the pair is asked of the belief (`BadShare`). A pinned donor gives its
 bytes to nobody all the same: the caller told the pin.
 
@@ -48,7 +51,7 @@ wrong, and the reverse.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -59,7 +62,7 @@ from allocsim.checks.intervals import TOP, among, conflicts, end_of
 from allocsim.checks.owners import Range
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument, buffer_words, bytes_words, named, slot_words
 from allocsim.checks.violations import Violation
-from allocsim.model import OWN, UNPLACED, Bools, Event, Plan, Problem
+from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
 PROMISE_KINDS: Final = (
@@ -116,6 +119,8 @@ class _Promises:
     def __init__(self, plan: Plan, problem: Problem, *, plan_index: int, problem_index: int, program: int) -> None:
         self.plan = plan
         self.problem = problem
+        self.lives = problem if {"start", "stop"} <= problem.stated else _without_lives(problem)
+        """The problem with the lifetimes that a plan is held to."""
         self.index = plan_index
         self.problem_index = problem_index
         self.program = program
@@ -133,10 +138,11 @@ class _Promises:
         decided &= ~problem.own
         elsewhere = plan.placed & (plan.offset != at)
         missing = (plan.arena == UNPLACED) & (problem.start < problem.stop)
+        sized = "nbytes" in problem.stated and not standing_in
         rows = (
-            ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & (not standing_in), self._size),
+            ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & sized, self._size),
             ("FixedIgnored", decided & (elsewhere | missing), self._fixed),
-            ("OwnIgnored", problem.own & plan.placed, self._own_ignored),
+            ("OwnIgnored", problem.own & plan.placed & ("own" in problem.stated), self._own_ignored),
             ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._own_untold),
         )
         for kind, bad, make in rows:
@@ -162,7 +168,7 @@ class _Promises:
         """Return what meets: the rows of `believed_lifetimes`, and of each pinned buffer one more,
         from its `stop` on.
         """
-        plan, problem = self.plan, self.problem
+        plan, problem = self.plan, self.lives
         lives = believed_lifetimes(problem)
         pinned = np.flatnonzero(problem.pinned)
         buffer = np.concatenate([lives.buffer, pinned])
@@ -220,8 +226,10 @@ class _Promises:
 
     def _believed_pairs(self) -> Int64s:
         """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
-        plan = self.plan
-        donor, recipient = self.problem.may_share.astype(np.int64).T
+        plan, problem = self.plan, self.problem
+        stated = problem.may_share if "may_share" in problem.stated else _declared_hand_overs(problem)
+        pairs = np.concatenate([stated.astype(np.int64), _sides(plan.program)])
+        donor, recipient = pairs.T
         fine = (
             plan.placed[donor]
             & (plan.arena[donor] == plan.arena[recipient])
@@ -255,10 +263,11 @@ class _Promises:
         shared = ((max(shift, 0), min(int(problem.nbytes[buffer]), shift + int(problem.nbytes[other]))),)
         by_pin = bool(found.by_pin[row])
         lives = "is pinned" if by_pin else f"believed to live in steps {_span(problem, buffer)}"
+        known = {"start", "stop"} <= problem.stated
+        lives_too = f"believed to live in steps {_span(problem, other)}" if known else "pinned as well"
         message = (
             f"{buffer_words(program, buffer)} in {slot_words(program, plan, buffer)}, {lives}, and {buffer_words(program, other)} in "
-            f"{slot_words(program, plan, other)}, believed to live in steps {_span(problem, other)}, share {bytes_words(shared)} of the "
-            f"first from step {step} on"
+            f"{slot_words(program, plan, other)}, {lives_too}, share {bytes_words(shared)} of the first from step {step} on"
         )
         return self._record(
             "PinIgnored" if by_pin else "LifetimeIgnored",
@@ -305,7 +314,7 @@ class _Promises:
         """Return the events after, or before, which a buffer is free though believed to live, and
         the first such step, in list order.
         """
-        problem = self.problem
+        problem = self.lives
         of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for number, (step, event, buffer) in enumerate(self.plan.events.tolist()):
             of_buffer[buffer].append((number, step, event))
@@ -341,6 +350,41 @@ class _Promises:
     def _record(self, kind: str, **fields: Any) -> Violation:
         record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
         return named(record, self.plan.program)
+
+
+def _without_lives(problem: Problem) -> Problem:
+    """Return the problem with lifetimes that say nothing: a pinned buffer is there at the end, and no
+    other at any step.
+    """
+    end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
+    return replace(problem, start=end, stop=end)
+
+
+def _declared_hand_overs(problem: Problem) -> Int64s:
+    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to
+    begin there. O(pairs).
+    """
+    ops, home = problem.program.ops, problem.program.values.buffer
+    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
+    donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
+    recipient = home[ops.results[ops.result_starts[step] + ops.in_place[:, 1]]].astype(np.int64)
+    there = (problem.stop[donor] == step + 1) & (problem.start[recipient] == step) & (donor != recipient)
+    found: Int64s = np.stack([donor, recipient], axis=1)[there]
+    return found
+
+
+def _sides(program: Program) -> Int64s:
+    """Return (operand's buffer, result's buffer) of every `same`: what holds one content may lie at
+    one address, whatever is believed of it. O(operands of `same`).
+    """
+    home = program.values.buffer.astype(np.int64)
+    rows = [
+        (home[operand], home[result])
+        for step in np.flatnonzero(program.ops.is_kind(SAME)).tolist()
+        for operand, result in zip(program.ops[step].operands, program.ops[step].results, strict=True)
+        if home[operand] != home[result]
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:

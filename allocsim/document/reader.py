@@ -194,8 +194,9 @@ def _problem(row: rows.ProblemRow, programs: tuple[Program, ...]) -> Problem:
     }
     if row.order is not UNSET:
         columns["order"] = _narrow(_int64s(row.order), count, "buffer", "order[{}]".format)
-    pairs = _flat(row.may_share)
-    columns["may_share"] = _narrow(pairs, count, "buffer", lambda k: f"may_share[{k // 2}][{k % 2}]")
+    if row.may_share is not UNSET:
+        pairs = _flat(row.may_share)
+        columns["may_share"] = _narrow(pairs, count, "buffer", lambda k: f"may_share[{k // 2}][{k % 2}]")
     for name in ("start", "stop"):  # before the default order is derived from a list of another length
         if name in columns and len(columns[name]) != count:
             raise ModelError(name, f"has {len(columns[name])} entries; the program has {count} buffers")

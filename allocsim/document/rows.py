@@ -145,7 +145,9 @@ class ProblemRow(Row, kw_only=True):
     own: Annotated[list[Index], Meta(description="Buffers in memory of their own.")] | UnsetType = UNSET
     fixed: Annotated[dict[str, Number], Meta(description="Buffer to offset.")] = {}
     order: Annotated[list[Index], Meta(description="Default by start, then index.")] | UnsetType = UNSET
-    may_share: Annotated[list[tuple[Index, Index]], Meta(description="Pairs (donor, recipient).")] = []
+    may_share: (
+        Annotated[list[tuple[Index, Index]], Meta(description="Pairs (donor, recipient); default none.")] | UnsetType
+    ) = UNSET
     gaps: Annotated[dict[str, list[tuple[Step, Step]]], Meta(description="Buffer to steps without content.")] = {}
     meta: MetaMap = {}
 

@@ -177,19 +177,19 @@ def _pairs(table: Ops) -> list[Any]:
 
 
 def _problem(problem: Problem, index: Mapping[int, int]) -> Iterator[str]:
-    buffers = problem.program.buffers
+    stated = problem.stated
     yield f'"program": {index[id(problem.program)]}'
     lists: list[tuple[str, Any, bool]] = [
-        ("start", problem.start, False),
-        ("stop", problem.stop, False),
-        ("nbytes", problem.nbytes, np.array_equal(problem.nbytes, buffers.nbytes)),
+        ("start", problem.start, "start" not in stated),
+        ("stop", problem.stop, "stop" not in stated),
+        ("nbytes", problem.nbytes, "nbytes" not in stated),
         ("pinned", np.flatnonzero(problem.pinned), not problem.pinned.any()),
-        ("own", np.flatnonzero(problem.own), np.array_equal(problem.own, buffers.persistent)),
+        ("own", np.flatnonzero(problem.own), "own" not in stated),
         ("order", problem.order, np.array_equal(problem.order, np.argsort(problem.start, kind="stable"))),
-        ("may_share", problem.may_share, not len(problem.may_share)),
+        ("may_share", problem.may_share, "may_share" not in stated),
     ]
-    for name, column, is_default in lists:
-        if not is_default:
+    for name, column, left_out in lists:
+        if not left_out:
             yield f',\n   "{name}": {_json(column.tolist())}'
     for name, entries in (("fixed", problem.fixed), ("gaps", problem.gaps)):
         if entries:

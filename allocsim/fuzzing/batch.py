@@ -307,7 +307,9 @@ def join_plans(batch: Batch, plans: Sequence[Plan]) -> Plan:
 
 
 def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
-    """Return what planners believe of the programs of a batch as one belief."""
+    """Return what planners believe of the programs of a batch as one belief; all state the same
+    lists.
+    """
     at = batch.buffer_starts.tolist()
     steps = batch.op_starts.tolist()
     program = batch.program
@@ -328,6 +330,7 @@ def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
             for k, p in enumerate(problems)
             for buffer, gaps in p.gaps.items()
         },
+        stated=problems[0].stated,
     )
 
 

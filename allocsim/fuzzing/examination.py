@@ -380,13 +380,13 @@ def batches(cases: Sequence[FuzzCase]) -> Joined:
 def planned(joined: Joined, answers: Sequence[Answer]) -> Iterator[tuple[Batch, Sequence[int], Plan]]:
     """Yield the batches again with one plan of each, without the programs that have none.
 
-    Those with a belief apart from those without.
+    Those with a belief apart from those without, and from those that state other lists.
     """
     for batch, members in joined:
-        groups: dict[bool, list[int]] = {}
+        groups: dict[frozenset[str] | None, list[int]] = {}
         for index in members:
             if (plan := answers[index].plan) is not None:
-                groups.setdefault(plan.problem is None, []).append(index)
+                groups.setdefault(plan.problem and plan.problem.stated, []).append(index)
         for group in groups.values():
             plans = [plan for index in group if (plan := answers[index].plan) is not None]
             left = batch if len(group) == len(members) else join([plan.program for plan in plans])

@@ -181,7 +181,7 @@ def _columns(plan: Any) -> tuple[Any, Any]:
     if problem is not None:
         belief = {
             name: getattr(problem, name)
-            for name in ("start", "stop", "nbytes", "pinned", "own", "order", "may_share", "fixed", "gaps")
+            for name in ("start", "stop", "nbytes", "pinned", "own", "order", "may_share", "fixed", "gaps", "stated")
         }
     return {name: getattr(plan, name) for name in ("arena", "offset", "nbytes", "events", "source")}, belief
 

@@ -10,7 +10,7 @@ program.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from allocsim.model.computation import Program
 from allocsim.model.guards import first_bad, in_range, sizes
 from allocsim.model.layout import LIMIT, Int64s
 from allocsim.model.tables import Bools, Int32s, Meta, freeze
+
+STATABLE: Final = frozenset({"start", "stop", "nbytes", "own", "may_share"})
+"""The lists of a problem whose absence says something else than an empty or a default one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -49,11 +52,19 @@ class Problem:
     """(n, 2): believed pairs (donor, recipient), for each recipient in order of preference."""
     gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Buffer -> half-open ranges of steps in which its bytes need not survive."""
+    stated: frozenset[str] = STATABLE
+    """Which of the lists in `STATABLE` its author gave; the others hold the defaults. A list that
+    differs from its default is always stated. Who plans or judges a program by the problem takes
+    both alike; a plan is held only to what was stated.
+    """
     meta: Meta = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         freeze(self)
         _check(self)
+        default = _defaults(self.program)
+        told = {name for name in STATABLE if not np.array_equal(getattr(self, name), default[name])}
+        object.__setattr__(self, "stated", (self.stated & STATABLE) | told)
 
     def __repr__(self) -> str:
         return f"Problem({self.program!r}, {int(self.pinned.sum())} pinned, {len(self.may_share)} pairs)"
@@ -65,22 +76,34 @@ class Problem:
         Columns may be any sequence; `pinned` and `own` may be masks or lists of buffer indices.
         """
         count = len(program.buffers)
-        start = _int64s(columns.pop("start", np.zeros(count)))
-        stop = _int64s(columns.pop("stop", np.full(count, len(program.ops))))
-        nbytes = columns.pop("nbytes", None)
-        own = columns.pop("own", None)
-        order = columns.pop("order", None)
+        columns = {name: column for name, column in columns.items() if column is not None}
+        stated = frozenset(columns.pop("stated", STATABLE & columns.keys()))
+        given = {**_defaults(program), **columns}
+        start, order = _int64s(given.pop("start")), given.pop("order", None)
         return cls(
             program=program,
             start=start,
-            stop=stop,
-            nbytes=program.buffers.nbytes if nbytes is None else _int64s(nbytes),
-            pinned=_mask(columns.pop("pinned", ()), count, "pinned"),
-            own=program.buffers.persistent if own is None else _mask(own, count, "own"),
+            stop=_int64s(given.pop("stop")),
+            nbytes=_int64s(given.pop("nbytes")),
+            pinned=_mask(given.pop("pinned", ()), count, "pinned"),
+            own=_mask(given.pop("own"), count, "own"),
             order=np.argsort(start, kind="stable").astype(np.int32) if order is None else _int32s(order, "order"),
-            may_share=_int32s(columns.pop("may_share", ()), "may_share").reshape(-1, 2),
-            **columns,
+            may_share=_int32s(given.pop("may_share"), "may_share").reshape(-1, 2),
+            stated=stated,
+            **given,
         )
+
+
+def _defaults(program: Program) -> dict[str, Any]:
+    """Return what a list has that a problem leaves out."""
+    count = len(program.buffers)
+    return {
+        "start": np.zeros(count, dtype=np.int64),
+        "stop": np.full(count, len(program.ops), dtype=np.int64),
+        "nbytes": program.buffers.nbytes,
+        "own": program.buffers.persistent,
+        "may_share": np.empty((0, 2), dtype=np.int32),
+    }
 
 
 def _check(problem: Problem) -> None:

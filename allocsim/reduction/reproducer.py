@@ -252,17 +252,16 @@ def _buffer(program: Program, buffer: int) -> dict[str, str]:
 
 
 def _problem(problem: Problem) -> dict[str, str]:
-    program = problem.program
     columns: dict[str, tuple[Any, bool]] = {
-        "start": (problem.start, bool((problem.start == 0).all())),
-        "stop": (problem.stop, bool((problem.stop == len(program.ops)).all())),
-        "nbytes": (problem.nbytes, np.array_equal(problem.nbytes, program.buffers.nbytes)),
-        "pinned": (np.flatnonzero(problem.pinned), not problem.pinned.any()),
-        "own": (np.flatnonzero(problem.own), np.array_equal(problem.own, program.buffers.persistent)),
-        "order": (problem.order, np.array_equal(problem.order, np.argsort(problem.start, kind="stable"))),
-        "may_share": (problem.may_share, not len(problem.may_share)),
+        "start": (problem.start, "start" in problem.stated),
+        "stop": (problem.stop, "stop" in problem.stated),
+        "nbytes": (problem.nbytes, "nbytes" in problem.stated),
+        "pinned": (np.flatnonzero(problem.pinned), bool(problem.pinned.any())),
+        "own": (np.flatnonzero(problem.own), "own" in problem.stated),
+        "order": (problem.order, not np.array_equal(problem.order, np.argsort(problem.start, kind="stable"))),
+        "may_share": (problem.may_share, "may_share" in problem.stated),
     }
-    shown = {name: _repr(column.tolist()) for name, (column, default) in columns.items() if not default}
+    shown = {name: _repr(column.tolist()) for name, (column, given) in columns.items() if given}
     for name, table in (("fixed", problem.fixed), ("gaps", problem.gaps)):
         if table:
             shown[name] = _repr(dict(sorted(table.items())))

@@ -6,8 +6,8 @@ forbidden the pair is charged, the victim's first; where it takes both, both are
 not share is not charged where the lifetime of its donor, or of its recipient, is wrong as well:
 that made the pair look safe.
 
-A *hand-over* is let pass: the op at which one believed life ends and the other begins declares that
-pair in place.
+Where a problem states no `may_share`, a *hand-over* is let pass: the op at which one believed life
+ends and the other begins declares that pair in place.
 
 Without a stated problem the document's default belief counts: what the host reads is pinned, what
 lasts is kept apart, and of any other late read it is taken that the last use was computed too
@@ -198,8 +198,10 @@ def _meet(one: Collection[Life], other: Collection[Life]) -> bool:
 
 
 def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
-    """Whether the believed lives meet in one op alone, which declares the pair in place."""
-    if int(plan.offset[one]) != int(plan.offset[other]):
+    """Whether the believed lives meet in one op alone, which declares the pair in place, and no list
+    of pairs says otherwise.
+    """
+    if "may_share" in problem.stated or int(plan.offset[one]) != int(plan.offset[other]):
         return False
     for donor, recipient in ((one, other), (other, one)):
         op = int(problem.start[recipient])

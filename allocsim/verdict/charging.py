@@ -333,7 +333,7 @@ def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
     plan = dossier.document.plans[index]
     if plan.problem is None:
         return False
-    own = bool(plan.problem.own[buffer]) and bool(plan.placed[buffer])
+    own = "own" in plan.problem.stated and bool(plan.problem.own[buffer]) and bool(plan.placed[buffer])
     return own or plan.problem.fixed.get(buffer, int(plan.offset[buffer])) != int(plan.offset[buffer])
 
 

@@ -156,6 +156,8 @@ def save(evidence: Evidence, folder: Path) -> None:
 def load(folder: Path) -> Evidence:
     """Read evidence back; raise DocumentError with the file and the place of what is wrong."""
     path = folder / EVIDENCE_FILE
+    if not (folder / SESSION_FILE).exists():
+        raise DocumentError(str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}")
     document = native.read(folder / SESSION_FILE)
     try:
         record = msgspec.json.decode(path.read_bytes(), type=_Record)

@@ -13,13 +13,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import SMALL, arenas, recipes
+from tiny import program as tiny_program
 
+from allocsim import document as native
 from allocsim.allocators import ALLOCATORS, Constraints, plan_program
 from allocsim.checks import check
 from allocsim.checks.s_promises import PROMISE_KINDS
 from allocsim.formats import load
 from allocsim.fuzzing.program_recipes import assemble, listed
-from allocsim.model import OWN, Document, Event, Plan
+from allocsim.model import OWN, Document, Event, Plan, Problem
+from allocsim.model.belief import STATABLE
+from allocsim.programs.builder import plan_of
 
 FEWER = settings(max_examples=40)
 DATA = Path(__file__).parents[1] / "data" / "ggml"
@@ -38,7 +42,8 @@ def obedient(draw: Any) -> Plan:
     own[[buffer for buffer in draw(some) if not pinned[buffer]]] = True
     far = {buffer: (1 << 20) + 4096 * buffer for buffer in draw(some) if not own[buffer]}
     name = draw(st.sampled_from([name for name in ALLOCATORS if name not in ("buddy", "tlsf", "caching") or not far]))
-    return ALLOCATORS[name].plan(program, Constraints.of(program, pins=pinned, own=own, fixed=far))
+    plan = ALLOCATORS[name].plan(program, Constraints.of(program, pins=pinned, own=own, fixed=far))
+    return replace(plan, problem=replace(plan.problem, stated=STATABLE))
 
 
 def broken(plan: Plan) -> dict[str, int]:
@@ -149,6 +154,58 @@ def test_a_single_disobedience_is_found(plant: Plant):
 
     law()
     assert planted
+
+
+UNSTATED = {
+    "LifetimeIgnored": {"start", "stop"},
+    "EventOutsideLifetime": {"start", "stop"},
+    "SizeIgnored": {"nbytes"},
+    "OwnIgnored": {"own"},
+}
+
+
+@FEWER
+@given(recipes(max_size=14), st.sets(st.sampled_from(sorted(STATABLE))), st.data())
+def test_a_plan_is_held_only_to_what_its_problem_states(recipe, left_out, data):
+    """Any slots at all: what is left out is never broken, and what is stated is broken as if all were."""
+    program = listed(assemble(recipe))
+    count = len(program.buffers)
+    assume(count)
+    slots = data.draw(st.lists(st.sampled_from([0, 32, 64, "own"]), min_size=count, max_size=count))
+    pinned = data.draw(st.lists(st.integers(0, count - 1), max_size=3))
+    told = Problem.of(program, pinned=pinned)
+    assert not told.stated
+    judged = [
+        broken(plan_of(program, slots, problem=replace(told, stated=stated)))
+        for stated in (STATABLE, STATABLE - left_out)
+    ]
+    silent = {kind for kind, needs in UNSTATED.items() if needs & left_out}
+    assert not silent & judged[1].keys()
+    for kind in set(UNSTATED) - silent - {"LifetimeIgnored"} | {"FixedIgnored", "OwnUntold"}:
+        assert judged[0].get(kind) == judged[1].get(kind), kind
+
+
+def test_two_pinned_buffers_share_no_bytes_though_no_lifetime_is_stated():
+    made = tiny_program("x = host.write; a = f x; b = f x; host.read a; host.read b")
+    problem = Problem.of(made, pinned=[1, 2])
+    assert broken(plan_of(made, {"x": 64, "a": 0, "b": 0}, problem=problem)) == {"PinIgnored": 1}
+    assert broken(plan_of(made, {"x": 0, "a": 0, "b": 64}, problem=problem)) == {}
+
+
+def test_pairs_that_ops_declare_may_be_used_by_who_was_told_of_none_and_not_by_who_was_told_of_no_pair():
+    made = tiny_program("x = host.write; y = relu! x; host.read y")
+    lives = {"start": [0, 1], "stop": [2, 3], "pinned": [1]}
+    slots = {"x": 0, "y": 0}
+    assert broken(plan_of(made, slots, problem=Problem.of(made, **lives))) == {}
+    assert broken(plan_of(made, slots, problem=Problem.of(made, may_share=[], **lives))) == {"LifetimeIgnored": 1}
+
+
+@FEWER
+@given(obedient(), st.sets(st.sampled_from(sorted(STATABLE))))
+def test_a_document_keeps_what_was_stated(plan, left_out):
+    problem = replace(plan.problem, stated=STATABLE - left_out)
+    read = native.loads(native.dumps(Document.of(replace(plan, problem=problem))))
+    assert read.problems[0].stated == problem.stated
 
 
 @FEWER

@@ -85,8 +85,11 @@ def document(sketch: Sketch) -> Document:
 def _belief(made: Program, sketch: Sketch) -> Any:
     if sketch.believed is None:
         return None
-    sizes = {} if sketch.believed_nbytes is None else {"nbytes": list(sketch.believed_nbytes)}
-    return belief(made, share=sketch.share, pinned=sketch.pinned, gaps=dict(sketch.gaps), **sizes, **sketch.believed)
+    told: dict[str, Any] = {} if sketch.believed_nbytes is None else {"nbytes": list(sketch.believed_nbytes)}
+    if "=own" in sketch.slots:
+        own = [f"{name}=own" in sketch.slots.split() for name in made.buffers.names]
+        told["own"] = np.array(own) | made.buffers.persistent
+    return belief(made, share=sketch.share, pinned=sketch.pinned, gaps=dict(sketch.gaps), **told, **sketch.believed)
 
 
 def _events(made: Program, text: str) -> Array:

@@ -3,7 +3,7 @@
 C15 it is where victim and taker lie in different calls, neither inside the other; what happens between a call and its surroundings has the class of its mechanism.
 """
 
-from power.fault import EARLY, TAKEN, shelf
+from power.fault import EARLY, IGNORED, shelf
 
 FAULTS, add = shelf("belief")
 
@@ -43,7 +43,7 @@ add(
     {"slots": "a=0 c=32"},
     slots="a=0 c=64",
     where="placement",
-    S="UnsafeInPlace Overlap",
+    S="UnsafeInPlace Overlap LifetimeIgnored",
 )
 add(
     "padding of a branch's result is given to the next branch",
@@ -95,6 +95,16 @@ add(
     **EARLY,
 )
 add(
+    "the carries of a loop lie in each other's slots",
+    "",
+    "C15 plan",
+    "x = host.write; a = f x; b = g x; c d = same a b; y = h c d; host.read y",
+    {"slots": "a=0 b=64 c=64 d=0"},
+    slots="a=0 b=64 c=0 d=64 y=128",
+    where="placement",
+    S="Overlap LifetimeIgnored",
+)
+add(
     "a placement lays a branch's result over another branch's",
     "",
     "C15 plan",
@@ -102,5 +112,5 @@ add(
     {"slots": "r=0 t=0"},
     slots="r=0 t=64 s=128",
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )

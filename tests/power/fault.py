@@ -103,3 +103,9 @@ TAKEN = {"S": "StaleRead Overlap", "P": "StaleRead", "D": "operand"}
 
 EARLY = {**TAKEN, "L": "LifetimeTooShort"}
 """The same, and the belief it was made from."""
+
+IGNORED = {**TAKEN, "S": "StaleRead Overlap LifetimeIgnored"}
+"""What a plan shows that takes bytes which its own belief says are taken."""
+
+PINNED = {"S": "StaleRead Overlap PinIgnored"}
+"""The same where the belief has a pin."""

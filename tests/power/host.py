@@ -1,6 +1,6 @@
 """C05 to C08 and C14: what the host reads and writes, what is kept from run to run, plans that outlive their program."""
 
-from power.fault import EARLY, TAKEN, shelf
+from power.fault import EARLY, IGNORED, PINNED, TAKEN, shelf
 from tiny import belief, plan, program
 
 from allocsim.model import Document, Role, Run
@@ -20,7 +20,7 @@ add(
     {"slots": "a=0 d=0", "believed": {"a": (1, 4)}},
     slots="a=0 b=64 d=128 x=192 e=192",
     scenario="pin on view",
-    **PIN,
+    **{**PIN, **PINNED},
 )
 add(
     "an output that is read inside as well dies with its last reader",
@@ -29,7 +29,7 @@ add(
     TWO,
     {"slots": "y=0 w=0", "believed": {"y": (1, 3)}},
     slots="y=0 z=64 w=128 x=64",
-    **PIN,
+    **{**PIN, **PINNED},
 )
 add(
     "what a yield hands out is planned as internal",
@@ -38,7 +38,7 @@ add(
     "x = host.write; h = f x; g = back h; w = step g; host.read w; host.read h",
     {"slots": "h=0 w=0", "believed": {"h": (1, 3)}},
     slots="h=0 g=64 w=128 x=64",
-    **PIN,
+    **{**PIN, **PINNED},
 )
 add(
     "an output that is a view of another one",
@@ -47,7 +47,7 @@ add(
     "x = host.write; b = f x; v:b = view b; w:b = view v; t = g b; u = h t; host.read u; host.read w",
     {"slots": "b=0 u=0", "believed": {"b": (1, 5)}},
     slots="b=0 t=64 u=128 x=64",
-    **PIN,
+    **{**PIN, **PINNED},
 )
 add(
     "a graph output is written over in place",
@@ -86,7 +86,7 @@ add(
     TWO,
     {"slots": "y=0 w=32", "believed": {"y": (1, 3)}},
     slots="y=0 z=64 w=128 x=64",
-    S="Overlap",
+    S="Overlap PinIgnored",
     L="MissingPin",
 )
 add(
@@ -181,7 +181,7 @@ add(
     slots="s=0 a=64 b=128",
     roles={"s": Role.STATE},
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "an output at a static address is poisoned by the next step",
@@ -219,7 +219,7 @@ add(
     _encoder,
     where="placement",
     scenario="encoder result",
-    S="StaleRead Overlap",
+    S="StaleRead Overlap LifetimeIgnored",
     R="StaleRead Overlap",
 )
 

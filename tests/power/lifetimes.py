@@ -1,6 +1,6 @@
 """C01 and C02: last uses computed too early, views lost."""
 
-from power.fault import EARLY, TAKEN, shelf
+from power.fault import EARLY, shelf
 
 FAULTS, add = shelf("belief")
 
@@ -104,7 +104,7 @@ add(
     "x = host.write; a = f x; b = g x; c = h b; d = k c a; host.read d",
     {"slots": "a=0 b=0", "gaps": {1: ((2, 4),)}},
     slots="a=0 b=64 c=128 d=64",
-    **TAKEN,
+    **EARLY,
 )
 add(
     "only the padding of a live buffer is taken",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from power.fault import TAKEN, shelf
+from power.fault import IGNORED, shelf
 from tiny import belief, plan, program
 
 from allocsim.allocators import find
@@ -26,7 +26,7 @@ add(
     share="x>y",
     sizes="x=128 y=40",
     scenario="tail free",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "beliefs hold and two live buffers meet all the same",
@@ -36,7 +36,7 @@ add(
     {"slots": "a=0 b=0"},
     slots="a=0 b=64",
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "two live buffers meet in their padding",
@@ -46,7 +46,7 @@ add(
     {"slots": "a=0 b=32"},
     slots="a=0 b=64",
     where="placement",
-    S="Overlap",
+    S="Overlap LifetimeIgnored",
 )
 add(
     "a size in elements is rounded down",
@@ -214,7 +214,7 @@ add(
     events=FREED,
     scenario="double free",
     where="placement",
-    S="DoubleFree AllocOverLive StaleRead Overlap",
+    S="DoubleFree AllocOverLive StaleRead Overlap LifetimeIgnored",
     P="StaleRead",
     D="operand",
 )
@@ -305,7 +305,7 @@ add(
     "C12 plan",
     _elements,
     where="format",
-    S="Misaligned StaleRead Overlap UnsafeInPlace",
+    S="Misaligned StaleRead Overlap UnsafeInPlace LifetimeIgnored",
 )
 add(
     "sizes in elements are read as bytes",

@@ -1,5 +1,6 @@
 """The published table of the power suite: faults by detectors, and the scenarios of the catalogue."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
 from power.bench import DETECTORS
@@ -10,25 +11,30 @@ Said = Mapping[str, frozenset[str] | None]
 
 HEAD = """# The power of the detectors
 
-Faults planted in sound programs, plans, sessions and kernels, each modelled on a real bug: who reports it, and what the verdict says. Every
-detector without a mark must be silent, and the twin without the fault is clean in all of them and gets the verdict that nothing is wrong. The table
-is written by `ALLOCSIM_UPDATE=1 pytest tests/power` from what the detectors say; the expectations stand in `tests/power/`, apart from it.
+Faults planted in sound programs, plans, sessions and kernels, each modelled on a real bug: who
+reports it, and what the verdict says. Every detector without a mark must be silent, and the twin
+without the fault is clean in all of them and gets the verdict that nothing is wrong. The table is
+written by `ALLOCSIM_UPDATE=1 pytest tests/power` from what the detectors say; the expectations
+stand in `tests/power/`, apart from it.
 
-S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, D differential run, K kernel audit ([verdict.md](verdict.md)). `●`
-reports, `·` ran and found nothing, a blank could not run: one stream, one run, no belief, or nothing the engine can bind.
+S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, D
+differential run, K kernel audit ([verdict.md](verdict.md)). `●` reports, `·` ran and found nothing,
+a blank could not run: one stream, one run, no belief, or nothing the engine can bind.
 
 """
 
 
 def page(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> str:
     """Return docs/power.md."""
-    return (
-        HEAD
-        + "\n".join(
-            [f"{len(faults)} faults.", "", *_table(faults, said), "", *_scenarios(faults, said), "", *_missing()]
-        )
-        + "\n"
-    )
+    rows = [f"{len(faults)} faults.", "", *_table(faults, said), "", *_scenarios(faults, said), "", *_missing()]
+    return HEAD + "\n".join(_wrapped(row) for row in rows) + "\n"
+
+
+def _wrapped(row: str) -> str:
+    """Break a line of prose at 100 characters; a row of a table stays whole."""
+    if row.startswith("|"):
+        return row
+    return textwrap.fill(row, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _table(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iterator[str]:

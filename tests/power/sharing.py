@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from power.fault import EARLY, TAKEN, shelf
+from power.fault import EARLY, IGNORED, PINNED, TAKEN, shelf
 from tiny import belief, plan, program
 
 from allocsim.model import Document, Problem, Role
@@ -60,7 +60,7 @@ add(
     "x = host.write; acc = f x; r = matmul! acc x; host.read r; host.read acc",
     {"slots": "acc=0 r=0", "share": "acc>r"},
     slots="acc=0 r=64",
-    **PAIR,
+    **{**PAIR, **PINNED},
 )
 add(
     "a loop-invariant destination is written in each iteration",
@@ -91,7 +91,7 @@ add(
     slots="b=0 y=0",
     share="b>y",
     where="placement",
-    S="UnsafeInPlace Overlap",
+    S="UnsafeInPlace Overlap LifetimeIgnored",
 )
 add(
     "a result grows past the operand it replaces",
@@ -101,7 +101,7 @@ add(
     {"slots": "a=0 n=32 y=0", "share": "a>y"},
     slots="a=0 n=32 y=64",
     sizes="a=32 n=32",
-    S="UnsafeInPlace Overlap StaleRead",
+    S="UnsafeInPlace Overlap StaleRead LifetimeIgnored",
     L="BadShare",
     P="StaleRead",
     D="operand",
@@ -258,7 +258,7 @@ add(
     {"slots": "t1=0 t2=0"},
     slots="t1=0 t2=64",
     where="placement",
-    S="ResultsOverlap Overlap StaleRead",
+    S="ResultsOverlap Overlap StaleRead LifetimeIgnored",
     P="StaleRead",
     D="operand result",
 )
@@ -270,7 +270,7 @@ add(
     {"slots": "k=0 v=0"},
     slots="k=0 v=64",
     where="placement",
-    S="ResultsOverlap Overlap StaleRead",
+    S="ResultsOverlap Overlap StaleRead LifetimeIgnored",
     P="StaleRead",
     D="operand result",
 )
@@ -282,7 +282,7 @@ add(
     {"slots": "a=0 b=0"},
     slots="a=0 b=64",
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "two fields of a state share one buffer",
@@ -294,7 +294,7 @@ add(
     roles={"p": Role.STATE, "q": Role.STATE},
     runs=((), ()),
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "an output may not take what was uploaded into another input's slot",
@@ -304,7 +304,7 @@ add(
     {"slots": "a=0 c=0"},
     slots="a=0 b=64 c=128 d=192 e=0",
     where="placement",
-    **TAKEN,
+    **IGNORED,
 )
 add(
     "an op writes weights that are read-only",

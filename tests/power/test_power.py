@@ -86,9 +86,9 @@ def each_violation_is_shown_with_the_ops_round_it(evidence):
         head, class_, *lines = describe(evidence.document, v, cause=cause).splitlines()
         assert head.startswith(f"{v.kind}: ")
         assert class_.startswith(f"  {cause.class_}, fault of the {cause.fault}: "), v.kind
-        marked = [line for line in lines if line.startswith("  > ")]
+        marked = [number for number, line in enumerate(lines) if line.startswith("  > ")]
         assert len(marked) == (v.op is not None or v.kind in EVENTS)
-        assert all("<- " in line for line in marked)
+        assert all("<- " in lines[number] or "<- " in lines[number + 1] for number in marked)
         assert sum(" bytes" in line and "(buffer " in line for line in lines) >= (v.buffer is not None)
     assert len(found) == len(report.violations)
 
