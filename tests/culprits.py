@@ -217,7 +217,8 @@ def gap(g: Ground) -> Planted | None:
                 g.problem, gaps={buffer: ((int(start[guest]), int(stop[guest])),)}, may_share=_kept(g.problem, buffer)
             )
             moved = _moved_onto(g, problem, guest, buffer)
-            if moved is not None and g.plan.arena[guest] == g.plan.arena[buffer] >= 0 and not _in_use(g, guest):
+            in_use = _in_use(g, guest) or _in_use(g, buffer)
+            if moved is not None and g.plan.arena[guest] == g.plan.arena[buffer] >= 0 and not in_use:
                 return g.document(plan=moved), "plan", classes
     if not chosen:
         return None

@@ -25,9 +25,9 @@ the recipient's begins.
     EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
 
 A buffer takes another's place by a pair of `may_share` at one address, or as the result of a `same`
-whose operand lies there, or by several, each recipient the donor of the next. Whatever the lifetimes, such a placement does as it was told;
-whether the program bears the pair is asked of the belief (`BadShare`). A pinned donor gives its
-bytes to nobody all the same: the caller told the pin.
+whose operand lies there, or by several, each recipient the donor of the next. Whatever the
+lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the
+belief (`BadShare`). A pinned donor gives its bytes to nobody all the same: the caller told the pin.
 
 Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
 free, both included. Steps between a free and the next allocation, before the first one and after
@@ -353,7 +353,7 @@ class _Promises:
 
 
 def _without_lives(problem: Problem) -> Problem:
-    """Return the problem with lifetimes that say nothing: a pinned buffer is there at the end, and no
+    """Return the problem with lifetimes that say nothing: a pinned buffer lives at the end, and no
     other at any step.
     """
     end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)

@@ -198,8 +198,8 @@ def _meet(one: Collection[Life], other: Collection[Life]) -> bool:
 
 
 def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
-    """Whether the believed lives meet in one op alone, which declares the pair in place, and no list
-    of pairs says otherwise.
+    """Whether the believed lives meet in one op alone, which declares the pair in place, and the
+    problem says nothing of pairs.
     """
     if "may_share" in problem.stated or int(plan.offset[one]) != int(plan.offset[other]):
         return False
