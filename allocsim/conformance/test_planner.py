@@ -1,10 +1,12 @@
 """What holds of every planner. A failure shows the smallest case that breaks it."""
 
-import numpy as np
+import json
+
 import pytest
 
 from allocsim.checks import check
 from allocsim.fuzzing import PROPERTIES, BrokenProperty, CampaignResult, Explorer, FuzzCase, Target
+from allocsim.fuzzing.broken_property import told_of
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.target import Asker
@@ -79,8 +81,8 @@ def shown(finding: BrokenProperty, target: Target) -> str:
         f"{finding.message}  [{finding.cause}; {finding.ops} ops]",
         describe(document, report.violations[0]) if report.violations else describe_program(finding.case.program, plan),
     ]
-    if finding.case.pinned is not None:
-        lines.append(f"with buffers {np.flatnonzero(finding.case.pinned).tolist()} pinned")
+    if finding.case.kind != "plain":
+        lines.append(f"told {json.dumps(told_of(finding.case))}")
     lines += ["a test to paste:", "", pasted(finding, target, by="allocsim.conformance")]
     lines.append(f"again: --allocator-seed {finding.origin.get('seed')}, chunk {finding.origin.get('chunk')}")
     return "\n".join(lines)

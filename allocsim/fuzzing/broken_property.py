@@ -12,12 +12,15 @@ What this module does not see: folders (`corpus`), and how findings come about.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from allocsim.errors import ModelError
 from allocsim.fuzzing.fuzz_case import FuzzCase
-from allocsim.model import Document, Problem
+from allocsim.model import Document, Problem, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +70,7 @@ class BrokenProperty:
             "message": self.message,
             "origin": self.origin,
             "reduced": self.reduced,
-            "pinned": None if self.case.pinned is None else [int(b) for b in self.case.pinned.nonzero()[0]],
+            "told": None if self.case.kind == "plain" else told_of(self.case),
         }
         return replace(self.document, meta={**self.document.meta, "finding": about})
 
@@ -78,9 +81,7 @@ class BrokenProperty:
         if not isinstance(about, dict) or len(document.programs) != 1:
             raise ModelError("meta.finding", "there is none; this is no kept finding")
         try:
-            pinned = about["pinned"]
             program = document.programs[0]
-            told = None if pinned is None else Problem.of(program, pinned=pinned).pinned
             return cls(
                 breaks=str(about["property"]),
                 cause=str(about["cause"]),
@@ -88,7 +89,32 @@ class BrokenProperty:
                 origin=dict(about["origin"]),
                 reduced=bool(about["reduced"]),
                 document=document,
-                case=FuzzCase(program=program, pinned=told),
+                case=case_of(program, about["told"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError("meta.finding", f"is damaged: {error!r}") from None
+
+
+def told_of(case: FuzzCase) -> dict[str, Any]:
+    """Return what a case is told, for JSON; `case_of` reads it back."""
+    told = case.constraints
+    return {
+        "pinned": np.flatnonzero(told.pinned).tolist(),
+        "own": None if case.own is None else np.flatnonzero(told.own).tolist(),
+        "fixed": {str(buffer): offset for buffer, offset in told.fixed.items()},
+    }
+
+
+def case_of(program: Program, told: Mapping[str, Any] | None) -> FuzzCase:
+    """Return the case of a program that is told this, nothing where it is None.
+
+    Raises ModelError for buffers that do not exist, KeyError, TypeError or ValueError for what is
+    no such record.
+    """
+    if told is None:
+        return FuzzCase(program=program)
+    fixed = {int(buffer): int(offset) for buffer, offset in told["fixed"].items()}
+    stated = Problem.of(program, pinned=told["pinned"], own=told["own"], fixed=fixed)
+    return FuzzCase(
+        program=program, pinned=stated.pinned, own=None if told["own"] is None else stated.own, fixed=stated.fixed
+    )

@@ -12,7 +12,7 @@ result, buffers that two values are written into side by side.
 What this module does not see: what is wrong with a plan.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, overload
 
@@ -22,7 +22,8 @@ from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
-from allocsim.model import Arena, Bools
+from allocsim.fuzzing.telling import telling
+from allocsim.model import Arena, Program
 from allocsim.model.layout import Int64s
 
 SIZE: Final = 512
@@ -41,6 +42,15 @@ WEIGHTS: Final = {
 """How often each action is drawn, in the order of `bulk_kernel`."""
 
 
+def all_pinned(program: Program) -> FuzzCase:
+    """Return the program as a case with every buffer pinned that an op writes."""
+    return FuzzCase(program=program, pinned=pin_all(program))
+
+
+TELLINGS: Final[Mapping[str, Callable[[Program], FuzzCase]]] = {"pinned": all_pinned, "told": telling}
+"""What a planner is told beyond what follows from the program, by kind of case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cut(Sequence[FuzzCase]):
     """The programs of a batch as cases, cut out when they are asked for.
@@ -49,8 +59,8 @@ class Cut(Sequence[FuzzCase]):
     """
 
     batch: Batch
-    pinned: Bools | None = None
-    """Over the buffers of the batch."""
+    case: FuzzCase | None = None
+    """The batch as one case; None where nothing is told."""
     first: int = 0
 
     def __len__(self) -> int:
@@ -64,20 +74,32 @@ class Cut(Sequence[FuzzCase]):
         if isinstance(index, slice):
             begin, end, step = index.indices(len(self))
             if step == 1 and end == len(self):
-                return Cut(self.batch, self.pinned, self.first + begin)
+                return Cut(self.batch, self.case, self.first + begin)
             return [self[place] for place in range(begin, end, step)]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        place = self.first + index
-        rows = slice(int(self.batch.buffer_starts[place]), int(self.batch.buffer_starts[place + 1]))
-        return FuzzCase(program=self.batch[place], pinned=None if self.pinned is None else self.pinned[rows])
+        place, whole = self.first + index, self.case
+        if whole is None:
+            return FuzzCase(program=self.batch[place])
+        low, high = int(self.batch.buffer_starts[place]), int(self.batch.buffer_starts[place + 1])
+        return FuzzCase(
+            program=self.batch[place],
+            pinned=None if whole.pinned is None else whole.pinned[low:high],
+            own=None if whole.own is None else whole.own[low:high],
+            fixed={buffer - low: offset for buffer, offset in whole.fixed.items() if low <= buffer < high},
+        )
 
     def __iter__(self) -> Iterator[FuzzCase]:
         return (self[index] for index in range(len(self)))
 
-    def with_all_pinned(self) -> "Cut":
-        """Return the same cases with every buffer pinned that an op writes."""
-        return Cut(self.batch, pin_all(self.batch.program), self.first)
+    @property
+    def whole(self) -> FuzzCase:
+        """The batch as one case."""
+        return self.case if self.case is not None else FuzzCase(program=self.batch.program)
+
+    def told(self, kind: str) -> "Cut":
+        """Return the same cases, told something of a kind of `TELLINGS`."""
+        return Cut(self.batch, TELLINGS[kind](self.batch.program), self.first)
 
 
 def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Iterator[Batch]:

@@ -12,21 +12,19 @@ What this module does not see: where cases come from, and what becomes of findin
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
 
-from allocsim.allocators import pin_all
 from allocsim.errors import EngineError
 from allocsim.fuzzing.batch import Batch, join, join_plans
 from allocsim.fuzzing.broken_property import BrokenProperty
-from allocsim.fuzzing.bulk import Cut
+from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why
+from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
-from allocsim.model import Bools, Document, Plan
+from allocsim.model import Document, Plan
 
 Execute = Callable[[Plan], str | None]
 """Runs a plan's program under it and without reuse.
@@ -50,11 +48,14 @@ Suspects that are none do not count, or a rare fault is missed.
 AS_ONE: Final = {"deterministic", "bits"}
 """Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
-IN_A_BATCH: Final = {"sound", "pins", "kept", "no_worse", *AS_ONE}
+IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "no_worse", *AS_ONE}
 """Properties whose suspects in a plan of a whole batch should be found again alone.
 
 What is not is counted as `only in a batch`.
 """
+
+WITHOUT: Final = {"pins", "told"}
+"""Properties broken only by what is sound where nothing is told."""
 
 Joined = Sequence[tuple[Batch, Sequence[int]]]
 """Batches of cases, each with the places of its programs among the cases."""
@@ -89,14 +90,15 @@ class Examiner:
             self.rows["bits"] = bits(execute, self.tally)
 
     def hold(self, case: FuzzCase) -> tuple[Answer, list[BrokenProperty]]:
-        """Ask a case, twice and with everything pinned.
+        """Ask a case, twice, and as one that is told something: of every two cases one with
+        everything pinned, one with whatever may be told.
 
         Return its answer, and what was found by now.
 
         `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by
         one; what is no plan is judged at once, with all that waits. `judge_held` judges the rest.
         """
-        asked = [case, replace(case, pinned=pin_all(case.program))] if self.with_pins else [case]
+        asked = [case, *self._told(case)]
         self.tally.programs += 1
         answers = self._asked(asked, again="deterministic" in self.rows)
         self.held.append((asked, answers))
@@ -109,10 +111,17 @@ class Examiner:
         joined = self._described([asked[0] for asked, _ in held])
         self._note(len(held))
         self._note(len(held), again=True)
-        self._note(len(held), pinned=True)
-        found: list[BrokenProperty] = []
-        for pins in range(2 if self.with_pins else 1):
-            found += self._judged([asked[pins] for asked, _ in held], joined, [answers[pins] for _, answers in held])
+        found = self._judged([asked[0] for asked, _ in held], joined, [answers[0] for _, answers in held])
+        for kind in ("pinned", "told"):
+            pairs = [
+                (case, answer)
+                for asked, answers in held
+                for case, answer in list(zip(asked, answers, strict=True))[1:]
+                if case.kind == kind
+            ]
+            self._note(len(pairs), kind=kind)
+            cases, answers = [case for case, _ in pairs], [answer for _, answer in pairs]
+            found += self._judged(cases, batches(cases), answers) if pairs else []
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
@@ -127,8 +136,8 @@ class Examiner:
         self._note(len(cases))
         found = self._judged(cases, self._described(cases), answers)
         some = cases[::every]
-        if self.with_pins:
-            found += self._with_pins(some, until=until)
+        for kind in self.kinds:
+            found += self._told_more(some, kind, until=until)
         if "deterministic" in self.rows:
             answers = self._asked(some, again=True, until=until)
             self._note(len(answers), again=True)
@@ -156,36 +165,43 @@ class Examiner:
         plain = Cut(batch)
         self._described(plain)
         found = self._closer(plain, answer, answer.plan)
-        if thorough and self.with_pins:
-            pinned = plain.with_all_pinned()
-            (answer,) = self._asked([FuzzCase(program=batch.program, pinned=pinned.pinned)], again=False)
+        for kind in self.kinds if thorough else ():
+            told = plain.told(kind)
+            (answer,) = self._asked([told.whole], again=False)
             if answer.plan is None:
-                found += self._with_pins(plain, until=until)
+                found += self._told_more(plain, kind, until=until)
             else:
-                self._note(len(batch), pinned=True)
-                found += self._closer(pinned, answer, answer.plan)
+                self._note(len(batch), kind=kind)
+                found += self._closer(told, answer, answer.plan)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
-    def _with_pins(self, cases: Sequence[FuzzCase], *, until: float | None) -> list[BrokenProperty]:
-        """Ask cases with everything pinned."""
-        pinned = [replace(case, pinned=pin_all(case.program)) for case in cases]
-        answers = self._asked(pinned, again=False, until=until)
-        self._note(len(answers), pinned=True)
-        return self._judged(pinned, batches(pinned[: len(answers)]), answers)
+    def _told(self, case: FuzzCase) -> list[FuzzCase]:
+        """Return the case as one that is told something, of one kind after the other in turn."""
+        kinds = self.kinds
+        return [TELLINGS[kinds[self.tally.programs % len(kinds)]](case.program)] if kinds else []
 
-    def _note(self, programs: int, *, pinned: bool = False, again: bool = False) -> None:
-        """Count programs as judged by the properties of plain cases, of those with everything
-        pinned, or of those that were asked twice.
+    def _told_more(self, cases: Sequence[FuzzCase], kind: str, *, until: float | None) -> list[BrokenProperty]:
+        """Ask cases that are told something."""
+        told = [TELLINGS[kind](case.program) for case in cases]
+        told = [case for case in told if case.kind == kind]
+        answers = self._asked(told, again=False, until=until)
+        self._note(len(answers), kind=kind)
+        return self._judged(told, batches(told[: len(answers)]), answers)
+
+    def _note(self, programs: int, *, kind: str = "plain", again: bool = False) -> None:
+        """Count programs as judged by the properties of one kind of cases, or of those that were
+        asked twice.
         """
         for name, row in self.rows.items():
-            if (row.of == "pinned") == pinned and (name == "deterministic") == again:
+            if (row.of or "plain") == kind and (name == "deterministic") == again:
                 self.tally.judged[name] += programs
 
     @property
-    def with_pins(self) -> bool:
-        """Whether some property speaks of pins beyond what the host reads."""
-        return any(row.of == "pinned" for row in self.rows.values())
+    def kinds(self) -> list[str]:
+        """The kinds of cases beyond plain ones that some property speaks of."""
+        spoken = {row.of for row in self.rows.values()}
+        return [kind for kind in TELLINGS if kind in spoken]
 
     def _count(self, batch: Batch) -> None:
         self.tally.programs += len(batch)
@@ -196,10 +212,10 @@ class Examiner:
         """Return what is found of the suspects of a batch's plan, each asked alone: of one answered
         in two ways, all its programs.
         """
-        whole = FuzzCase(program=cases.batch.program, pinned=cases.pinned)
+        whole = cases.whole
         found: list[BrokenProperty] = []
         with self.tally.timed("judging"):
-            for name, suspects in self._suspects(cases.batch, plan, cases.pinned).items():
+            for name, suspects in self._suspects(cases.batch, plan, whole).items():
                 close = range(len(cases)) if name == "deterministic" and not answer.again else suspects
                 sure, innocent = enough(spread(close), lambda place: self.find(cases[place], name))  # noqa: B023 - called at once
                 found += sure.values()
@@ -241,9 +257,8 @@ class Examiner:
                 looked = ((index, self._sure(name, cases[index], answers[index])) for index in sorted(odd))
                 found |= {(index, rank): finding for index, finding in looked if finding is not None}
             for batch, members, plan in planned(joined, answers):
-                pinned = pins_of(cases, members)
-                whole = FuzzCase(program=batch.program, pinned=pinned)
-                suspected = self._suspects(batch, plan, pinned)
+                whole = whole_of(batch, [cases[index] for index in members])
+                suspected = self._suspects(batch, plan, whole)
                 for rank, name in enumerate(self.rows):
                     close = (members[place] for place in spread(suspected.get(name, ())))
                     sure, innocent = enough(
@@ -264,15 +279,15 @@ class Examiner:
         tally.refusals += sum(answer.refused is not None for answer in answers)
         return answers
 
-    def _suspects(self, batch: Batch, plan: Plan, pinned: Bools | None) -> dict[str, Sequence[int]]:
-        """Return which programs of a batch to look at closer, by property: those that speak of
-        plain cases, or of pinned ones.
+    def _suspects(self, batch: Batch, plan: Plan, whole: FuzzCase) -> dict[str, Sequence[int]]:
+        """Return which programs of a batch to look at closer, by property: those that speak of its
+        kind of cases.
         """
-        named = {name: row for name, row in self.rows.items() if speaks_of(row, pinned)}
+        named = {name: row for name, row in self.rows.items() if speaks_of(row, whole)}
         done: dict[Suspects, Sequence[int]] = {}
         for row in named.values():
             if row.suspects not in done:
-                done[row.suspects] = row.suspects(batch, plan, pinned)
+                done[row.suspects] = row.suspects(batch, plan, whole)
         return {name: done[row.suspects] for name, row in named.items()}
 
     def _sure(self, name: str, case: FuzzCase, answer: Answer) -> BrokenProperty | None:
@@ -280,15 +295,15 @@ class Examiner:
 
         Pins are to blame for what is not there without them, and only for that.
         """
-        if not speaks_of(self.rows[name], case.pinned):
+        if not speaks_of(self.rows[name], case):
             return None
         why = self.rows[name].broken(case, answer)
         if why is None:
             return None
-        if name == "pins":
-            plain = replace(case, pinned=None)
-            (unpinned,) = self.asker.ask([plain])
-            if self.rows["pins"].broken(plain, unpinned) is not None:
+        if name in WITHOUT:
+            plain = FuzzCase(program=case.program)
+            (untold,) = self.asker.ask([plain])
+            if unsound(plain, untold) is not None:
                 return None
         return finding_of(name, why, case, answer)
 
@@ -315,7 +330,7 @@ def bits(execute: Execute, tally: Tally) -> Property:
             return None if words is None else ("other results than without reuse", words)
         return None
 
-    def among(batch: Batch, plan: Plan, _: Bools | None) -> Sequence[int]:
+    def among(batch: Batch, plan: Plan, _: FuzzCase) -> Sequence[int]:
         with suppress(EngineError), tally.timed("executing"):
             if execute(plan) is None:
                 tally.executed += len(batch)
@@ -325,17 +340,29 @@ def bits(execute: Execute, tally: Tally) -> Property:
     return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=among)
 
 
-def speaks_of(row: Property, pinned: Bools | None) -> bool:
-    """Return whether a property speaks of cases that are plain, or that have these pins."""
-    return row.of != ("plain" if pinned is not None else "pinned")
+def speaks_of(row: Property, case: FuzzCase) -> bool:
+    """Return whether a property speaks of cases of this one's kind."""
+    return row.of in {"", case.kind}
 
 
-def pins_of(cases: Sequence[FuzzCase], members: Sequence[int]) -> Bools | None:
-    """Return what is pinned in some cases, one after another; all of them have pins, or none."""
-    if cases[0].pinned is None:
-        return None
-    mask: Bools = np.concatenate([cases[index].pinned for index in members])
-    return mask
+def whole_of(batch: Batch, cases: Sequence[FuzzCase]) -> FuzzCase:
+    """Return the cases whose programs a batch joins as one case; all are told something of one
+    kind, or nothing.
+    """
+    if cases[0].kind == "plain":
+        return FuzzCase(program=batch.program)
+    told = [case.constraints for case in cases]
+    fixed = {
+        int(batch.buffer_starts[place]) + buffer: offset
+        for place, constraints in enumerate(told)
+        for buffer, offset in constraints.fixed.items()
+    }
+    return FuzzCase(
+        program=batch.program,
+        pinned=np.concatenate([constraints.pinned for constraints in told]),
+        own=None if cases[0].kind == "pinned" else np.concatenate([constraints.own for constraints in told]),
+        fixed=fixed,
+    )
 
 
 def spread(suspects: Sequence[int]) -> Iterator[int]:

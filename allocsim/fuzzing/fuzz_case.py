@@ -1,9 +1,10 @@
 """Cases and answers: what a planner is asked, and what it returns.
 
-A case is a program and the buffers that are pinned, by default those a `host.read` of the program
-reads. It travels as a native document with one program and one problem, whose `pinned` and `own`
-are what the planner is told (format.md), so a kept case is a file like any other, and a reducer of
-documents reduces cases.
+A case is a program and what the planner is told of it besides: which buffers are pinned, by default
+those a `host.read` of the program reads; which lie in memory of their own, by default parameters
+and states; which offsets are decided, by default none. It travels as a native document with one
+program and one problem, whose `pinned`, `own` and `fixed` are what the planner is told (format.md),
+so a kept case is a file like any other, and a reducer of documents reduces cases.
 
 An answer is exactly one of three: a plan; a refusal, which is a `CapacityError` the planner raised
 itself; or a failure, one of `FAILURES` with words. Nothing a planner does is anything else.
@@ -11,12 +12,13 @@ itself; or a failure, one of `FAILURES` with words. Nothing a planner does is an
 What this module does not see: planners, and how cases are made.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from allocsim.allocators import Constraints
+from allocsim.allocators import Constraints, pin_reads
 from allocsim.errors import ModelError
 from allocsim.model import Bools, Document, Plan, Problem, Program
 
@@ -38,28 +40,52 @@ class FuzzCase:
     program: Program
     pinned: Bools | None = None
     """Buffers the planner is told are read after the run; None: those that a `host.read` reads."""
+    own: Bools | None = None
+    """Buffers the planner is told to keep in memory of their own; None: parameters and states."""
+    fixed: Mapping[int, int] = field(default_factory=dict)
+    """Buffer -> offset in bytes that the planner is told is decided."""
+
+    @property
+    def kind(self) -> str:
+        """What is told: nothing but what follows from the program (`plain`), pins alone (`pinned`),
+        or memory of its own and offsets too (`told`).
+        """
+        if self.own is not None or self.fixed:
+            return "told"
+        return "plain" if self.pinned is None else "pinned"
 
     @property
     def constraints(self) -> Constraints:
         """What the planner is told besides the program."""
-        return Constraints.of(self.program, pins=self.pinned)
+        return Constraints.of(self.program, pins=self.pinned, own=self.own, fixed=self.fixed)
+
+    @property
+    def problem(self) -> Problem:
+        """What the planner is told, as a problem that states nothing else."""
+        told = self.constraints
+        return Problem.of(self.program, pinned=told.pinned, own=told.own, fixed=told.fixed)
 
     def document(self) -> Document:
         """Return the case as a document; `of` reads it back."""
-        if self.pinned is None:
+        if self.kind == "plain":
             return Document(programs=(self.program,))
-        return Document(programs=(self.program,), problems=(Problem.of(self.program, pinned=self.pinned),))
+        told = Problem.of(self.program, pinned=self.constraints.pinned, own=self.own, fixed=self.fixed)
+        return Document(programs=(self.program,), problems=(told,))
 
     @classmethod
     def of(cls, document: Document) -> "FuzzCase":
-        """Return the case a document holds: its one program, and what its problem says is pinned.
+        """Return the case a document holds: its one program, and what its problem tells.
 
         Raises ModelError.
         """
         if len(document.programs) != 1:
             raise ModelError("programs", f"there are {len(document.programs)}; a case has one")
-        pinned = document.problems[0].pinned if document.problems else None
-        return cls(program=document.programs[0], pinned=pinned)
+        program = document.programs[0]
+        if not document.problems:
+            return cls(program=program)
+        told = document.problems[0]
+        own = told.own if "own" in told.stated else None
+        return cls(program=program, pinned=told.pinned | pin_reads(program), own=own, fixed=told.fixed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

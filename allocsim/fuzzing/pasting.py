@@ -8,26 +8,25 @@ What this module does not see: how findings come about, and folders.
 
 from typing import Final
 
-from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.fuzzing.broken_property import BrokenProperty, told_of
 from allocsim.fuzzing.target import Target
 from allocsim.reduction.reproducer import script
 
 ASKED_AGAIN: Final = """
 
 def test_the_planner_does_not_do_it_again():
-    from allocsim.fuzzing import FuzzCase, Examiner, Target
+    from allocsim.fuzzing import Examiner, Target
+    from allocsim.fuzzing.broken_property import case_of
 {imports}
     with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}).open() as asker:
         examiner = Examiner(asker, {judged})
-        case = FuzzCase(program=document().programs[0]{pinned})
+        case = case_of(document().programs[0], {told})
         assert examiner.find(case, {breaks!r}) is None
 """
 
 
 def pasted(finding: BrokenProperty, target: Target, *, by: str) -> str:
     """Return the source of a test file for a finding of a target. O(size of the document)."""
-    told = finding.case.pinned
-    pins = "" if told is None else f", pinned={told.nonzero()[0].tolist()}).pinned"
     bits = finding.breaks == "bits"
     text = script(finding.as_document(), title=f"Found by {by}: {finding.breaks}, {finding.cause}.")
     return text + ASKED_AGAIN.format(
@@ -36,6 +35,6 @@ def pasted(finding: BrokenProperty, target: Target, *, by: str) -> str:
         seconds=target.seconds,
         memory=target.memory,
         judged='properties=[], execute=service("execute")' if bits else f"properties=[{finding.breaks!r}]",
-        pinned=pins and f", pinned=allocsim.Problem.of(document().programs[0]{pins}",
+        told=None if finding.case.kind == "plain" else told_of(finding.case),
         breaks=finding.breaks,
     )

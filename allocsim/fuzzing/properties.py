@@ -6,8 +6,9 @@ one case with its answer and says why it breaks the property, or None; it alone 
 does not speak of it passes over: `no_worse` says nothing of alignments other than the arena's,
 `sound` nothing of a refusal.
 
-A row speaks of plain cases, of cases with pins beyond what the host reads, or of all. A batch that
-is looked at has the one or the other.
+A row speaks of plain cases, of cases with pins beyond what the host reads, of cases that are told
+memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch that is looked at is of
+one kind.
 
 A cause is what two findings share that are one fault: words without numbers of the case.
 
@@ -23,6 +24,7 @@ import numpy as np
 from allocsim.checks import check
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
+from allocsim.fuzzing.telling import accessed
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes
@@ -32,11 +34,11 @@ from allocsim.verdict.attribution import leading
 Why = tuple[str, str]
 """A cause and a message."""
 
-Suspects = Callable[[Batch, Plan, Bools | None], Sequence[int]]
-"""(programs, plans, what is pinned in all of them) -> the ones to look at closer."""
+Suspects = Callable[[Batch, Plan, FuzzCase], Sequence[int]]
+"""(programs, plans, the batch as one case) -> the ones to look at closer."""
 
 
-def nobody(_: Batch, __: Plan, ___: Bools | None) -> Sequence[int]:
+def nobody(_: Batch, __: Plan, ___: FuzzCase) -> Sequence[int]:
     """Suspect none of those that were answered by a plan."""
     return ()
 
@@ -50,7 +52,7 @@ class Property:
     broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
-    """`plain` or `pinned` where it speaks of these cases only."""
+    """`plain`, `pinned` or `told` where it speaks of these cases only (`FuzzCase.kind`)."""
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
     only where this is one of them.
@@ -100,7 +102,7 @@ def unsound(case: FuzzCase, answer: Answer) -> Why | None:
 
 
 def _kept_outside(plan: Plan, told: Bools) -> Why | None:
-    found = np.flatnonzero(_untold(plan, told) & _accessed(plan.program))
+    found = np.flatnonzero(_untold(plan, told) & accessed(plan.program))
     if not len(found):
         return None
     buffer = int(found[0])
@@ -116,15 +118,6 @@ def _untold(plan: Plan, told: Bools) -> Bools:
     return mask
 
 
-def _accessed(program: Program) -> Bools:
-    ops = program.ops
-    acts = ~ops.is_kind(VIEW)
-    mask = np.zeros(len(program.buffers), dtype=np.bool_)
-    for values, starts in ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts)):
-        mask[program.values.buffer[values[np.repeat(acts, np.diff(starts))]]] = True
-    return mask
-
-
 def _leading(document: Document) -> Why | None:
     first = None if check(document, limit=1).clean else leading(document)
     if first is None:
@@ -132,11 +125,12 @@ def _leading(document: Document) -> Why | None:
     return " ".join(part for part in (first.violation.kind, first.class_, first.fault) if part), first.violation.message
 
 
-def unsound_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
+def unsound_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
-    outside = owner[_untold(plan, plan.program.buffers.persistent)].tolist()
+    told = plan.program.buffers.persistent if whole is None else whole.constraints.own
+    outside = owner[_untold(plan, told)].tolist()
     return sorted({*alone, *outside, *batch.unsound(laid)})
 
 
@@ -150,12 +144,40 @@ def lost(case: FuzzCase, answer: Answer) -> Why | None:
     return None if why is None else ("a pinned buffer is overwritten", why[1])
 
 
-def lost_among(batch: Batch, plan: Plan, pinned: Bools | None) -> Sequence[int]:
+def lost_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
     """Return the programs of a batch that lose a pinned buffer: one check of them all."""
-    if pinned is None:
+    if whole.pinned is None:
         return ()
     laid, alone = flat(batch, plan)
-    return sorted({*alone, *batch.unsound(with_pins_read(laid, pinned))})
+    return sorted({*alone, *batch.unsound(with_pins_read(laid, whole.pinned))})
+
+
+def disobeyed(case: FuzzCase, answer: Answer) -> Why | None:
+    """Broken by a plan that does otherwise than it was told: a pinned buffer that something is laid
+    over, memory of its own that was told and not given or given and not told, another offset than
+    the decided one; and by a plan that is unsound since something was told.
+    """
+    if answer.plan is None or case.pinned is None:
+        return None
+    plan = replace(answer.plan, problem=case.problem)
+    why = _leading(Document.of(plan)) or _kept_outside(plan, case.constraints.own)
+    if why is None:
+        lost = _leading(Document.of(with_pins_read(plan, case.pinned)))
+        why = None if lost is None else ("a pinned buffer is overwritten", lost[1])
+    return why
+
+
+def disobeyed_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
+    """Return the programs of a batch whose plan does otherwise than it was told: two checks of them
+    all.
+    """
+    if whole.pinned is None:
+        return ()
+    laid, alone = flat(batch, replace(plan, problem=whole.problem))
+    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
+    outside = owner[_untold(plan, whole.constraints.own)].tolist()
+    kept = batch.unsound(with_pins_read(laid, whole.pinned))
+    return sorted({*alone, *outside, *batch.unsound(laid), *kept})
 
 
 def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
@@ -177,7 +199,7 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal
     where those would fit.
     """
-    if not uniform(case.program).all():
+    if case.fixed or not uniform(case.program).all():
         return None
     arenas = case.program.arenas
     if answer.plan is not None:
@@ -193,10 +215,12 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
     return None
 
 
-def worse_among(batch: Batch, plan: Plan, _: Bools | None = None) -> Sequence[int]:
+def worse_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequence[int]:
     """Return the programs of a batch with uniform alignments whose plan takes more bytes in some
-    arena than they have.
+    arena than they have; none where offsets are told, which no bound is known of.
     """
+    if whole is not None and whole.fixed:
+        return ()
     program = batch.program
     over = ends(plan) > side_by_side(program, plan.arena >= 0)
     found = np.unique(np.flatnonzero(over) // batch.arenas)
@@ -248,6 +272,12 @@ PROPERTIES: Final[dict[str, Property]] = {
     ),
     "pins": Property(claim="a pin never makes a plan unsound", broken=unsound, suspects=unsound_among, of="pinned"),
     "kept": Property(claim="what is pinned is there at the end", broken=lost, suspects=lost_among, of="pinned"),
+    "told": Property(
+        claim="pins, memory of its own and offsets are as it was told",
+        broken=disobeyed,
+        suspects=disobeyed_among,
+        of="told",
+    ),
     "no_worse": Property(
         claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
     ),
@@ -265,13 +295,14 @@ with them.
 def asked_of(guarantees: Sequence[str] | None, *, told: bool = True) -> list[str]:
     """Return the names of the properties a planner is held to.
 
-    All, less those whose guarantee it leaves out on purpose, and those of pins for one that is not
-    `told` of any.
+    All, less those whose guarantee it leaves out on purpose, and those of what is told for one that
+    is not `told` of anything.
     """
     return [
         name
         for name, row in PROPERTIES.items()
-        if (not row.guarantee or guarantees is None or row.guarantee in guarantees) and (told or row.of != "pinned")
+        if (not row.guarantee or guarantees is None or row.guarantee in guarantees)
+        and (told or row.of not in {"pinned", "told"})
     ]
 
 

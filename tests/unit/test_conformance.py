@@ -22,15 +22,15 @@ def test_every_property_is_shown_with_its_case_and_a_test(name, answered):
     value = builder.tensor("kilroy", "f32", (4,))
     builder.op("host.write", (), (value,))
     builder.op("host.read", (value,), ())
-    pinned = np.array([True]) if PROPERTIES[name].of == "pinned" else None
-    case = FuzzCase(program=builder.build(), pinned=pinned)
+    told = {"pinned": {"pinned": np.array([True])}, "told": {"pinned": np.array([True]), "fixed": {0: 64}}}
+    case = FuzzCase(program=builder.build(), **told.get(PROPERTIES[name].of, {}))
     answer = Answer(plan=ALLOCATORS["reference"].plan(case.program) if answered else None)
     text = shown(finding_of(name, ("a cause", "a message"), case, answer), TARGET)
     before, _, test = text.partition("a test to paste:\n")
 
     assert "a message" in before
     assert "host.read (kilroy)" in before
-    assert ("with buffers [0] pinned" in before) is (pinned is not None)
+    assert ('told {"pinned": [0], ' in before) is (case.kind != "plain")
     assert f"examiner.find(case, {name!r}) is None" in test
     ast.parse(test[: test.rindex("again:")])
 

@@ -63,14 +63,15 @@ def test_a_pinned_buffer_is_lost_where_another_is_written_over_it_later(program,
     assert (why is not None) is lost
     batch = join([program, program])
     both = join_plans(batch, [plan_of(program, ["own"] * len(slots)), plan])
-    assert list(KEPT.suspects(batch, both, np.concatenate([pinned, pinned]))) == [1] * lost
+    whole = FuzzCase(program=batch.program, pinned=np.concatenate([pinned, pinned]))
+    assert list(KEPT.suspects(batch, both, whole)) == [1] * lost
 
 
 def test_what_is_not_pinned_is_nobodys_business():
     plan = plan_of(chain(), [0, 8, 0])
 
     assert KEPT.broken(FuzzCase(program=plan.program), Answer(plan=plan)) is None
-    assert list(KEPT.suspects(join([plan.program]), plan, None)) == []
+    assert list(KEPT.suspects(join([plan.program]), plan, FuzzCase(program=plan.program))) == []
 
 
 def test_an_unsound_plan_is_another_propertys_business():
@@ -82,8 +83,8 @@ def test_an_unsound_plan_is_another_propertys_business():
 
 
 def test_a_planner_that_is_told_of_no_pins_is_not_asked_to_keep_them():
-    assert {"pins", "kept"} <= set(asked_of(None))
-    assert not {"pins", "kept"} & set(asked_of(None, told=False))
+    assert {"pins", "kept", "told"} <= set(asked_of(None))
+    assert not {"pins", "kept", "told"} & set(asked_of(None, told=False))
 
 
 @pytest.mark.parametrize("name", [name for name in ALLOCATORS if name not in {"exact", "best"}])
@@ -92,7 +93,7 @@ def test_the_shelf_keeps_every_pin_of_a_batch(name):
     pinned = pin_all(batch.program)
     case = FuzzCase(program=batch.program, pinned=pinned)
 
-    assert list(KEPT.suspects(batch, ALLOCATORS[name].plan(batch.program, case.constraints), pinned)) == []
+    assert list(KEPT.suspects(batch, ALLOCATORS[name].plan(batch.program, case.constraints), case)) == []
 
 
 def test_a_planner_that_forgets_pins_it_is_told_of_is_caught_by_this_alone():
@@ -101,7 +102,7 @@ def test_a_planner_that_forgets_pins_it_is_told_of_is_caught_by_this_alone():
     plan = MUTANTS["told_pins_forgotten"].allocator().plan(batch.program, case.constraints)
 
     assert check(Document.of(plan)).clean
-    assert list(KEPT.suspects(batch, plan, case.pinned)) != []
+    assert list(KEPT.suspects(batch, plan, case)) != []
 
 
 def test_the_host_reads_at_the_end_after_every_stream():
