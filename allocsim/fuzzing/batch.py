@@ -33,6 +33,9 @@ T = TypeVar("T")
 SEVERAL: Final = "batch"
 """Name of a batch's program."""
 
+LISTED: Final = 500
+"""Violations a program, on average, that are listed to see which programs they are of."""
+
 FAR: Final = 1 << 40
 """Bytes beyond which no honest small program is laid."""
 
@@ -133,18 +136,16 @@ class Batch:
         """Return, in order, the programs with a violation under a plan that `flat` laid: one check,
         if its entry for many points at any.
 
-        Where it lists not all it counts, a second check lists them. Raises ModelError where it
-        cannot even count them.
+        Where it lists not all it counts, a second check lists them; where they are more than
+        `LISTED` a program, all programs are returned.
         """
         if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
             return []
         report = check(Document.of(laid))
-        if report.count > len(report.violations) and not report.truncated:
+        if report.truncated or report.count > LISTED * len(self):
+            return list(range(len(self)))
+        if report.count > len(report.violations):
             report = check(Document.of(laid), limit=report.count)
-        if report.truncated:
-            raise ModelError(
-                "programs", f"over {report.count} violations in one batch of {len(self)}; not all can be named"
-            )
         return self.blamed(report)
 
     def _home(self, violation: Any) -> int:

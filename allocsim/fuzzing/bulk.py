@@ -13,15 +13,16 @@ What this module does not see: what is wrong with a plan.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, overload
 
 import numpy as np
 
 from allocsim.allocators import pin_all
-from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
+from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, stretched
 from allocsim.fuzzing.telling import telling
 from allocsim.model import Arena, Program
 from allocsim.model.layout import Int64s
@@ -32,12 +33,18 @@ SIZE: Final = 512
 CAPPED: Final = 8
 """One batch in so many has capacities; it is this many times smaller."""
 
+WIDE: Final = 4
+"""One batch in so many has programs with more bytes and other alignments."""
+
+LONG: Final = 16
+"""One batch in so many has programs of hundreds of ops, and as many times fewer of them."""
+
 LONGEST: Final = 12
 """Codes of a program at most."""
 
 WEIGHTS: Final = {
     "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
-    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1,
+    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3,
 }  # fmt: skip
 """How often each action is drawn, in the order of `bulk_kernel`."""
 
@@ -93,6 +100,12 @@ class Cut(Sequence[FuzzCase]):
         return (self[index] for index in range(len(self)))
 
     @property
+    def lengths(self) -> list[int]:
+        """How many ops each program has."""
+        found: list[int] = np.diff(self.batch.op_starts)[self.first :].tolist()
+        return found
+
+    @property
     def whole(self) -> FuzzCase:
         """The batch as one case."""
         return self.case if self.case is not None else FuzzCase(program=self.batch.program)
@@ -110,8 +123,15 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
     number = 0
     while count > 0:
         capped = number % CAPPED == CAPPED - 1
-        size = min(SIZE // CAPPED if capped else SIZE, count)
-        yield batch_of(np.random.default_rng([seed, chunk, number]), size, capped=capped, runnable=runnable)
+        many = number % LONG == LONG // 2 and not runnable
+        size = min(SIZE // CAPPED if capped else SIZE // LONG if many else SIZE, count)
+        rng = np.random.default_rng([seed, chunk, number])
+        batch = batch_of(rng, size, capped=capped, runnable=runnable)
+        if many:
+            batch = longer(rng, batch)
+        elif number % WIDE == 1 and not runnable:
+            batch = wider(rng, batch)
+        yield batch
         count -= size
         number += 1
 
@@ -127,6 +147,27 @@ def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runna
     capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
     uniform = bool(rng.random() < 0.5)
     return _assembled(codes, lengths, alignments, capacities, streams=streams, uniform=uniform, runnable=runnable)
+
+
+def wider(rng: np.random.Generator, batch: Batch) -> Batch:
+    """Return the batch with more bytes and with other alignments."""
+    program = stretched(batch.program, factors(rng, batch.program))
+    spaces = np.tile(rng.choice(ALIGNMENTS, batch.arenas), len(batch)).tolist()
+    own = np.where(rng.random(len(program.buffers)) < 0.2, rng.choice(ALIGNMENTS, len(program.buffers)), 0)
+    if rng.random() < 0.5:
+        own[:] = 0
+    return replace(batch, program=aligned(program, spaces, own))
+
+
+def longer(rng: np.random.Generator, batch: Batch) -> Batch:
+    """Return a batch of as many programs, each of copies of one of this batch."""
+    found = []
+    for place in range(len(batch)):
+        program = batch[place]
+        most = max(BUFFERS // 4 // max(len(program.buffers), len(program.ops), 1), 2)
+        copies = int(2 ** rng.uniform(1, np.log2(most)))
+        found.append(repeated(program, copies=copies, shift=int(rng.integers(1, len(program.ops) + 2))))
+    return join(found)
 
 
 def assembled(

@@ -19,6 +19,7 @@ from allocsim.fuzzing.program_tables import (
     FOREIGN,
     LOOK,
     MAXIMUM,
+    MERGE,
     MINIMUM,
     NEG,
     OP,
@@ -37,7 +38,9 @@ from allocsim.model.layout import Int64s
 
 INPUT, PARAMETER, STATE = int(Role.INPUT), int(Role.PARAMETER), int(Role.STATE)
 
-COMPUTE_ONE, COMPUTE_TWO, MUTATE, VIEW, UPLOAD, DOWNLOAD, SEVERAL, WORKSPACE, UNKNOWN, PERSIST, UNUSED = range(11)
+COMPUTE_ONE, COMPUTE_TWO, MUTATE, VIEW, UPLOAD, DOWNLOAD, SEVERAL, WORKSPACE, UNKNOWN, PERSIST, UNUSED, GATHER = range(
+    12
+)
 """Actions."""
 
 LENGTHS = np.array([2, 4, 1, 8, 0, 16, 6, 12], dtype=np.int64)
@@ -144,7 +147,7 @@ def assemble(  # noqa: PLR0917 - compiled
         persistent = -1
         for turn in range(lengths[program]):
             action, i, j, k = codes[program, turn]
-            if runnable and (action in (SEVERAL, WORKSPACE, UNKNOWN)):
+            if runnable and (action in (SEVERAL, WORKSPACE, UNKNOWN, GATHER)):
                 action = COMPUTE_TWO
             if at[VALUE] - home[VALUE] > 56 or at[BUFFER] - home[BUFFER] > 56 or at[OP] - home[OP] > 56:
                 break
@@ -244,6 +247,39 @@ def assemble(  # noqa: PLR0917 - compiled
                 at[OPERAND] += 1
                 at[RESULT] += 1
                 at[DIM] += rank
+                at[VALUE] += 1
+                at[OP] += 1
+                continue
+            if action == GATHER:  # none, or three to eight operands; the result is like the first
+                count = (0, 3, 4, 5, 6, 7, 8, 3)[j]
+                size = elements(dims, dim, rank) if count else LENGTHS[k]
+                fresh = at[BUFFER] - home[BUFFER]
+                buffers[at[BUFFER]] = size, arena, alignment, 0
+                values[at[VALUE]] = fresh, 0, rank if count else 1
+                here = at[DIM]
+                if count:
+                    stride = 1
+                    for axis in range(rank - 1, -1, -1):
+                        dims[here + axis] = dims[dim + axis, 0], stride
+                        stride *= dims[dim + axis, 0]
+                    at[DIM] += rank
+                else:
+                    dims[here] = size, 1
+                    at[DIM] += 1
+                for operand in range(count):
+                    operands[at[OPERAND]] = pick(i + operand, local, state, masks, written)
+                    at[OPERAND] += 1
+                state[local] = fresh, here, 1, 0
+                masks[local] = np.int64(covered(dims, here, values[at[VALUE], 2], 0))
+                written[fresh] = masks[local]
+                if count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
+                    pairs[at[PAIR]] = 0, 0
+                    at[PAIR] += 1
+                    ops[op, 5] = 1
+                results[at[RESULT]] = local
+                at[RESULT] += 1
+                ops[op, 0], ops[op, 3], ops[op, 4] = MERGE, count, 1
+                at[BUFFER] += 1
                 at[VALUE] += 1
                 at[OP] += 1
                 continue

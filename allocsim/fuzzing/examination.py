@@ -45,6 +45,9 @@ CLOSE: Final = 50
 Suspects that are none do not count, or a rare fault is missed.
 """
 
+LONG: Final = 64
+"""Ops from which on a program takes long to look at closer."""
+
 AS_ONE: Final = {"deterministic", "bits"}
 """Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
@@ -217,7 +220,11 @@ class Examiner:
         with self.tally.timed("judging"):
             for name, suspects in self._suspects(cases.batch, plan, whole).items():
                 close = range(len(cases)) if name == "deterministic" and not answer.again else suspects
-                sure, innocent = enough(spread(close), lambda place: self.find(cases[place], name))  # noqa: B023 - called at once
+                sure, innocent = enough(
+                    spread(close),
+                    lambda place: self.find(cases[place], name),  # noqa: B023 - called at once
+                    cases.lengths,
+                )
                 found += sure.values()
                 if name in IN_A_BATCH - AS_ONE:
                     self.tally.broken["only in a batch"] += innocent
@@ -256,6 +263,7 @@ class Examiner:
             for rank, name in enumerate(self.rows):
                 looked = ((index, self._sure(name, cases[index], answers[index])) for index in sorted(odd))
                 found |= {(index, rank): finding for index, finding in looked if finding is not None}
+            lengths = [len(case.program.ops) for case in cases] if not isinstance(cases, Cut) else cases.lengths
             for batch, members, plan in planned(joined, answers):
                 whole = whole_of(batch, [cases[index] for index in members])
                 suspected = self._suspects(batch, plan, whole)
@@ -264,6 +272,7 @@ class Examiner:
                     sure, innocent = enough(
                         [index for index in close if index not in odd],
                         lambda index: self._sure(name, cases[index], answers[index]),  # noqa: B023 - called at once
+                        lengths,
                     )
                     found |= {(index, rank): finding for index, finding in sure.items()}
                     self._note_as_one(name, whole, Answer(plan=plan), found_any=bool(sure), innocent=innocent)
@@ -372,22 +381,23 @@ def spread(suspects: Sequence[int]) -> Iterator[int]:
 
 
 def enough(
-    places: Iterable[int], look: Callable[[int], BrokenProperty | None]
+    places: Iterable[int], look: Callable[[int], BrokenProperty | None], lengths: Sequence[int]
 ) -> tuple[dict[int, BrokenProperty], int]:
-    """Look at places until there are `CLOSE` findings.
+    """Look at places until there are `CLOSE` findings; at those of `LONG` ops and more only where
+    there is none among the others.
 
     Return these, and how many were looked at for nothing.
     """
     sure: dict[int, BrokenProperty] = {}
     innocent = 0
-    for place in places:
+    for place in sorted(places, key=lambda place: lengths[place] >= LONG):
+        if len(sure) == CLOSE or (sure and lengths[place] >= LONG):
+            break
         finding = look(place)
         if finding is None:
             innocent += 1
             continue
         sure[place] = finding
-        if len(sure) == CLOSE:
-            break
     return sure, innocent
 
 

@@ -17,6 +17,7 @@ from time import time
 from typing import Any, Final, Self
 
 from allocsim.allocators import ALLOCATORS
+from allocsim.checks.violations import KINDS
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
@@ -123,12 +124,17 @@ class Explorer:
         if known is not None and not finding.better_than(known):
             return
         self.known[finding.key] = finding
-        tell(finding)
+        vague = finding.cause in KINDS and self.asked.reduce_seconds > 0
+        if not vague:
+            tell(finding)
         if self.asked.reduce_seconds and known is None:
             small = smallest(finding, examiner, seconds=self.asked.reduce_seconds)
-            if small.better_than(finding):
-                self.known[finding.key] = small
+            best = self.known.get(small.key)
+            if best is None or small.better_than(best):
+                self.known[small.key] = small
                 tell(small)
+            elif vague and small is finding:
+                tell(finding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

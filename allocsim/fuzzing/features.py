@@ -12,7 +12,7 @@ What this module does not see: plans.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,8 +26,8 @@ class Feature:
     """One row: the table whose rows `mark` marks, and what it means."""
 
     table: str
-    """`ops`, `values` or `buffers`."""
-    mark: Callable[[Program], Bools]
+    """`ops`, `values` or `buffers`; `programs` where `mark` is given the batch, and marks programs."""
+    mark: Callable[[Any], Bools]
     means: str
 
 
@@ -143,6 +143,21 @@ FEATURES: Final[Mapping[str, Feature]] = {
         lambda p: p.buffers.alignment != np.array([a.alignment for a in p.arenas], dtype=np.int64)[p.buffers.arena],
         "an alignment other than the arena's",
     ),
+    "no operand": Feature(
+        "ops", lambda p: (np.diff(p.ops.operand_starts) == 0) & ~p.ops.is_kind(HOST_WRITE), "an op that reads nothing"
+    ),
+    "three operands": Feature("ops", lambda p: np.diff(p.ops.operand_starts) > 2, "an op with three operands or more"),
+    "three results": Feature("ops", lambda p: np.diff(p.ops.result_starts) > 2, "an op with three results or more"),
+    "odd granule": Feature(
+        "buffers", lambda p: p.buffers.alignment & (p.buffers.alignment - 1) > 0, "an alignment that is no power of two"
+    ),
+    "wide alignment": Feature("buffers", lambda p: p.buffers.alignment > 32, "an alignment above 32"),
+    "above 1 MiB": Feature("buffers", lambda p: p.buffers.nbytes > 1 << 20, "a buffer of more than a mebibyte"),
+    "above 4 GiB": Feature("buffers", lambda p: p.buffers.nbytes > 1 << 32, "a buffer of more than 2^32 bytes"),
+    "above 16 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 16, "more than 16 buffers"),
+    "above 64 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 64, "more than 64 buffers"),
+    "above 1,000 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 1000, "more than 1,000 buffers"),
+    "above 200 ops": Feature("programs", lambda b: np.diff(b.op_starts) > 200, "more than 200 ops"),
 }
 """Every feature by name; its place is its bit.
 
@@ -155,6 +170,9 @@ def marks(batch: Batch) -> Int64s:
     starts = {"ops": batch.op_starts, "values": batch.value_starts, "buffers": batch.buffer_starts}
     mask = np.zeros(len(batch), dtype=np.int64)
     for bit, feature in enumerate(FEATURES.values()):
+        if feature.table == "programs":
+            mask |= feature.mark(batch).astype(np.int64) << bit
+            continue
         if feature.mark is FEATURES["several arenas"].mark:
             rows = batch.program.buffers.arena % batch.arenas > 0
         else:

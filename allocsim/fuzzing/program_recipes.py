@@ -196,6 +196,27 @@ ACTIONS: Mapping[str, Action] = {
 """Recipes that leave a program without defects, commonest first."""
 
 
+# --- recipes of many operands and results ---------------------------------------------------------
+
+OPERANDS = (3, 4, 0, 5, 6, 8, 7, 3)
+"""Operands of a `gather`, by its third number."""
+
+
+def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """An op of none or three to eight operands and of one to eight results.
+
+    Results equal in layout to the first operand where there is one.
+    """
+    operands = sketch.pick(*(i + n for n in range(OPERANDS[k])))
+    dtype, shape = (operands[0].dtype, operands[0].shape) if operands else (DTYPES[0][0], SHAPES[j % len(SHAPES)])
+    results = [sketch.fresh(j + n, dtype, shape) for n in range(1 + j * (i % 2))]
+    sketch.op("gather", operands, results, in_place_of(operands, results, k), choice=i)
+
+
+WIDE: Mapping[str, Action] = {"gather": gather}
+"""Recipes of ops with more than two operands or results."""
+
+
 # --- recipes with a defect of the program ---------------------------------------------------------
 
 
@@ -282,7 +303,7 @@ def carry_out(sketch: Sketch, recipe: Recipe) -> None:
     """
     action, i, j, k, into = recipe
     before = len(sketch.rows)
-    (ACTIONS.get(action) or DEFECTS[action])(sketch, i, j, k)
+    (ACTIONS.get(action) or WIDE.get(action) or DEFECTS[action])(sketch, i, j, k)
     for place, row in enumerate(reversed(sketch.rows[before:]), into):
         sketch.registers[place % REGISTERS] = row
 

@@ -16,13 +16,26 @@ from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
 from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, NEWEST, VIEW, Arena, Bools, Buffers, Ops, Program, Values
 from allocsim.model.layout import Int64s
 
-KINDS: Final = (HOST_WRITE, HOST_READ, VIEW, "neg", "add", "maximum", "minimum", "split", "scratch", "foreign", "write")
+KINDS: Final = (
+    HOST_WRITE,
+    HOST_READ,
+    VIEW,
+    "neg",
+    "add",
+    "maximum",
+    "minimum",
+    "split",
+    "scratch",
+    "foreign",
+    "write",
+    "merge",
+)
 """Kinds of op by code.
 
 `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what
 declares every pair of equal layout is a `neg` or an `add`, which ggml's list allows in place."""
 
-WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE = range(len(KINDS))
+WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE, MERGE = range(len(KINDS))
 
 MOST: Final = 64
 """Rows of any table that one program may have."""

@@ -10,7 +10,9 @@ A row speaks of plain cases, of cases with pins beyond what the host reads, of c
 memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch that is looked at is of
 one kind.
 
-A cause is what two findings share that are one fault: words without numbers of the case.
+A cause is what two findings share that are one fault: words without numbers of the case. Where there
+are more than `MANY` violations it is the kind of the first alone, and the reducer finds the rest of
+it (`explorer`).
 
 What this module does not see: where cases come from, and processes.
 """
@@ -30,6 +32,9 @@ from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
+
+MANY: Final = 300
+"""Violations beyond which no verdict is asked for: it takes long, and a smaller program has one."""
 
 Why = tuple[str, str]
 """A cause and a message."""
@@ -119,7 +124,10 @@ def _untold(plan: Plan, told: Bools) -> Bools:
 
 
 def _leading(document: Document) -> Why | None:
-    first = None if check(document, limit=1).clean else leading(document)
+    report = check(document, limit=1)
+    if report.count > MANY:
+        return report.violations[0].kind, report.violations[0].message
+    first = None if report.clean else leading(document)
     if first is None:
         return None
     return " ".join(part for part in (first.violation.kind, first.class_, first.fault) if part), first.violation.message

@@ -34,7 +34,7 @@ def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SE
         if not honest(case.program):
             return None
         found = examiner.find(case, finding.breaks)
-        return found if found is not None and found.cause == finding.cause else None
+        return found if found is not None and alike(found.cause, finding.cause) else None
 
     try:
         if again(finding.case.document()) is None:
@@ -44,6 +44,11 @@ def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SE
     except AllocsimError:  # a moody target answers otherwise each time; what was seen stands
         return finding
     return finding if small is None else replace(small, origin=finding.origin, reduced=reduced.complete)
+
+
+def alike(cause: str, found: str) -> bool:
+    """Return whether a cause is the one that was found, or says more of it."""
+    return cause == found or cause.startswith(f"{found} ")
 
 
 def honest(program: Program) -> bool:

@@ -132,7 +132,7 @@ def strategy_of(options: Mapping[str, Any]) -> Any:
     from allocsim.fuzzing.strategies import programs, runnable_programs  # noqa: PLC0415 - Hypothesis
 
     if "strategy" not in options:
-        return runnable_programs() if options.get("runnable") else programs()
+        return runnable_programs() if options.get("runnable") else programs(real=True)
     module, _, function = str(options["strategy"]).partition(":")
     return getattr(importlib.import_module(module), function)()
 

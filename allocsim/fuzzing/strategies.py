@@ -33,7 +33,8 @@ from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
-from allocsim.fuzzing.program_recipes import ACTIONS, Recipe, assemble
+from allocsim.fuzzing.program_recipes import ACTIONS, WIDE, Recipe, assemble
+from allocsim.fuzzing.scaling import grown, in_list_order
 from allocsim.fuzzing.sketch import Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
 
@@ -44,6 +45,9 @@ BOOLEANS: Final = st.booleans()
 
 PAIRS: Final = sorted(((one, other) for one in range(8) for other in range(8)), key=lambda pair: (sum(pair), pair))
 """Two small numbers in one draw, the smallest first."""
+
+GROWTH: Final = st.one_of(st.just(0), st.integers(1, 1 << 16))
+"""What `scaling.grown` is given."""
 
 CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
@@ -56,15 +60,18 @@ All promise that these are sound, which ggml does not.
 
 
 @cache
-def recipes(*, min_size: int = 1, max_size: int = 12) -> Strategy[list[Recipe]]:
-    """Draw recipes for a program without defects of its own."""
-    return st.lists(recipe(), min_size=min_size, max_size=max_size)
+def recipes(*, min_size: int = 1, max_size: int = 12, wide: bool = False) -> Strategy[list[Recipe]]:
+    """Draw recipes for a program without defects of its own.
+
+    `wide`: with ops of up to eight operands and results.
+    """
+    return st.lists(recipe(wide=wide), min_size=min_size, max_size=max_size)
 
 
 @cache
-def recipe() -> Strategy[Recipe]:
+def recipe(*, wide: bool = False) -> Strategy[Recipe]:
     """Draw one recipe, the commonest action first, so that it is what others shrink to."""
-    names = ["compute"] * 14 + [*ACTIONS] * 2 + ["look"] * 12 + ["download", "mutate"] * 3
+    names = ["compute"] * 14 + [*ACTIONS] * 2 + ["look"] * 12 + ["download", "mutate"] * 3 + [*WIDE] * 8 * wide
     return st.builds(
         lambda action, reads, others: (action, *reads, *others),
         st.sampled_from(names),
@@ -98,6 +105,7 @@ def programs(
     capacities: Sequence[int | None] = CAPACITIES,
     streams: int = 2,
     free: bool = False,
+    real: bool = False,
 ) -> Program:
     """Draw a program that is clean with every buffer apart.
 
@@ -109,8 +117,12 @@ def programs(
         free: streams wait only for what they read and write, so that reuse across streams races;
             otherwise every op waits for the one before it, and the order of the list is the only
             one.
+        real: half of the programs have more bytes, other alignments, or are many copies in turn
+            (`scaling`), and ops have up to eight operands and results.
     """
-    return _assembled(draw, draw(recipes(max_size=max_ops)), capacities=capacities, streams=streams, free=free)
+    drawn = draw(recipes(max_size=max_ops, wide=real))
+    program = _assembled(draw, drawn, capacities=capacities, streams=streams, free=free)
+    return grown(program, draw(GROWTH)) if real and not free else program
 
 
 def _assembled(
@@ -260,18 +272,6 @@ def with_uniform_alignments(program: Program) -> Program:
     """Return the program with every buffer aligned as its arena is."""
     alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
     return replace(program, buffers=replace(program.buffers, alignment=alignments[program.buffers.arena]))
-
-
-def in_list_order(program: Program) -> Program:
-    """Return the program with every op waiting for the one before it, where that is on another
-    stream.
-    """
-    stream = program.ops.stream
-    waits = np.flatnonzero(stream[1:] != stream[:-1]).astype(np.int32)
-    counts = np.zeros(len(stream), dtype=np.int64)
-    counts[waits + 1] = 1
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return replace(program, ops=replace(program.ops, after_starts=starts, after=waits))
 
 
 def lasting(plan: Plan, step: int) -> bool:

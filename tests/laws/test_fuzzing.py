@@ -13,10 +13,12 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.checks import check
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.bulk import batches as bulk_batches
 from allocsim.fuzzing.features import FEATURES, marks, names
 from allocsim.fuzzing.planting import FAULTS, faulty
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.fuzzing.repeatable import repeatable
+from allocsim.fuzzing.scaling import BUFFERS, stretched
 from allocsim.fuzzing.strategies import (
     PLANNERS,
     faults_of,
@@ -32,6 +34,16 @@ from allocsim.model import Arena, Document
 from engine.d_differential.execution import apart, execute
 
 EVERY = tuple(FEATURES)
+SCALE = (
+    "no operand",
+    "three operands",
+    "three results",
+    "odd granule",
+    "wide alignment",
+    *(name for name in EVERY if name.startswith("above ")),
+)
+"""Features that only programs of real sizes have."""
+SMALL = tuple(name for name in EVERY if name not in SCALE)
 FEWER = settings(max_examples=40)
 
 
@@ -63,7 +75,7 @@ def shares(batches):
 def test_drawn_programs_hold_every_feature():
     found = shares([join([program]) for program in drawn(programs(), 300)])
 
-    assert all(found[name] >= 0.02 for name in EVERY), found
+    assert all(found[name] >= 0.02 for name in SMALL), found
     for name in (
         "view",
         "mutation",
@@ -81,7 +93,7 @@ def test_drawn_programs_hold_every_feature():
 def test_bulk_programs_hold_every_feature():
     found = shares([batch_of(np.random.default_rng([1501, n]), 200, capped=n == 7) for n in range(8)])
 
-    assert all(found[name] >= 0.03 for name in EVERY), found
+    assert all(found[name] >= 0.03 for name in SMALL), found
     for name in (
         "view",
         "view of a view",
@@ -94,6 +106,44 @@ def test_bulk_programs_hold_every_feature():
         "persistent",
     ):
         assert found[name] >= 0.08, name
+
+
+def test_programs_of_real_sizes_hold_every_feature_and_are_clean_without_reuse():
+    made = drawn(programs(real=True), 250)
+    found = shares([join([program]) for program in made])
+
+    assert all(found[name] > 0 for name in SCALE), found
+    assert max(len(program.buffers) for program in made) <= BUFFERS
+    for program in made[::5]:
+        report = check(Document.of(apart(program)))
+        assert report.clean, report.violations[0].message
+
+
+def test_bulk_batches_are_of_real_sizes_too_and_clean_without_reuse():
+    made = list(bulk_batches(3, 0, 4096))
+    found = shares(made)
+
+    assert all(found[name] > 0 for name in SCALE if name not in {"three results", "above 1,000 buffers"}), found
+    for batch in made[1::4]:
+        report = check(Document.of(apart(batch.program)))
+        assert report.clean, report.violations[0].message
+
+
+@given(programs(), st.lists(st.sampled_from([1, 2, 3, 1 << 30]), min_size=16, max_size=16))
+def test_a_stretch_keeps_which_bytes_are_shared(program, by):
+    """Under the same plan, stretched as the program is, the same is clean."""
+    program = replace(program, arenas=tuple(replace(arena, capacity=None) for arena in program.arenas))
+    factor = np.full(len(program.buffers), by[0], dtype=np.int64)
+    plan = ALLOCATORS["greedy_by_size"].plan(program)
+    grown = replace(
+        plan, problem=None, offset=plan.offset * by[0], nbytes=plan.nbytes * by[0], program=stretched(program, factor)
+    )
+    assert check(Document.of(grown)).clean
+    zero = replace(grown, offset=np.zeros_like(plan.offset))
+    assert (
+        check(Document.of(zero)).clean
+        is check(Document.of(replace(plan, problem=None, offset=np.zeros_like(plan.offset)))).clean
+    )
 
 
 @pytest.mark.parametrize("runnable", [False, True])

@@ -9,7 +9,6 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
 from allocsim.checks import check
-from allocsim.errors import ModelError
 from allocsim.fuzzing import batch as batches
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
@@ -140,5 +139,4 @@ def test_programs_are_blamed_for_violations_beyond_those_listed(monkeypatch):
     assert batch.unsound(laid) == [0, 1, 3]
 
     monkeypatch.setattr(batches, "check", lambda *given, **named: replace(check(*given, **named), truncated=True))
-    with pytest.raises(ModelError, match="programs: over 3 violations in one batch of 4"):
-        batch.unsound(laid)
+    assert batch.unsound(laid) == [0, 1, 2, 3]  # where not all are counted, any program may have one

@@ -1,0 +1,223 @@
+"""Planners with one bug each that only some programs, questions or processes show, and sound ones that look odd.
+
+Each is the shelf's `greedy_by_size` but for its bug: targets for the fuzzer, never imported by a test itself.
+"""
+
+import os
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from allocsim.allocators import ALLOCATORS, exact, pin_all, pin_reads
+from allocsim.model import Plan
+
+SHELF = ALLOCATORS["greedy_by_size"]
+ASKED = [0]
+LAST = {}
+
+
+def believed(program, constraints, *, stop=None):
+    """Place what is believed, with other ends of life where they are given."""
+    problem = exact.believe(program, constraints)
+    if stop is not None:
+        problem = replace(
+            problem,
+            stop=np.maximum(np.minimum(problem.stop, stop), problem.start),
+            may_share=np.empty((0, 2), np.int32),
+        )
+    return SHELF.place(problem)
+
+
+def moved(plan, offset):
+    """The plan with other offsets, without its belief."""
+    return Plan(program=plan.program, arena=plan.arena, offset=offset, nbytes=plan.nbytes, source="planted")
+
+
+# what is told -----------------------------------------------------------------------------------------------------------------
+
+
+def own_for_everything(program, constraints):
+    """Everything is answered with memory of its own, and believed to have been told so."""
+    told = replace(constraints, own=np.ones(len(program.buffers), dtype=np.bool_), fixed={})
+    return SHELF.plan(program, told)
+
+
+def own_without_belief(program, constraints):
+    """As above, without any belief."""
+    plan = own_for_everything(program, constraints)
+    return moved(plan, plan.offset)
+
+
+def partial_pins_ignored(program, constraints):
+    """Pins of all buffers are kept, those of some are not."""
+    everything = np.array_equal(constraints.pinned, pin_all(program))
+    return SHELF.plan(program, constraints if everything else replace(constraints, pinned=pin_reads(program)))
+
+
+def fixed_ignored(program, constraints):
+    """What offsets are decided is not looked at."""
+    return SHELF.plan(program, replace(constraints, fixed={}))
+
+
+def own_ignored(program, constraints):
+    """Memory of its own is for parameters and states, whatever is told."""
+    return SHELF.plan(program, replace(constraints, own=program.buffers.persistent))
+
+
+# what programs have -----------------------------------------------------------------------------------------------------------
+
+
+def third_operand_freed_early(program, constraints):
+    """What an op reads as its third operand or a later one is free before it."""
+    ops, home = program.ops, program.values.buffer
+    step = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+    place = np.arange(len(ops.operands)) - ops.operand_starts[step]
+    stop = np.full(len(program.buffers), len(ops), dtype=np.int64)
+    last = np.zeros(len(program.buffers), dtype=np.int64)
+    np.maximum.at(last, home[ops.operands], step + 1)
+    late = (place >= 2) & (step + 1 == last[home[ops.operands]]) & ~ops.is_kind("host.read")[step]
+    stop[home[ops.operands[late]]] = step[late]
+    return believed(program, constraints, stop=stop)
+
+
+def _wrong_above(count):
+    def plan(program, constraints):
+        made = SHELF.plan(program, constraints)
+        return made if len(program.buffers) <= count else moved(made, np.zeros_like(made.offset))
+
+    return plan
+
+
+wrong_above_16 = _wrong_above(16)
+wrong_above_64 = _wrong_above(64)
+
+
+def wrong_after_step_200(program, constraints):
+    """What is born after step 200 dies at once."""
+    problem = exact.believe(program, constraints)
+    return believed(program, constraints, stop=np.where(problem.start > 200, problem.start + 1, problem.stop))
+
+
+def alignment_capped(program, constraints):
+    """No alignment is above 32."""
+    buffers = replace(program.buffers, alignment=np.minimum(program.buffers.alignment, 32))
+    problem = exact.believe(program, constraints)
+    made = SHELF.place(replace(problem, program=replace(program, buffers=buffers)))
+    return replace(made, program=program, problem=problem)
+
+
+def offsets_wrapped(program, constraints):
+    """Offsets have 32 bits."""
+    made = SHELF.plan(program, constraints)
+    return moved(made, made.offset % (1 << 32))
+
+
+# what the answer depends on ---------------------------------------------------------------------------------------------------
+
+
+def _lifted(program, constraints, by):
+    made = SHELF.plan(program, replace(constraints, fixed={}))
+    if any(arena.capacity is not None for arena in program.arenas) or constraints.fixed:
+        return SHELF.plan(program, constraints)
+    return moved(made, made.offset + by * int(np.lcm.reduce(program.buffers.alignment, initial=1)))
+
+
+def by_hash_seed(program, constraints):
+    """Another place for each seed of hashes."""
+    return _lifted(program, constraints, hash("where") % 7)
+
+
+def by_time(program, constraints):
+    """Another place in each second."""
+    return _lifted(program, constraints, int(time.time()) % 5)
+
+
+def by_history(program, constraints):
+    """Another place once a hundred were asked for."""
+    ASKED[0] += 1
+    return _lifted(program, constraints, ASKED[0] > 100)
+
+
+def keeps_state(program, constraints):
+    """The offsets of the last program with as many buffers, once more."""
+    made = SHELF.plan(program, constraints)
+    kept = LAST.get(len(program.buffers))
+    LAST[len(program.buffers)] = made.offset
+    return made if kept is None else moved(made, kept)
+
+
+# what it does to its process --------------------------------------------------------------------------------------------------
+
+
+def forks_once(program, constraints):
+    """Sound; its first call leaves a copy of the process that answers as well."""
+    ASKED[0] += 1
+    if ASKED[0] == 1:
+        os.fork()
+    return SHELF.plan(program, constraints)
+
+
+def forks_always(program, constraints):
+    """Sound; every call leaves a copy of the process that waits for ever."""
+    if os.fork() == 0:
+        while True:
+            time.sleep(1000)
+    return SHELF.plan(program, constraints)
+
+
+def sleeps(program, constraints):
+    """Never answers, and takes no CPU time."""
+    threading.Event().wait()
+
+
+# sound, and odd ---------------------------------------------------------------------------------------------------------------
+
+
+def _apart(program, constraints, gap, step):
+    """Every buffer after the one before it, a gap between, at multiples of `step`."""
+    buffers = program.buffers
+    offset, ends = np.zeros(len(buffers), dtype=np.int64), [0] * len(program.arenas)
+    for buffer in constraints.fixed:
+        arena = int(buffers.arena[buffer])
+        offset[buffer] = constraints.fixed[buffer]
+        ends[arena] = max(ends[arena], int(offset[buffer] + buffers.nbytes[buffer]))
+    for buffer in range(len(buffers)):
+        arena = int(buffers.arena[buffer])
+        if buffer in constraints.fixed or constraints.own[buffer]:
+            continue
+        unit = int(np.lcm(buffers.alignment[buffer], step))
+        offset[buffer] = -(-(ends[arena] + gap) // unit) * unit
+        ends[arena] = int(offset[buffer] + buffers.nbytes[buffer])
+    if any(arena.capacity is not None for arena in program.arenas):
+        return SHELF.plan(program, constraints)
+    return Plan(
+        program=program,
+        arena=np.where(constraints.own, -1, buffers.arena).astype(np.int32),
+        offset=np.where(constraints.own, 0, offset),
+        nbytes=np.where(constraints.own, 0, buffers.nbytes),
+        source="planted",
+    )
+
+
+def large_gaps(program, constraints):
+    """Sound, with a megabyte between any two buffers."""
+    return _apart(program, constraints, 1 << 20, 1)
+
+
+def pages(program, constraints):
+    """Sound, everything at a multiple of 4,096."""
+    return _apart(program, constraints, 0, 4096)
+
+
+def in_a_thread(program, constraints):
+    """Sound, planned by a thread."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(SHELF.plan(program, constraints)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+large_gaps.guarantees = pages.guarantees = ("sound", "deterministic")
