@@ -49,7 +49,9 @@ from allocsim.allocators.constraints import (
 from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import PlannerError, UnknownNameError
 
-BOUNDED: Final = ("sound", "at_most_reference")
+SOUND: Final = ("sound", "deterministic")
+
+BOUNDED: Final = (*SOUND, "at_most_reference")
 
 ALLOCATORS: Final[dict[str, Allocator]] = {
     row.name: row
@@ -58,14 +60,14 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             name="ggml",
             belief=ggml_belief.believe,
             placement=ggml.place,
-            guarantees=("at_most_reference",),
+            guarantees=("deterministic", "at_most_reference"),
             source="ggml src/ggml-alloc.c (d99724f2), in-place list of 0.26.0",
         ),
         Allocator(
             name="reference",
             belief=exact.believe,
             placement=reference.place,
-            guarantees=("sound", "no_reuse"),
+            guarantees=(*SOUND, "no_reuse"),
             source="no reuse: every buffer in bytes of its own",
         ),
         *(
@@ -78,10 +80,10 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
                 ("skyline_by_lifetime", skyline.place_by_lifetime, BOUNDED, "Sekiyama et al., arXiv:1804.10001"),
                 ("skyline_by_area", skyline.place_by_area, BOUNDED, "Sekiyama et al., arXiv:1804.10001, by area"),
                 ("xla_best_fit", xla.place, BOUNDED, "XLA heap_simulator.cc, GlobalDecreasingSizeBestFitHeap"),
-                ("buddy", buddy.place, ("sound",), "Knowlton, CACM 8(10), 1965"),
-                ("tlsf", tlsf.place, ("sound",), "Masmano et al., ECRTS 2004; tinygrad"),
+                ("buddy", buddy.place, SOUND, "Knowlton, CACM 8(10), 1965"),
+                ("tlsf", tlsf.place, SOUND, "Masmano et al., ECRTS 2004; tinygrad"),
                 ("slot_sharing", slot_sharing.place, BOUNDED, "TVM graph_plan_memory.cc; ExecuTorch mem_obj_id"),
-                ("caching", caching.place, ("sound",), "PyTorch CUDACachingAllocator.cpp"),
+                ("caching", caching.place, SOUND, "PyTorch CUDACachingAllocator.cpp"),
                 ("best", best.place, BOUNDED, "the best of the fast ones, then a bounded exact search"),
                 ("exact", branch_and_bound.place, BOUNDED, "branch and bound after Moffitt, MiniMalloc, ASPLOS 2023"),
             )
@@ -92,8 +94,8 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
 
 
 def find(name: str) -> Planner:
-    """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, or a
-    stranger's `package.module:function`.
+    """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, a
+    stranger's `package.module:function`, or a command, `cmd:./planner --flag` (`by_command`).
 
     An entry point of the group `allocsim.allocators` is such a function, or an `Allocator`, under a
     name of its own; names of the table cannot be taken. Raises UnknownNameError where there is
@@ -102,6 +104,10 @@ def find(name: str) -> Planner:
     """
     if name in ALLOCATORS:
         return ALLOCATORS[name]
+    if name.startswith("cmd:"):
+        from allocsim.allocators.by_command import find_command  # noqa: PLC0415 - rarely asked for
+
+        return find_command(name)
     if ":" not in name:
         from allocsim.allocators.strangers import entry_points, find_entry_point  # noqa: PLC0415 - as below
 

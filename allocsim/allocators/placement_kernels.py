@@ -19,6 +19,75 @@ NEVER = (1 << 63) - 1
 """In a tree of minima: nothing there."""
 
 
+WINDOW = 64
+"""Starts in half a window of the smallest kind, at least; each kind is four times the one before."""
+
+ROOM = 48
+"""Entries of windows for each row, at most; windows are made larger until that holds."""
+
+
+@compiled()
+def _kinds(first: Int64s, past: Int64s, half: int) -> tuple[Int64s, Int64s]:
+    """Return the half sizes of the kinds of windows, and where the windows of each begin."""
+    count = len(first)
+    longest = np.int64(1)
+    for row in range(count):
+        longest = max(longest, past[row] - first[row])
+    kinds = 1
+    while half << (2 * (kinds - 1)) < longest:
+        kinds += 1
+    halves = np.empty(kinds, dtype=np.int64)
+    begins = np.zeros(kinds + 1, dtype=np.int64)
+    for kind in range(kinds):
+        halves[kind] = half << (2 * kind)
+        begins[kind + 1] = begins[kind] + count // halves[kind] + 2
+    return halves, begins
+
+
+@compiled()
+def _kind(halves: Int64s, length: Any) -> int:
+    """Return the smallest kind of window that holds every life of a length."""
+    kind = 0
+    while halves[kind] < length:
+        kind += 1
+    return kind
+
+
+@compiled()
+def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> Int64s:
+    """Return where the entries of each window begin: of a window that some row asks, one for each
+    row that meets it.
+    """
+    asked = np.zeros(begins[-1], dtype=np.bool_)
+    for row in range(len(first)):
+        kind = _kind(halves, past[row] - first[row])
+        asked[begins[kind] + first[row] // halves[kind]] = True
+    room = np.zeros(begins[-1] + 1, dtype=np.int64)
+    for row in range(len(first)):
+        for kind in range(len(halves)):
+            half = halves[kind]
+            for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
+                if asked[begins[kind] + place]:
+                    room[begins[kind] + place + 1] += 1
+    return np.cumsum(room)
+
+
+@compiled()
+def _in_order(entries: Int64s, begin: Any, done: Any, end: Any, offset: Int64s) -> None:
+    """Put the entries from `done` on among those before it, which are in order of offset."""
+    late = entries[done:end].copy()
+    late = late[np.argsort(offset[late])]
+    here, place = done - 1, end - 1
+    for turn in range(len(late) - 1, -1, -1):
+        row = late[turn]
+        while here >= begin and offset[entries[here]] > offset[row]:
+            entries[place] = entries[here]
+            here -= 1
+            place -= 1
+        entries[place] = row
+        place -= 1
+
+
 @compiled()
 def fit(  # noqa: PLR0917 - compiled
     order: Int64s,
@@ -34,37 +103,64 @@ def fit(  # noqa: PLR0917 - compiled
     placed that live beside it.
 
     Returns (offsets, row): row is the first that does not fit below `limit`, -1 if all do. Fixed
-    rows are placed first, in any case. O(n^2); the rows placed are kept in order of offset.
+    rows are placed first, in any case.
+
+    Time is counted in starts: rows live beside each other where these ranges meet. Windows of it, of
+    several sizes, keep the rows placed that meet them, in order of offset; a row asks the smallest
+    window that holds its life. O(n) windows' worth of rows, a few times those that live beside it;
+    O(n^2) where most rows live all the time.
     """
     count = len(order)
     offset = np.zeros(count, dtype=np.int64)
-    line = np.empty(count, dtype=np.int64)
-    low = np.empty(count, dtype=np.int64)
-    placed = 0
+    if count == 0:
+        return offset, -1
+    born = np.sort(start)
+    first, past = np.searchsorted(born, start), np.searchsorted(born, stop)
+    half = WINDOW
+    halves, begins = _kinds(first, past, half)
+    # rows that live long meet many small windows
+    while half < count:
+        meets = 0
+        for row in range(count):
+            for kind in range(len(halves)):
+                meets += (past[row] - 1) // halves[kind] - first[row] // halves[kind] + 2
+        if meets <= ROOM * count:
+            break
+        half *= 4
+        halves, begins = _kinds(first, past, half)
+    room = _rooms(first, past, halves, begins)
+    entries = np.empty(room[-1], dtype=np.int64)
+    done, filled = room[:-1].copy(), room[:-1].copy()  # entries in order, entries
     for turn in range(2):
         for row in order:
             if (fixed[row] != FREE) != (turn == 0):
                 continue
+            size = nbytes[row]
             if turn == 0:
                 at = fixed[row]
-                if at < 0 or at > limit - nbytes[row]:
+                if at < 0 or at > limit - size:
                     return offset, int(row)
             else:
-                born, dead, size, step = start[row], stop[row], nbytes[row], alignment[row]
+                step = alignment[row]
+                kind = _kind(halves, past[row] - first[row])
+                window = begins[kind] + first[row] // halves[kind]
+                if done[window] < filled[window]:
+                    _in_order(entries, room[window], done[window], filled[window], offset)
+                    done[window] = filled[window]
                 floor = np.int64(0)
                 at = np.int64(-1)
                 least = np.int64(0)
-                for place in range(placed):
-                    other = line[place]
-                    if start[other] >= dead or stop[other] <= born:
+                for place in range(room[window], filled[window]):
+                    other = entries[place]
+                    if first[other] >= past[row] or past[other] <= first[row]:
                         continue
-                    bottom = low[place]
+                    bottom = offset[other]
                     if bottom - floor >= size:
                         raised = (floor + step - 1) // step * step
-                        room = bottom - raised
-                        if room >= size and (at < 0 or room < least):
-                            at, least = raised, room
-                            if not best or room == size:
+                        gap = bottom - raised
+                        if gap >= size and (at < 0 or gap < least):
+                            at, least = raised, gap
+                            if not best or gap == size:
                                 break
                     top = bottom + nbytes[other]
                     floor = max(floor, top)
@@ -73,11 +169,13 @@ def fit(  # noqa: PLR0917 - compiled
                     if at > limit - size:
                         return offset, int(row)
             offset[row] = at
-            place = np.searchsorted(low[:placed], at, side="right")
-            line[place + 1 : placed + 1] = line[place:placed].copy()
-            low[place + 1 : placed + 1] = low[place:placed].copy()
-            line[place], low[place] = row, at
-            placed += 1
+            for kind in range(len(halves)):
+                half = halves[kind]
+                for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
+                    window = begins[kind] + place
+                    if filled[window] < room[window + 1]:
+                        entries[filled[window]] = row
+                        filled[window] += 1
     return offset, -1
 
 

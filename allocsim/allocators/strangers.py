@@ -45,6 +45,10 @@ class Stranger:
     function: Callable[..., Any]
     told: str
     """How it takes `constraints`: by `position`, by `keyword`, or not (empty)."""
+    guarantees: tuple[str, ...] = ()
+    """What it promises: the function's attribute `guarantees`, names of `GUARANTEES` or of
+    properties; of one without it nothing is known.
+    """
 
     def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
         """Return its plan, or the plan that `ggml` makes of its belief.
@@ -133,11 +137,12 @@ def of_function(name: str, function: Callable[..., Any]) -> Planner:
         raise PlannerError(f"allocator {name!r} has no signature to tell what it takes") from None
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise PlannerError(f"allocator {name!r} takes no argument; a problem or a program is needed")
+    stated = tuple(getattr(function, "guarantees", ()))
     first = parameters[0]
     annotation = first.annotation if isinstance(first.annotation, str) else getattr(first.annotation, "__name__", "")
     if first.name == "problem" or annotation.strip("'\"").rpartition(".")[2] == "Problem":
-        return Allocator(name=name, belief=exact.believe, placement=function, source=name)
-    return Stranger(name=name, function=function, told=_takes_constraints(parameters[1:]))
+        return Allocator(name=name, belief=exact.believe, placement=function, source=name, guarantees=stated)
+    return Stranger(name=name, function=function, told=_takes_constraints(parameters[1:]), guarantees=stated)
 
 
 def _takes_constraints(rest: list[inspect.Parameter]) -> str:

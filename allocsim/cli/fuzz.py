@@ -83,6 +83,12 @@ def fuzz(
     memory: Annotated[
         str | None, typer.Option(help="What the target may take beyond its import.  [default: 2GiB]")
     ] = None,
+    guarantee: Annotated[
+        list[str] | None,
+        typer.Option(help="Hold it to this (no_worse, deterministic), and to no other property that is by choice."),
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out this property.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="What is noted beside findings ends with 1 too.")] = False,
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     ggml: Annotated[
@@ -107,6 +113,9 @@ def fuzz(
                 "--coverage": coverage,
                 "--timeout": timeout is not None,
                 "--memory": memory is not None,
+                "--guarantee": guarantee is not None,
+                "--without": without is not None,
+                "--strict": strict,
             }
         )
         status: int = service("fuzz_library")(
@@ -122,11 +131,31 @@ def fuzz(
         raise AllocsimError(f"--ggml names the library of the target ggml; it is not for the target {target}")
     if scheduler is not None and jobs > 1:
         raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
+    from allocsim.fuzzing.properties import asked_of  # noqa: PLC0415  # not for --help
+
     _known(target)
     asked = _asked(target, bulk, training, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
+    asked = replace(
+        asked, guarantees=None if guarantee is None else _known_guarantees(guarantee), without=tuple(without or ())
+    )
+    asked_of(None, without=asked.without)  # a name that is none is said before anything starts
     if coverage:
         asked = replace(asked, target=replace(asked.target, trace=True))
-    return _campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json)
+    found, noted = _campaign(
+        asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, out=out, as_json=as_json
+    )
+    return int(found or (strict and noted))
+
+
+def _known_guarantees(names: list[str]) -> tuple[str, ...]:
+    """Return what a planner is to be held to. Raises UnknownNameError for what is no guarantee."""
+    from allocsim.allocators import GUARANTEES  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.properties import GUARANTEED  # noqa: PLC0415  # as above
+
+    for name in names:
+        if name not in {*GUARANTEES, *GUARANTEED}:
+            raise UnknownNameError("guarantee", name, {*GUARANTEES, *GUARANTEED})
+    return ("sound", *names)
 
 
 def _known(target: str) -> None:
@@ -216,7 +245,7 @@ def _campaign(
     minutes: float | None,
     out: Path | None,
     as_json: bool,
-) -> int:
+) -> tuple[bool, bool]:
     from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
 
     with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
@@ -235,7 +264,7 @@ def _campaign(
 
             for line in exercised(asked, result.tally).lines():
                 print_line(line)
-    return int(bool(result.findings))
+    return bool(result.findings), bool(result.tally.noted)
 
 
 # what is said -------------------------------------------------------------------------------------
@@ -259,6 +288,8 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
         print_line(f"nothing found in {many} programs")
     if not result.complete:
         print_line("the campaign was ended before it was done")
+    for what, answers in sorted(result.tally.noted.items()):
+        print_line(f"noted: the target {what} ({answers} answer{'s'[: answers != 1]})")
     _say_exercised(result.tally, features=not asked.target.trace)
 
 
@@ -342,6 +373,7 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
             "plans": result.tally.plans,
             "refusals": result.tally.refusals,
             "executed": result.tally.executed,
+            "noted": dict(result.tally.noted),
             "features": singly(result.tally.features),
             "pairs": {f"{one} + {other}": number for (one, other), number in in_pairs(result.tally.features).items()},
             "cpu_seconds": {what: spent / 1e6 for what, spent in result.tally.microseconds.items()},

@@ -12,12 +12,14 @@ What this module does not see: folders (`corpus`), and how findings come about.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from allocsim.document import dumps, loads
 from allocsim.errors import ModelError
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Problem, Program
@@ -39,6 +41,8 @@ class BrokenProperty:
     origin: dict[str, Any] = field(default_factory=dict)
     """How to make it again: target, source, seed, chunk, number in the chunk."""
     reduced: bool = False
+    before: tuple[FuzzCase, ...] = ()
+    """Questions that must be asked first, in this order, for the answer to be as it is."""
 
     @property
     def key(self) -> str:
@@ -71,6 +75,7 @@ class BrokenProperty:
             "origin": self.origin,
             "reduced": self.reduced,
             "told": None if self.case.kind == "plain" else told_of(self.case),
+            "before": [json.loads(dumps(case.document())) for case in self.before],
         }
         return replace(self.document, meta={**self.document.meta, "finding": about})
 
@@ -90,6 +95,7 @@ class BrokenProperty:
                 reduced=bool(about["reduced"]),
                 document=document,
                 case=case_of(program, about["told"]),
+                before=tuple(FuzzCase.of(loads(json.dumps(record).encode())) for record in about.get("before", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError("meta.finding", f"is damaged: {error!r}") from None

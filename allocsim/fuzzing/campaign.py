@@ -224,7 +224,7 @@ def _begin(asked: CampaignSpec, corpus: Path | None) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign is told, and tells
     explorer = Explorer(asked)
-    atexit.register(explorer.asker.close)
+    atexit.register(explorer.close)
     _here = explorer, corpus
 
 

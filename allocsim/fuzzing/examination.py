@@ -12,6 +12,7 @@ What this module does not see: where cases come from, and what becomes of findin
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -22,8 +23,10 @@ from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
+from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, Questions, alike, unlike
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.target import Asker
 from allocsim.model import Document, Plan
 
 Execute = Callable[[Plan], str | None]
@@ -57,6 +60,17 @@ IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "no_worse", *AS_ONE}
 What is not is counted as `only in a batch`.
 """
 
+WITNESSED: Final = 5
+"""One in so many cases that are asked twice is asked in another process too."""
+
+WORDS: Final = {
+    CHANCE: "two fresh processes answered in two ways: it depends on chance, time or addresses",
+    HASHES: "two fresh processes answered in two ways: it depends on PYTHONHASHSEED",
+    HISTORY: "asked alone, and after {} other questions, it answered in two ways",
+    UNKNOWN: "two processes answered in two ways; neither alone nor after the same questions was that seen again",
+}
+"""What is said of each cause of `history`."""
+
 WITHOUT: Final = {"pins", "told"}
 """Properties broken only by what is sound where nothing is told."""
 
@@ -83,9 +97,22 @@ class Answering(Protocol):
 class Examiner:
     """One target under examination."""
 
-    def __init__(self, asker: Answering, *, properties: Sequence[str], execute: Execute | None = None) -> None:
+    def __init__(
+        self,
+        asker: Answering,
+        *,
+        properties: Sequence[str],
+        execute: Execute | None = None,
+        witness: Callable[[], Asker] | None = None,
+    ) -> None:
         self.asker = asker
+        self.witness = witness
+        """Returns the target in another process, with another seed of hashes; None where there is
+        none.
+        """
         self.tally = Tally()
+        self.history: Questions = ()
+        """What the process was asked that answered the cases judged last."""
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
         self.held: list[tuple[list[FuzzCase], list[Answer]]] = []
         """Cases whose answers wait to be judged: plain and pinned."""
@@ -111,6 +138,7 @@ class Examiner:
     def judge_held(self) -> list[BrokenProperty]:
         """Judge the answers that wait."""
         held, self.held = self.held, []
+        self.history = list(getattr(self.asker, "asked", ()))
         joined = self._described([asked[0] for asked, _ in held])
         self._note(len(held))
         self._note(len(held), again=True)
@@ -125,8 +153,32 @@ class Examiner:
             self._note(len(pairs), kind=kind)
             cases, answers = [case for case, _ in pairs], [answer for _, answer in pairs]
             found += self._judged(cases, batches(cases), answers) if pairs else []
+        found += self._witnessed([asked[0] for asked, _ in held], [answers[0] for _, answers in held])
         self.tally.broken.update(finding.breaks for finding in found)
         return found
+
+    def _witnessed(self, cases: Sequence[FuzzCase], answers: Sequence[Answer]) -> list[BrokenProperty]:
+        """Ask some of the cases once more, the last first, in another process; say why the first
+        one is answered otherwise there, if one is.
+        """
+        if "deterministic" not in self.rows or self.witness is None or not cases:
+            return []
+        asker, witness = self.asker, self.witness()
+        assert isinstance(asker, Asker)
+        chosen = [place for place in range(len(cases) - 1, -1, -WITNESSED) if answers[place].again]
+        with self.tally.timed("asking"):
+            others = witness.ask([cases[place] for place in chosen])
+        self.tally.questions += len(others)
+        for turn, (place, other) in enumerate(zip(chosen, others, strict=True)):
+            if alike(answers[place], other) or other.failure is not None or answers[place].failure is not None:
+                continue
+            case = cases[place]
+            mine = until_case(self.history, case)
+            theirs = [(cases[earlier], False) for earlier in chosen[:turn]]
+            why, before = unlike(asker, witness, case, ((asker, mine), (witness, theirs)))
+            finding = finding_of("deterministic", (why, WORDS[why].format(len(before))), case, other)
+            return [replace(finding, before=before, reduced=why != UNKNOWN)]
+        return []
 
     def examine(self, cases: Sequence[FuzzCase], *, every: int = 1, until: float | None = None) -> list[BrokenProperty]:
         """Ask every case, and one in `every` of them twice and with everything pinned.
@@ -134,6 +186,7 @@ class Examiner:
         After `until` (`Answering`) no more of them.
         """
         answers = self._asked(cases, again=False, until=until)
+        self.history = list(getattr(self.asker, "asked", ()))
         cases = cases[: len(answers)]
         self.tally.programs += len(cases)
         self._note(len(cases))
@@ -146,6 +199,7 @@ class Examiner:
             self._note(len(answers), again=True)
             again = self._judged(some, batches(some[: len(answers)]), answers)
             found += (finding for finding in again if finding.breaks == "deterministic")
+            found += self._witnessed(some[: len(answers)], answers)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
@@ -315,6 +369,12 @@ class Examiner:
             if unsound(plain, untold) is not None:
                 return None
         return finding_of(name, why, case, answer)
+
+
+def until_case(questions: Questions, case: FuzzCase) -> Questions:
+    """Return the questions before a case, all where it is not among them."""
+    places = [place for place, (question, _) in enumerate(questions) if question.program is case.program]
+    return questions[: places[0]] if places else questions
 
 
 def finding_of(name: str, why: Why, case: FuzzCase, answer: Answer) -> BrokenProperty:

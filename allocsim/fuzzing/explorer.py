@@ -9,7 +9,7 @@ chunks may be explored in this process, in others, or on other machines
 What this module does not see: which chunks there are, the corpus, the time of the whole campaign.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -21,13 +21,17 @@ from allocsim.checks.violations import KINDS
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
-from allocsim.fuzzing.examination import AGAIN, Examiner, Execute
+from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
+from allocsim.fuzzing.history import HASHES, HISTORY, UNKNOWN, after, alike, alone, sequence
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
+
+ALONE: Final = {HASHES, HISTORY, UNKNOWN}
+"""Causes that were found with fresh processes."""
 
 THOROUGH: Final = 4
 """One batch in so many, of those planned as one program, is asked twice and with everything
@@ -47,6 +51,10 @@ class CampaignSpec:
     """Cases in all; None: as many as there is time for."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """For the source."""
+    guarantees: tuple[str, ...] | None = None
+    """What the planner is held to, of the properties that are by choice; None: what it states."""
+    without: tuple[str, ...] = ()
+    """Properties that are left out."""
     execute: Execute | None = None
     """Runs plans; for a campaign of several processes a function of a module."""
     reduce_seconds: float = 30.0
@@ -61,6 +69,8 @@ class CampaignSpec:
             "seed": self.seed,
             "options": dict(self.options),
             "execute": self.execute is not None,
+            **({"guarantees": list(self.guarantees)} if self.guarantees is not None else {}),
+            **({"without": list(self.without)} if self.without else {}),
         }
 
 
@@ -86,12 +96,33 @@ class Explorer:
         self.asker: Asker = asked.target.open()
         self.known: dict[str, BrokenProperty] = {}
         """The smallest finding of each cause this explorer has seen."""
+        self._witness: Asker | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the target."""
         self.asker.close()
+        if self._witness is not None:
+            self._witness.close()
+
+    @property
+    def properties(self) -> list[str]:
+        """The names of the properties that the target is held to."""
+        asked, asker = self.asked, self.asker
+        stated = asker.guarantees if asked.guarantees is None else asked.guarantees
+        return asked_of(stated, told=asker.told, without=asked.without)
+
+    def witness(self) -> Asker:
+        """Return the target in another process, with another seed of hashes."""
+        if self._witness is None:
+            target = self.asked.target
+            self._witness = replace(target, hash_seed=target.hash_seed + 1, trace=False).open()
+        return self._witness
 
     def explore(self, chunk: SourceChunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:
         """Go through a chunk; return what was exercised, and whether that is all of it.
@@ -100,7 +131,10 @@ class Explorer:
         is a time of `time.time`.
         """
         examiner = Examiner(
-            self.asker, properties=asked_of(self.asker.guarantees, told=self.asker.told), execute=self.asked.execute
+            self.asker,
+            properties=self.properties,
+            execute=self.asked.execute,
+            witness=None if self.asked.target.name in ALLOCATORS else self.witness,
         )
         origin = {
             "target": self.asked.target.name,
@@ -116,6 +150,8 @@ class Explorer:
             complete = False
         asking.keep(examiner.judge_held())
         examiner.tally.arcs.update(self.asker.take_seen())
+        examiner.tally.noted.update(self.asker.noted)
+        self.asker.noted.clear()
         return examiner.tally, complete
 
     def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner) -> None:
@@ -123,11 +159,15 @@ class Explorer:
         known = self.known.get(finding.key)
         if known is not None and not finding.better_than(known):
             return
+        if known is None and finding.breaks != "bits" and not finding.before and finding.cause not in ALONE:
+            finding = of_history(finding, self.asker, examiner, self.known.values())
+            if finding.key in self.known:
+                return
         self.known[finding.key] = finding
         vague = finding.cause in KINDS and self.asked.reduce_seconds > 0
         if not vague:
             tell(finding)
-        if self.asked.reduce_seconds and known is None:
+        if self.asked.reduce_seconds and known is None and not finding.before:
             small = smallest(finding, examiner, seconds=self.asked.reduce_seconds)
             best = self.known.get(small.key)
             if best is None or small.better_than(best):
@@ -135,6 +175,37 @@ class Explorer:
                 tell(small)
             elif vague and small is finding:
                 tell(finding)
+
+
+def of_history(
+    finding: BrokenProperty, asker: Asker, examiner: Examiner, known: Iterable[BrokenProperty]
+) -> BrokenProperty:
+    """Return a finding as it is where a fresh process shows it alone, else as one of what was asked
+    before: the one that is known, or a new one with its sequence of questions.
+
+    Where no sequence of questions shows another answer than alone, the finding says so.
+    """
+    before = until_case(examiner.history, finding.case)
+    first = alone(asker, finding.case)
+    if finding.breaks == "deterministic":
+        if not alike(first, alone(asker, finding.case)):
+            return finding
+        before = [*before, (finding.case, False)]
+    else:
+        asker.renew()
+        if examiner.find(finding.case, finding.breaks) is not None:
+            return finding
+    joined = next((other for other in known if other.cause == HISTORY), None)
+    if joined is not None:
+        return joined
+    found = sequence(asker, before, finding.case, first)
+    if found is None:
+        words = "asked alone in a fresh process it does not do so, and not after the same questions"
+        return replace(finding, message=f"{finding.message}; {words}")
+    other = after(asker, [(case, False) for case in found], finding.case)
+    words = WORDS[HISTORY].format(len(found)) + f"; after them: {finding.message}"
+    made = finding_of("deterministic", (HISTORY, words), finding.case, other)
+    return replace(made, before=found, reduced=True, origin=finding.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,10 @@ from typing import Final
 import numpy as np
 
 from allocsim.checks import check
+from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
+from allocsim.fuzzing.history import CHANCE
 from allocsim.fuzzing.telling import accessed
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
@@ -87,7 +89,7 @@ def over_capacity(_: FuzzCase, answer: Answer) -> Why | None:
 
 def two_answers(_: FuzzCase, answer: Answer) -> Why | None:
     """Broken by a second answer unlike the first."""
-    return None if answer.again else ("two answers to one question", "asked twice, it answered in two ways")
+    return None if answer.again else (CHANCE, "asked twice, it answered in two ways")
 
 
 # plans --------------------------------------------------------------------------------------------
@@ -289,7 +291,9 @@ PROPERTIES: Final[dict[str, Property]] = {
     "no_worse": Property(
         claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
     ),
-    "deterministic": Property(claim="the same question has the same answer", broken=two_answers),
+    "deterministic": Property(
+        claim="the same question has the same answer", broken=two_answers, guarantee="deterministic"
+    ),
 }
 """Every property by name, in the order in which they are judged.
 
@@ -300,18 +304,29 @@ with them.
 """
 
 
-def asked_of(guarantees: Sequence[str] | None, *, told: bool = True) -> list[str]:
+def asked_of(guarantees: Sequence[str] | None, *, told: bool = True, without: Sequence[str] = ()) -> list[str]:
     """Return the names of the properties a planner is held to.
 
-    All, less those whose guarantee it leaves out on purpose, and those of what is told for one that
-    is not `told` of anything.
+    All, less those whose guarantee it leaves out on purpose, those of what is told for one that is
+    not `told` of anything, and those `without`.
+
+    Raises UnknownNameError for a name `without` that is no property's.
     """
+    for name in without:
+        if name not in PROPERTIES:
+            raise UnknownNameError("property", name, PROPERTIES)
+    stated = None if guarantees is None else {GUARANTEED.get(name, name) for name in guarantees}
     return [
         name
         for name, row in PROPERTIES.items()
-        if (not row.guarantee or guarantees is None or row.guarantee in guarantees)
+        if (not row.guarantee or stated is None or row.guarantee in stated)
         and (told or row.of not in {"pinned", "told"})
+        and name not in without
     ]
+
+
+GUARANTEED: Final = {"no_worse": "at_most_reference"}
+"""Names that planners may use for guarantees that the shelf calls otherwise."""
 
 
 __all__ = ["PROPERTIES", "Property", "Why", "asked_of", "ends", "side_by_side", "uniform"]

@@ -35,6 +35,8 @@ class Tally:
     """Steps from line to line seen in the target's own files (`tracing`), where that was asked
     for.
     """
+    noted: Counter[str] = field(default_factory=Counter)
+    """What the target did beside its answers (`worker`), and after how many of them."""
     microseconds: Counter[str] = field(default_factory=Counter)
     """CPU time by what it went into; `planning` is what the target says of itself."""
 

@@ -3,11 +3,13 @@
     with Target(name="my_package.planner:plan").open() as asker:
         answers = asker.ask(cases)              # one for each, in order, always
 
-A target that hangs is ended after `seconds` of CPU time for one case (or `PATIENCE` times that on
-the clock), one that eats memory is stopped by the system at `memory` bytes, one that dies is
+A target that hangs is ended after `seconds` for one case, of CPU time or of time in which it
+slept; time in which a busy machine let it wait does not count (up to `PATIENCE` times `seconds` on
+the clock). One that eats memory is stopped by the system at `memory` bytes, one that dies is
 started again; each is the answer to the one case it was given, and the next case is asked as if
-nothing had happened. The first answer of all may take `GRACE` seconds longer, since kernels may be
-compiled on their first call.
+nothing had happened. A fresh process is first asked for a plan of a program of three ops, for which
+it may compute `GRACE` seconds longer, since kernels may be compiled on their first call; what it
+answers is not looked at. So the limit holds for the first case as for any other.
 
 Bad names, modules that cannot be imported and functions that are no planners are misuse:
 PlannerError or UnknownNameError in one line.
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,22 +35,25 @@ from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
-from allocsim.fuzzing.worker import HEAD, send
+from allocsim.fuzzing.worker import HEAD, children_of, send, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0
-"""Seconds a process may take beyond the limit to import the target, and for its first answer."""
+"""Seconds a process may take beyond the limit to import the target, and of CPU to warm up."""
 
 PATIENCE: Final = 10
-"""How much longer an answer may take on the clock than in CPU time: on a busy machine, or for a
-target that sleeps.
-"""
+"""How much longer than the limit an answer may take on the clock, on a busy machine."""
+
+KEPT: Final = 1000
+"""Questions of a process that are remembered, the latest."""
 
 MEMORY: Final = 2 << 30
 SECONDS: Final = 10.0
 
 ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Of workers: a fork loses threads."""
+
+HASH_SEED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class Target:
     """Bytes beyond what its import took."""
     trace: bool = False
     """Whether to note which branches of its own files are taken; needs `coverage`."""
+    hash_seed: int = HASH_SEED
+    """Seed of Python's hashes in its process (`PYTHONHASHSEED`)."""
 
     def open(self) -> "Asker":
         """Start the target.
@@ -84,12 +92,16 @@ class Asker:
         """Steps from line to line in its own files that were not told yet (`take_seen`)."""
         self.deaths = 0
         """How often it had to be started again."""
-        self._fresh = True
-        """Whether the process has not answered yet."""
+        self.noted: Counter[str] = Counter()
+        """What it did beside its answers, and after how many of them."""
+        self.asked: deque[tuple[FuzzCase, bool]] = deque(maxlen=KEPT)
+        """What this process was asked, and whether twice, since it was fresh."""
+        self.fresh = True
+        """Whether the process has not been asked anything yet."""
         self._grace = GRACE
-        """What the first answer of a process may take beyond the limit: after a restart twice what
-        it took, or half as much as was not enough.
-        """
+        """CPU seconds that warming up may take beyond the limit; 0 for one that did not end well."""
+        self._number = 0
+        """Of the next case."""
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self._start()
@@ -116,21 +128,28 @@ class Asker:
         found: list[Answer] = []
         while len(found) < len(cases) and not _over(until):
             left = cases[len(found) :]
+            self._warm_up()
             try:
-                send(self._requests, (left, again))
+                send(self._requests, (self._number, left, again))
             except BrokenPipeError:
                 found.append(self._death())  # of something it left behind when it answered the last time
                 continue
             for case in left:
+                self.asked.append((case, again))
                 answer = self._one(case, again=again)
+                self._number += 1
                 found.append(answer)
                 if _over(until) and len(found) < len(cases):
-                    self._kill_child()  # it is at work on the next one
-                    self._ended()
+                    self.renew()  # it is at work on the next one
                     break
                 if answer.failure is not None and answer.failure.kind in {"hangs", "dies"}:
                     break  # the new process does not know what was asked of the old one
         return found
+
+    def renew(self) -> None:
+        """End the process; the next one has been asked nothing."""
+        self._kill_child()
+        self._ended()
 
     def take_seen(self) -> set[str]:
         """Return what was seen since the last call."""
@@ -149,45 +168,74 @@ class Asker:
 
     # one answer -----------------------------------------------------------------------------------
 
-    def _one(self, case: FuzzCase, *, again: bool) -> Answer:
-        limit = self.target.seconds * (2 if again else 1) + (self._grace if self._fresh else 0)
-        asked, spent = time.monotonic(), _cpu_seconds(self._child)
+    def _warm_up(self) -> None:
+        """Ask a fresh process for a plan that is not looked at, unless another one did not live
+        through that.
+        """
+        if not self.fresh:
+            return
+        self.fresh = False
+        if not self._grace:
+            return
         try:
-            reply = self._waited_for(limit, spent)
-            while reply[0] == "seen":
-                self.seen |= reply[1]
-                reply = self._waited_for(limit, spent)
+            send(self._requests, (self._number, [FuzzCase(program=warm_up())], False))
+            self._reply(self.target.seconds, grace=self._grace)
         except TimeoutError:
-            if self._fresh:
-                self._grace /= 2  # what compiles is quicker the second time; what hangs on everything should not take a minute each time
-            self._kill_child()
+            self.renew()
+        except (BrokenPipeError, EOFError):
             self._ended()
+        else:
+            self._number += 1
+            return
+        self.fresh, self._grace = False, 0.0
+
+    def _one(self, case: FuzzCase, *, again: bool) -> Answer:
+        limit = self.target.seconds * (2 if again else 1)
+        try:
+            return _answer(case, self._reply(limit))
+        except TimeoutError:
+            self.renew()
             words = f"no answer in {self.target.seconds:g} s"
             return Answer(failure=Failure(kind="hangs", words=words))
         except EOFError:
             return self._death()
-        if self._fresh:
-            self._fresh, self._grace = False, min(2 * (time.monotonic() - asked), GRACE)
-        return _answer(case, reply)
+
+    def _reply(self, limit: float, *, grace: float = 0.0) -> Any:
+        """Return the reply to the case that is asked; others are not looked at.
+
+        Raises TimeoutError and EOFError as `_waited_for`.
+        """
+        spent = _cpu_seconds(self._child), _waited_seconds(self._child), time.monotonic()
+        while True:
+            number, noted, reply = self._waited_for(limit, spent, grace)
+            if noted == "seen":
+                self.seen |= reply
+            elif number == self._number:
+                self.noted.update(noted)
+                return reply
 
     def _death(self) -> Answer:
         code, said = self._ended()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
 
-    def _waited_for(self, limit: float, spent: float) -> Any:
-        """Return the next reply.
+    def _waited_for(self, limit: float, spent: tuple[float, float, float], grace: float) -> Any:
+        """Return the next frame.
 
-        Raises TimeoutError after `limit` seconds of CPU, or `PATIENCE` times that on the clock;
-        EOFError.
+        Raises TimeoutError after `limit` seconds of CPU and `grace`, or so many seconds in which it
+        was let run and did not, or `PATIENCE` times that on the clock; EOFError.
         """
-        last = time.monotonic() + PATIENCE * limit
+        cpu, waited, begun = spent
+        last = begun + PATIENCE * (limit + grace)
         left = limit
         while True:
             try:
                 return self._replies.receive(min(time.monotonic() + left, last), other=self._control)
             except TimeoutError:
-                left = max(limit - (_cpu_seconds(self._child) - spent), 0.0)
+                computed = _cpu_seconds(self._child) - cpu
+                slept = time.monotonic() - begun - computed - (_waited_seconds(self._child) - waited)
+                allowed = limit * (2 if children_of(self._child) else 1)  # a helper of its own may wait for the machine
+                left = max(min(limit + grace - computed, allowed - max(slept, 0.0)), 0.0)
                 if left < limit / 100 or time.monotonic() >= last:
                     raise
 
@@ -203,7 +251,13 @@ class Asker:
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "ALLOCSIM_TRACE": "1" if self.target.trace else ""},
+            env={
+                **os.environ,
+                **ENVIRONMENT,
+                "PYTHONPATH": path,
+                "PYTHONHASHSEED": str(self.target.hash_seed),
+                "ALLOCSIM_TRACE": "1" if self.target.trace else "",
+            },
             pass_fds=(their_replies, their_control),
         )
         os.close(their_replies)
@@ -216,13 +270,15 @@ class Asker:
             raise PlannerError(news[1])
         _, self.guarantees, self.told = news
         self._child = self._news("start")[1]
-        self._fresh = True
+        self.fresh = True
         self._hush()
 
     def _stop(self) -> None:
         process = getattr(self, "_process", None)
         if process is not None and process.poll() is None:
-            self._kill_child()
+            process.terminate()  # it ends all that was begun
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
             process.kill()
             process.wait()
         for stream in (getattr(self, name, None) for name in ("_requests", "_replies", "_control")):
@@ -258,7 +314,9 @@ class Asker:
             self._start()
             return code, said
         self._replies.forget()
-        self._fresh = True
+        self.fresh = True
+        self.asked.clear()
+        self._number += 1
         return code, said
 
     def _kill_child(self) -> None:
@@ -345,6 +403,16 @@ def _cpu_seconds(process: int) -> float:
     except OSError:
         return time.monotonic()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _waited_seconds(process: int) -> float:
+    """Return the time a process was ready to run and was not let, 0 where the system does not
+    say.
+    """
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _answer(case: FuzzCase, reply: tuple[Any, ...]) -> Answer:

@@ -14,7 +14,10 @@ Contract
   target did, and it is a death like others.
 * `RLIMIT_AS` of the child is what it has mapped after the import, and MEMORY bytes more.
 * When the campaign ends, however it ends, so do both: at the end of standard input, or by the death
-  signal of the parent (Linux).
+  signal of the parent (Linux). What the target has begun ends with its child: it is in a group of
+  its own, and whoever loses his parent becomes a child of the nursery, which ends him.
+* A target that forks leaves a copy of the child; as soon as the copy comes back from the planner it
+  ends. Each answer carries the number of its case.
 * What the target prints goes to a file that is shown only if it dies.
 
 A frame is its length, eight bytes, then a pickle; both ends are one program. What this module does
@@ -38,6 +41,13 @@ HEAD: Final = struct.Struct("<q")
 """Before each frame: its length."""
 
 PR_SET_PDEATHSIG: Final = 1
+PR_SET_CHILD_SUBREAPER: Final = 36
+
+PROCESSES: Final = 64
+"""Processes that a target may have at once beside its own; more are ended after the answer."""
+
+FILE_NBYTES: Final = 1 << 30
+"""Bytes of any file that it writes."""
 
 
 def send(stream: BinaryIO, thing: Any) -> None:
@@ -61,16 +71,45 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return payload
 
 
-def die_with_parent() -> None:
-    """Ask the system to end this process when its parent ends.
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the system to send this process a signal when its parent ends.
 
     Where it cannot, the end of standard input will do.
     """
+    _control(PR_SET_PDEATHSIG, by)
+
+
+def _control(option: int, value: int) -> None:
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - only here
 
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            ctypes.CDLL(None, use_errno=True).prctl(option, int(value))
+
+
+def children_of(process: int) -> list[int]:
+    """Return the processes whose parent a process is, none where the system does not say."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def end_all(process: int) -> None:
+    """End all that a process has begun, and what these have."""
+    for child in children_of(process):
+        end_all(child)
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+
+
+def end_orphans() -> None:
+    """End whatever is left of a target: its children become this process's when it ends."""
+    while children_of(os.getpid()):
+        end_all(os.getpid())
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
 
 
 def main(name: str, memory: int, answers: int, news: int) -> None:
@@ -78,18 +117,23 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
 
     Say on `news` what becomes of it.
     """
-    die_with_parent()
+    _control(PR_SET_CHILD_SUBREAPER, 1)
+    die_with_parent(signal.SIGTERM)
     replies, control = os.fdopen(answers, "wb"), os.fdopen(news, "wb")
     os.dup2(2, 1)
     from allocsim.errors import AllocsimError  # noqa: PLC0415 - after the pipes are safe
 
     try:
-        from allocsim.allocators import find  # noqa: PLC0415
+        from allocsim.allocators import Allocator, find  # noqa: PLC0415
 
         planner = find(name)
     except AllocsimError as error:
         send(control, ("refused", str(error)))
         return
+    signal.signal(signal.SIGTERM, _end)
+    if isinstance(planner, Allocator) and planner.placement.__module__.startswith("allocsim."):
+        with contextlib.suppress(AllocsimError):
+            planner.plan(warm_up())  # ours: what it compiles is compiled once, not by each child
     stated = getattr(planner, "guarantees", None) or None  # no guarantees are none stated
     send(control, ("ready", stated, bool(getattr(planner, "told", True))))
     tracer = None
@@ -103,7 +147,9 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         nursery = os.getpid()
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with_parent()
+            os.setpgid(0, 0)
             if os.getppid() != nursery:
                 os._exit(0)
             _limit(memory)
@@ -111,9 +157,30 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         send(control, ("child", child))
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
+        end_orphans()
         send(control, ("ended", code))
         if code == 0 and any(event & select.POLLHUP for _, event in ended.poll(0)):
             return  # standard input ended
+
+
+def _end(*_: object) -> None:
+    """End all that was begun here, and this process."""
+    end_orphans()
+    os._exit(0)
+
+
+def warm_up() -> Any:
+    """Return the program that a fresh process plans before it is asked anything: it takes what
+    compiles on its first call past that.
+    """
+    from allocsim.programs.builder import ProgramBuilder  # noqa: PLC0415 - after the pipes are safe
+
+    builder = ProgramBuilder("warm up")
+    first, second = (builder.tensor(name, "f32", (4,)) for name in "xy")
+    builder.op("host.write", (), (first,))
+    builder.op("neg", (first,), (second,))
+    builder.op("host.read", (second,), ())
+    return builder.build()
 
 
 def _limit(memory: int) -> None:
@@ -126,6 +193,8 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_NBYTES, FILE_NBYTES))
 
 
 def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
@@ -136,16 +205,30 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
     requests = os.fdopen(0, "rb", closefd=False)
     if tracer is not None:
         tracer.start()
+    me = os.getpid()
+    written, begun = os.fstat(2).st_size, 0
     while True:
         try:
-            cases, again = receive(requests)
+            number, cases, again = receive(requests)
         except EOFError:
             os._exit(0)
         for left, case in enumerate(cases, 1 - len(cases)):
             answer = _answer(planner, frozen(case), again=again)
+            if os.getpid() != me:
+                os._exit(0)  # a copy that the target made of its process; the first one answers
             if tracer is not None and left == 0:
-                send(replies, ("seen", tracer.news()))
-            send(replies, answer)
+                send(replies, (number, "seen", tracer.news()))
+            size, there = os.fstat(2).st_size, len(children_of(me)) - getattr(planner, "processes", 0)
+            noted = ("writes to its output",) * (size > written) + ("leaves processes",) * (there > begun)
+            written, begun = size, there
+            if there > PROCESSES:
+                end_all(me)
+                for child in children_of(me):
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(child, 0)
+                begun = 0
+            send(replies, (number, noted, answer))
+            number += 1
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
@@ -216,7 +299,8 @@ def _where(error: BaseException) -> str:
     own = [
         f
         for f in frames
-        if "/numpy/" not in f.filename and not f.filename.endswith(("allocators/planner.py", "allocators/strangers.py"))
+        if "/numpy/" not in f.filename
+        and not f.filename.endswith(("allocators/planner.py", "allocators/strangers.py", "allocators/by_command.py"))
     ]
     if not own:
         return type(error).__name__

@@ -1,10 +1,12 @@
 """Whatever a target does to its process is the answer to the one case it was given, and the next case is asked as if nothing had happened."""
 
+from pathlib import Path
+
 import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing import FuzzCase, Target
+from allocsim.fuzzing import FuzzCase, Target, worker
 from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.model import Arena
@@ -108,13 +110,25 @@ def test_when_the_time_is_over_the_last_cases_have_no_answer_and_the_next_list_i
         assert [len(answer.plan.offset) for answer in asker.ask([case(ops=5), case(ops=6)])] == [5, 6]
 
 
-def test_a_target_that_has_never_answered_is_given_less_and_less_time():
-    with Target(name="bad_planners:by_name", seconds=0.1).open() as asker:
-        asker._grace = 1.0  # only after the import, which a busy machine may need longer for
-        graces = []
-        for _ in range(3):
-            graces.append(asker._grace)
-            assert asker.ask([case("hangs")])[0].failure.kind == "hangs"
-        assert graces == [1.0, 0.5, 0.25]
-        asker._grace = targets.GRACE  # what follows is about the answer, not about how fast this machine is
-        assert asker.ask([case()])[0].plan is not None
+def test_one_that_does_not_live_through_warming_up_is_not_warmed_up_again_and_the_limit_holds_at_once():
+    with Target(name="planted_planners:sleeps", seconds=0.2).open() as asker:
+        answers = asker.ask([case(), case()])
+
+    assert [answer.failure.kind for answer in answers] == ["hangs", "hangs"]
+    assert asker.deaths == 3  # for the first program, which nobody looks at, and for the two
+
+
+def test_copies_of_its_process_answer_nothing_and_do_not_outlive_it():
+    with Target(name="planted_planners:forks_once").open() as asker:
+        answers = asker.ask([case(ops=n) for n in range(2, 12)])
+    assert [len(answer.plan.offset) for answer in answers] == list(range(2, 12))
+
+    with Target(name="planted_planners:forks_always").open() as asker:
+        answers = asker.ask([case(ops=2) for _ in range(worker.PROCESSES + 5)])
+        child = asker._child
+        begun = worker.children_of(child)
+        assert all(answer.plan is not None for answer in answers)
+        assert 0 < len(begun) <= worker.PROCESSES + 1
+        assert asker.noted["leaves processes"] > 0
+        nursery = asker._process.pid
+    assert not any(Path(f"/proc/{process}").exists() for process in (nursery, child, *begun))

@@ -1,0 +1,191 @@
+"""Planners in any language: a command that is asked in lines of JSON, `cmd:./planner --flag`.
+
+    planner = find_command("cmd:./planner --flag")
+    plan = planner.plan(program, constraints)
+
+The command is started once, at the first question, and asked one line for each question on its
+standard input: a native document (docs/format.md) in one line, with one program and one problem,
+in which every list that a planner needs is written out (`question`). It answers one line on its
+standard output: `{"slots": [...]}` with an entry for each buffer, an offset in the buffer's arena,
+`"own"` or null; or `{"refused": "why"}` where the buffers do not fit. What it writes to standard
+error is shown where it ends. It ends when its standard input does.
+
+Raises PlannerError for what is no answer, CapacityError for a refusal. What this module does not
+see: whether a plan is sound, and how long the command may take (`allocsim.fuzzing.target`).
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import weakref
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+import numpy as np
+
+from allocsim.allocators import exact
+from allocsim.allocators.constraints import Constraints
+from allocsim.allocators.planner import a_plan
+from allocsim.document import dumps
+from allocsim.errors import CapacityError, PlannerError
+from allocsim.model import Document, Plan, Problem, Program, Role
+
+PREFIX: Final = "cmd:"
+
+MOST: Final = 1 << 28
+"""Bytes of an answer."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
+class CommandPlanner:
+    """A running command; it is started when it is first asked, and again where it has ended."""
+
+    name: str
+    arguments: list[str]
+    process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+    said: "IO[bytes] | None" = field(default=None, repr=False)
+    owner: int = 0
+    """The process that started it: a fork starts its own."""
+
+    @property
+    def processes(self) -> int:
+        """How many processes it keeps beside this one."""
+        return int(self.process is not None)
+
+    def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
+        """Return the plan the command answers. The belief it is given is the exact one."""
+        told = constraints if constraints is not None else Constraints.of(program)
+        return self._answered(exact.believe(program, told))
+
+    def place(self, problem: Problem) -> Plan:
+        """Return the plan the command answers to a belief."""
+        return self._answered(problem)
+
+    def close(self) -> None:
+        """End the command. Safe to call twice."""
+        process, said, self.process, self.said = self.process, self.said, None, None
+        _end(process, said, self.owner)
+
+    def _answered(self, problem: Problem) -> Plan:
+        line = json.dumps(question(problem), separators=(",", ":")).encode() + b"\n"
+        answer = self._line(line)
+        try:
+            record = json.loads(answer)
+        except ValueError:
+            raise PlannerError(f"allocator {self.name!r} answered {_shown(answer)}, which is no JSON") from None
+        if isinstance(record, dict) and isinstance(record.get("refused"), str):
+            raise CapacityError(f"allocator {self.name!r}: {record['refused']}")
+        if not isinstance(record, dict) or not isinstance(record.get("slots"), list):
+            raise PlannerError(
+                f'allocator {self.name!r} answered {_shown(answer)}; {{"slots": [...]}} or {{"refused": "why"}} is needed'
+            )
+        return a_plan(self.name, problem.program, record["slots"], own=problem.own)
+
+    def _line(self, line: bytes) -> bytes:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline(MOST)
+        except BrokenPipeError:
+            answer = b""
+        if answer.endswith(b"\n"):
+            return answer
+        code = process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        last = self._last_words()
+        self.close()
+        raise PlannerError(
+            f"allocator {self.name!r} ended without an answer: {how}{': ' if last else ''}{last}"
+        ) from EOFError(f"{how}{': ' if last else ''}{last}")
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self.process is None or self.owner != os.getpid():
+            self.said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the command
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - a person named it
+                    self.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said
+                )
+            except OSError as error:
+                raise PlannerError(f"allocator {self.name!r} cannot be started: {error.strerror or error}") from None
+            self.owner = os.getpid()
+            weakref.finalize(self, _end, self.process, self.said, self.owner)
+        return self.process
+
+    def _last_words(self) -> str:
+        if self.said is None:
+            return ""
+        self.said.seek(0)
+        lines = self.said.read()[-4096:].decode(errors="replace").split("\n")
+        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def question(problem: Problem) -> dict[str, Any]:
+    """Return the native document that is asked: nothing that a placement needs is left to a
+    default. O(columns).
+    """
+    program = problem.program
+    record: dict[str, Any] = json.loads(dumps(Document(programs=(program,), problems=(problem,))))
+    shown = record["programs"][0]
+    record["arenas"] = [
+        {"name": arena.name, "alignment": arena.alignment, "capacity": arena.capacity} for arena in program.arenas
+    ]
+    buffers = program.buffers
+    columns = zip(buffers.alignment.tolist(), buffers.arena.tolist(), buffers.role.tolist(), strict=True)
+    for row, (alignment, arena, role) in zip(shown["buffers"], columns, strict=True):
+        row |= {"alignment": alignment, "arena": arena, "role": Role(role).name.lower()}
+    for row, value in zip(shown["values"], program.values, strict=True):
+        row |= {"strides": list(value.strides), "offset": value.offset}
+    shown["ops"] = [{"in_place": [], "stream": 0, "after": [], **row} for row in shown["ops"]]
+    record["problems"] = [
+        {
+            "program": 0,
+            "start": problem.start.tolist(),
+            "stop": problem.stop.tolist(),
+            "nbytes": problem.nbytes.tolist(),
+            "pinned": np.flatnonzero(problem.pinned).tolist(),
+            "own": np.flatnonzero(problem.own).tolist(),
+            "fixed": {str(buffer): offset for buffer, offset in problem.fixed.items()},
+            "order": problem.order.tolist(),
+            "may_share": problem.may_share.tolist(),
+            "gaps": {str(buffer): [list(gap) for gap in gaps] for buffer, gaps in problem.gaps.items()},
+        }
+    ]
+    return record
+
+
+def find_command(name: str) -> CommandPlanner:
+    """Return the planner that a command is. Raises PlannerError where there is no such program."""
+    try:
+        arguments = shlex.split(name.removeprefix(PREFIX))
+    except ValueError as error:
+        raise PlannerError(f"allocator {name!r} is no command: {error}") from None
+    if not arguments or shutil.which(arguments[0]) is None:
+        raise PlannerError(f"allocator {name!r} names no program that can be run")
+    return CommandPlanner(name=name, arguments=arguments)
+
+
+def _end(process: "subprocess.Popen[bytes] | None", said: "IO[bytes] | None", owner: int) -> None:
+    """End a command and close what it was asked by; of a fork, only close."""
+    for stream in (said, *(() if process is None else (process.stdin, process.stdout))):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    if process is not None and owner == os.getpid() and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _shown(answer: bytes) -> str:
+    text = answer.decode(errors="replace").strip()
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")
+
+
+__all__ = ["PREFIX", "CommandPlanner", "find_command", "question"]

@@ -1,0 +1,118 @@
+"""What an answer depends on beside its question: chance, the seed of hashes, what was asked before.
+
+    why = unlike(asker, witness, case, answer)
+
+Two processes that import the target with different seeds of hashes are asked the same case, one of
+them after other questions than the other. Where they answer in two ways, fresh processes, which
+were asked nothing before, are asked alone and tell the reason. Where it is what was asked before,
+the shortest sequence of questions found is kept, with the case at its end: each shorter one that was
+tried shows nothing.
+
+What this module does not see: whether either answer is a good plan.
+"""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Final, Protocol
+
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase, same_plan
+
+SECONDS: Final = 20.0
+"""How long a sequence is made shorter at most."""
+
+CHANCE: Final = "two answers to one question"
+HASHES: Final = "the answer depends on the seed of hashes"
+HISTORY: Final = "the answer depends on what was asked before"
+UNKNOWN: Final = "two answers to one question, not seen again"
+
+Questions = Sequence[tuple[FuzzCase, bool]]
+"""Cases, and whether each is asked twice."""
+
+
+class Renewable(Protocol):
+    """A target whose process can be replaced by a fresh one (`target.Asker`)."""
+
+    def ask(self, cases: Sequence[FuzzCase], *, again: bool = False) -> list[Answer]:
+        """Return the answer to each case."""
+        ...
+
+    def renew(self) -> None:
+        """Begin a process that was asked nothing."""
+        ...
+
+
+def alike(one: Answer, other: Answer) -> bool:
+    """Return whether two answers are equal: the same plan, or neither is one."""
+    if one.plan is None or other.plan is None:
+        return (one.plan is None) is (other.plan is None)
+    return same_plan(one.plan, other.plan)
+
+
+def alone(asker: Renewable, case: FuzzCase) -> Answer:
+    """Return the answer of a fresh process."""
+    asker.renew()
+    return asker.ask([case])[0]
+
+
+def after(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
+    """Return the answer of a fresh process that was asked other questions before."""
+    asker.renew()
+    asked = [question for question, again in before for _ in range(1 + again)]
+    return asker.ask([*asked, case])[-1]
+
+
+def unlike(
+    asker: Renewable, witness: Renewable, case: FuzzCase, histories: Sequence[tuple[Renewable, Questions]]
+) -> tuple[str, tuple[FuzzCase, ...]]:
+    """Return why a case was answered in two ways, and the questions that must come before it.
+
+    `histories` are what each process was asked before it was asked the case.
+    """
+    first = alone(asker, case)
+    if not alike(first, alone(asker, case)):
+        return CHANCE, ()
+    if not alike(first, alone(witness, case)):
+        return HASHES, ()
+    for whose, before in histories:
+        found = sequence(whose, before, case, first)
+        if found is not None:
+            return HISTORY, found
+    return UNKNOWN, ()
+
+
+def sequence(
+    asker: Renewable, before: Questions, case: FuzzCase, first: Answer, *, seconds: float = SECONDS
+) -> tuple[FuzzCase, ...] | None:
+    """Return questions after which the case is answered otherwise than alone, None where these do
+    not show it. Each question is asked once; what is asked twice counts as two.
+    """
+    until = monotonic() + seconds
+    asked = [question for question, again in before for _ in range(1 + again)]
+
+    def shows(chosen: Sequence[FuzzCase]) -> bool:
+        return not alike(first, after(asker, [(question, False) for question in chosen], case))
+
+    length = 1
+    while length < len(asked) and not shows(asked[-length:]):
+        length *= 2
+    chosen = asked[-length:]
+    if not chosen or not shows(chosen):
+        return None
+    step = max(len(chosen) // 2, 1)
+    while monotonic() < until:
+        place = 0
+        while place < len(chosen) and monotonic() < until:
+            fewer = chosen[:place] + chosen[place + step :]
+            if fewer and shows(fewer):
+                chosen = fewer
+            else:
+                place += step
+        if step == 1:
+            break
+        step //= 2
+    smallest = min(chosen, key=lambda question: len(question.program.ops))
+    one = [smallest] * len(chosen)
+    return tuple(one if monotonic() < until and shows(one) else chosen)
+
+
+__all__ = ["CHANCE", "HASHES", "HISTORY", "UNKNOWN", "after", "alike", "alone", "unlike"]

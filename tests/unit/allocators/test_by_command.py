@@ -1,0 +1,115 @@
+"""Planners in any language: the programs of the documentation are built and asked, and what is no answer is one line."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocsim.allocators import ALLOCATORS, Constraints, find
+from allocsim.allocators.by_command import question
+from allocsim.checks import check
+from allocsim.cli import main
+from allocsim.document import loads, read, write
+from allocsim.errors import CapacityError, PlannerError
+from allocsim.fuzzing import CampaignSpec, Target, campaign
+from allocsim.fuzzing.program_recipes import assemble
+from allocsim.model import Arena, Document
+
+PLANNERS = Path(__file__).parents[3] / "docs" / "planners"
+BUILDS = {"first_fit.cpp": ("g++", "-O2", "-std=c++17", "-o"), "first_fit.rs": ("rustc", "-O", "-o")}
+RECIPES = [
+    ("compute", 0, 1, 0, 0),
+    ("compute", 0, 2, 1, 1),
+    ("persist", 0, 0, 0, 2),
+    ("compute", 2, 1, 1, 3),
+    ("download", 3, 0, 0, 0),
+]
+
+
+@pytest.fixture(scope="module", params=list(BUILDS))
+def command(request, tmp_path_factory):
+    """One of the programs of the documentation, built; skipped where there is no compiler."""
+    compiler, *options = BUILDS[request.param]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    made = tmp_path_factory.mktemp("planner") / "first_fit"
+    subprocess.run([compiler, *options, str(made), str(PLANNERS / request.param)], check=True, capture_output=True)
+    return f"cmd:{made}"
+
+
+def saying(tmp_path, text):
+    """A command of this interpreter that runs `text` for each line."""
+    script = tmp_path / "planner.py"
+    script.write_text(f"import json, os, sys\nfor line in sys.stdin:\n    {text}\n    sys.stdout.flush()\n")
+    return f"cmd:{sys.executable} {script}"
+
+
+@pytest.mark.parametrize("name", list(BUILDS))
+def test_a_program_of_the_documentation_has_less_than_a_hundred_lines(name):
+    assert len((PLANNERS / name).read_text(encoding="utf-8").splitlines()) < 100
+
+
+def test_a_command_plans_a_file_as_any_planner(command, tmp_path):
+    program = assemble(RECIPES)
+    write(Document(programs=(program,)), tmp_path / "program.json")
+
+    assert (
+        main(["plan", str(tmp_path / "program.json"), "--allocator", command, "-o", str(tmp_path / "planned.json")])
+        == 0
+    )
+    planned = read(tmp_path / "planned.json")
+    assert planned.plans[0].source == command
+    assert check(planned).clean
+
+
+def test_nothing_is_found_wrong_with_the_programs_of_the_documentation(command):
+    result = campaign(
+        CampaignSpec(target=Target(name=command), source="hypothesis", seed=1, examples=40, reduce_seconds=0.0)
+    )
+
+    assert [(finding.breaks, finding.message) for finding in result.findings] == []
+    assert result.tally.plans > 100
+    assert not result.tally.noted
+
+
+def test_what_is_asked_is_a_native_document_that_says_what_is_told():
+    program = assemble(RECIPES)
+    told = Constraints.of(program, pins="all", own=[0], fixed={1: 64})
+    problem = ALLOCATORS["reference"].believe(program, told)
+    asked = question(problem)
+
+    (read_back,) = loads(__import__("json").dumps(asked)).problems
+    assert Constraints.from_problem(read_back).fixed == {1: 64}
+    assert (read_back.own == problem.own).all()
+    assert (read_back.pinned == problem.pinned).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("print('so be it')", "'so be it', which is no JSON"),
+        ("print('[1, 2]')", "'[1, 2]'; "),
+        ("print(json.dumps({'slots': [0]}))", "returned 1 offsets; the program has 4 buffers"),
+        ("print(json.dumps({'slots': [0.5] * 4}))", "0.5; an offset is a whole number of bytes"),
+        ("sys.exit('no idea')", "ended without an answer: exit status 1: no idea"),
+        ("os.abort()", "ended without an answer: SIGABRT"),
+    ],
+)
+def test_what_is_no_answer_is_one_line(tmp_path, text, words):
+    planner = find(saying(tmp_path, text))
+    with pytest.raises(PlannerError) as error:
+        planner.plan(assemble(RECIPES))
+
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_refusal_is_one_and_no_program_is_misuse(tmp_path):
+    with pytest.raises(CapacityError, match="no room"):
+        find(saying(tmp_path, "print(json.dumps({'refused': 'no room'}))")).plan(
+            assemble(RECIPES, arenas=[Arena(name="a", capacity=8)])
+        )
+    with pytest.raises(PlannerError, match="names no program that can be run"):
+        find("cmd:./no_such_planner --flag")
