@@ -20,7 +20,7 @@ NEVER = (1 << 63) - 1
 
 
 WINDOW = 64
-"""Starts in half a window of the smallest kind, at least; each kind is four times the one before."""
+"""Starts in half a window of the smallest kind, at least; the next kind is four times as large."""
 
 ROOM = 48
 """Entries of windows for each row, at most; windows are made larger until that holds."""
@@ -105,9 +105,9 @@ def fit(  # noqa: PLR0917 - compiled
     Returns (offsets, row): row is the first that does not fit below `limit`, -1 if all do. Fixed
     rows are placed first, in any case.
 
-    Time is counted in starts: rows live beside each other where these ranges meet. Windows of it, of
-    several sizes, keep the rows placed that meet them, in order of offset; a row asks the smallest
-    window that holds its life. O(n) windows' worth of rows, a few times those that live beside it;
+    Time is counted in starts: rows live beside each other where these ranges meet. Windows of it,
+    of several sizes, keep the rows placed that meet them, in order of offset; a row asks the
+    smallest window that holds its life. O(n) windows' worth of rows, a few times those that live beside it;
     O(n^2) where most rows live all the time.
     """
     count = len(order)

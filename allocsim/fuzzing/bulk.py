@@ -23,7 +23,7 @@ from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, stretched
-from allocsim.fuzzing.telling import telling
+from allocsim.fuzzing.told_constraints import telling
 from allocsim.model import Arena, Program
 from allocsim.model.layout import Int64s
 

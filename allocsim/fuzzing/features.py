@@ -26,7 +26,7 @@ class Feature:
     """One row: the table whose rows `mark` marks, and what it means."""
 
     table: str
-    """`ops`, `values` or `buffers`; `programs` where `mark` is given the batch, and marks programs."""
+    """`ops`, `values` or `buffers`; `programs` where `mark` is given the batch and marks those."""
     mark: Callable[[Any], Bools]
     means: str
 

@@ -5,8 +5,8 @@
 Two processes that import the target with different seeds of hashes are asked the same case, one of
 them after other questions than the other. Where they answer in two ways, fresh processes, which
 were asked nothing before, are asked alone and tell the reason. Where it is what was asked before,
-the shortest sequence of questions found is kept, with the case at its end: each shorter one that was
-tried shows nothing.
+the shortest sequence of questions found is kept, with the case at its end: each shorter one that
+was tried shows nothing.
 
 What this module does not see: whether either answer is a good plan.
 """

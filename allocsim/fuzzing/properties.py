@@ -7,11 +7,11 @@ does not speak of it passes over: `no_worse` says nothing of alignments other th
 `sound` nothing of a refusal.
 
 A row speaks of plain cases, of cases with pins beyond what the host reads, of cases that are told
-memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch that is looked at is of
-one kind.
+memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch that is looked at is
+of one kind.
 
-A cause is what two findings share that are one fault: words without numbers of the case. Where there
-are more than `MANY` violations it is the kind of the first alone, and the reducer finds the rest of
+A cause is what two findings share that are one fault: words without numbers of the case. Where
+there are more than `MANY` violations it is the kind of the first alone, and the reducer finds the rest of
 it (`explorer`).
 
 What this module does not see: where cases come from, and processes.
@@ -28,7 +28,7 @@ from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
-from allocsim.fuzzing.telling import accessed
+from allocsim.fuzzing.told_constraints import accessed
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes

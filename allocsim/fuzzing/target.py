@@ -99,7 +99,7 @@ class Asker:
         self.fresh = True
         """Whether the process has not been asked anything yet."""
         self._grace = GRACE
-        """CPU seconds that warming up may take beyond the limit; 0 for one that did not end well."""
+        """CPU seconds that warming up may take beyond the limit; 0 where it did not end well."""
         self._number = 0
         """Of the next case."""
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker

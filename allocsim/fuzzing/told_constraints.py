@@ -23,8 +23,8 @@ PINNED: Final = 0.4
 """Share of the buffers that an op writes that are told to be pinned."""
 
 APART: Final = 0.2
-"""Share of the buffers that an op touches, and are no parameters or states, told to lie in memory of
-their own.
+"""Share of the buffers that an op touches, and are no parameters or states, told to lie in memory
+of their own.
 """
 
 BACK: Final = 0.4
