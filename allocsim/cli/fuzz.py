@@ -296,9 +296,10 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
 def _proven(result: "CampaignResult") -> list[str]:
     """Return the properties that hold of every program of a scope.
 
-    Of capacities it has none, so nothing is said.
+    Of capacities it has none, so nothing is said; and of all that may be told, each program is told
+    one thing, which proves nothing of the rest.
     """
-    return [name for name in result.tally.of_all if name != "capacity"]
+    return [name for name in result.tally.of_all if name not in {"capacity", "told"}]
 
 
 def _say_exercised(tally: "Tally", *, features: bool) -> None:
