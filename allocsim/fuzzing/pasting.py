@@ -19,8 +19,7 @@ ASKED_AGAIN: Final = """
 
 def test_the_planner_does_not_do_it_again():
     from allocsim.fuzzing import Examiner, Target
-    from allocsim.document import dumps
-from allocsim.fuzzing.broken_property import case_of
+    from allocsim.fuzzing.broken_property import case_of
 {imports}
     with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}).open() as asker:
         examiner = Examiner(asker, {judged})
@@ -39,8 +38,7 @@ def test_the_planner_answers_as_if_nothing_had_been_asked_before():
 
     from allocsim.document import loads
     from allocsim.fuzzing import FuzzCase, Target
-    from allocsim.document import dumps
-from allocsim.fuzzing.broken_property import case_of
+    from allocsim.fuzzing.broken_property import case_of
     from allocsim.fuzzing.history import after, alike, alone
     with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}, hash_seed={hash_seed!r}).open() as asker:
         case = case_of(document().programs[0], {told})
@@ -53,8 +51,7 @@ BETWEEN_PROCESSES: Final = """
 
 def test_two_fresh_processes_answer_alike():
     from allocsim.fuzzing import Target
-    from allocsim.document import dumps
-from allocsim.fuzzing.broken_property import case_of
+    from allocsim.fuzzing.broken_property import case_of
     from allocsim.fuzzing.history import alike, alone
     case = case_of(document().programs[0], {told})
     answers = []
