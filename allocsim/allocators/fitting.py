@@ -9,7 +9,9 @@ Each row thus rests on the floor, on a fixed row or on another row, so without f
 never above that of `reference`.
 
 In compiled code O(n) windows of those that live about the same time (`placement_kernels.fit`),
-O(n^2) for n footprints where most live all the time. What this module does not see: why an order is a good one.
+O(n^2) for n footprints where most live all the time.
+
+What this module does not see: why an order is a good one.
 """
 
 from collections.abc import Callable

@@ -107,7 +107,9 @@ def fit(  # noqa: PLR0917 - compiled
 
     Time is counted in starts: rows live beside each other where these ranges meet. Windows of it,
     of several sizes, keep the rows placed that meet them, in order of offset; a row asks the
-    smallest window that holds its life. O(n) windows' worth of rows, a few times those that live beside it;
+    smallest window that holds its life.
+
+    O(n) windows' worth of rows, a few times those that live beside it;
     O(n^2) where most rows live all the time.
     """
     count = len(order)
