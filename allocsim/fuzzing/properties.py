@@ -11,8 +11,8 @@ memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch th
 of one kind.
 
 A cause is what two findings share that are one fault: words without numbers of the case. Where
-there are more than `MANY` violations it is the kind of the first alone, and the reducer finds the rest
-of it (`explorer`).
+there are more than `MANY` violations it is the kind of the first alone, and the reducer finds the
+rest of it (`explorer`).
 
 What this module does not see: where cases come from, and processes.
 """
