@@ -386,7 +386,7 @@ def planned(joined: Joined, answers: Sequence[Answer]) -> Iterator[tuple[Batch, 
         groups: dict[frozenset[str] | None, list[int]] = {}
         for index in members:
             if (plan := answers[index].plan) is not None:
-                groups.setdefault(plan.problem and plan.problem.stated, []).append(index)
+                groups.setdefault(None if plan.problem is None else plan.problem.stated, []).append(index)
         for group in groups.values():
             plans = [plan for index in group if (plan := answers[index].plan) is not None]
             left = batch if len(group) == len(members) else join([plan.program for plan in plans])
