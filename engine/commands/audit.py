@@ -78,7 +78,7 @@ def audit(
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     picture: Annotated[
-        str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG or SVG, by its suffix.")
+        str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG, SVG or PDF, by its suffix.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")

@@ -73,7 +73,7 @@ def ggml(
     graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
     mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
-    plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG, SVG or PDF.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")
     ] = None,
