@@ -450,7 +450,8 @@ def _beliefs(dossier: Dossier, found: Charges) -> None:
 def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
     """Charge races to waits: the program's own first, as few as order all that exists apart.
 
-    Then those of reuse, plan by plan.
+    Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
+    had been given back in stream order.
 
     A wait of the program's reaches on to the last op after it that its own op needs for reuse as
     well: what is left out is one wait. Races that this orders too are its.
@@ -467,8 +468,11 @@ def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None
         own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
         _by_wait(found, ordered, (program, None), waits, own)
         known = {id(v) for v in own}
-        for plan in dict.fromkeys(v.plan for v in here if id(v) not in known):
-            mine = [v for v in here if v.plan == plan and id(v) not in known]
+        reused: dict[tuple[int | None, bool], list[Violation]] = defaultdict(list)
+        for v in here:
+            if id(v) not in known:
+                reused[v.plan, dossier.rule_kept(v)].append(v)
+        for (plan, _), mine in reused.items():
             _by_wait(found, mended, (program, plan), covering(mended, map(_pair, mine)), mine)
 
 

@@ -22,6 +22,7 @@ from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
 from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.books import Book
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
@@ -50,6 +51,7 @@ class Dossier:
         """How many wrong beliefs there are, listed or not."""
         self._doings: dict[int, Doings] = {}
         self._strange: dict[tuple[int, int], bool] = {}
+        self._books: dict[tuple[int, int], Book | None] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._believed: dict[int, frozenset[tuple[int, int]]] = {}
@@ -121,6 +123,18 @@ class Dossier:
             document = self.document
             self._strange[plan, program] = not same_program(document.plans[plan].program, document.programs[program])
         return self._strange[plan, program]
+
+    def rule_kept(self, race: Violation) -> bool:
+        """Whether a race of one run is over bytes that an allocator had been given back, in stream
+        order, before it gave them out again (`allocsim.verdict.books`).
+        """
+        if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
+            return False
+        key = race.plan, race.program
+        if key not in self._books:
+            self._books[key] = Book.of(self.document.plans[race.plan], self.document.programs[race.program])
+        book = self._books[key]
+        return book is not None and book.kept_rule(race.other_buffer or 0, race.buffer or 0)
 
     @cached_property
     def left_out(self) -> tuple[frozenset[int], ...]:
