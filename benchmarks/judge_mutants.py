@@ -221,7 +221,7 @@ def main() -> int:
     wanted = random.Random(options.seed).sample(population, min(options.count, len(population)))  # noqa: S311
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     known = {(row["path"], row["place"], row["source"]) for row in rows}
-    if outcome(None, tests)[0] != "survived":
+    if not any(row["part"] == options.part for row in rows) and outcome(None, tests)[0] != "survived":
         sys.exit("the tests fail on the source as it is")
     for number, mutant in enumerate(wanted, 1):
         source = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()

@@ -29,12 +29,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from allocsim.checks import Violation
-from allocsim.cure.defects import key_of
+from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
 from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.model import HOST_WRITE
-from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
+from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by, life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
 
 Charges = dict[Mend, list[Violation]]
@@ -48,8 +48,7 @@ Beyond that the writer found is believed.
 OWN_KINDS: Final[dict[str, str]] = {
     "UninitialisedRead": "unwritten",
     "OverwrittenRead": "mutation",
-    "UnsafeInPlace": "in place",
-    "AssumedInPlace": "in place",
+    **dict.fromkeys(sorted(IN_PLACE), "in place"),
     "ResultsOverlap": "results",
     "WriteToReadOnly": "read only",
     "OutOfBounds": "bounds",
@@ -57,9 +56,7 @@ OWN_KINDS: Final[dict[str, str]] = {
 """Kind of violation that a program can have by itself -> kind of mend."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
-PAIRED: Final = frozenset(
-    {"Overlap", "StaleRead", "UnsafeInPlace", "AssumedInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
-)
+PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
 """Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
@@ -104,7 +101,7 @@ def _is_own(dossier: Dossier, v: Violation, *, mixed: bool) -> bool:
         return True
     if v.kind == "OutOfBounds":
         return v.value is not None
-    if v.kind in {"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"}:
+    if v.kind in OPS:
         return v.other_buffer is None or v.buffer == v.other_buffer or (mixed and _op_of(v) in _ops_apart(dossier))
     return False
 

@@ -31,6 +31,19 @@ BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "B
 """What L says; `Race` is H's, everything else a report lists is S's."""
 
 
+def only_later(report: Report) -> int:
+    """Count the violations of S and H in later runs that the first run, of the same program, does
+    not show.
+    """
+
+    def place(v: Violation) -> tuple[object, ...]:
+        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
+
+    static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
+    first = {place(v) for v in static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in static)
+
+
 class Dossier:
     """The evidence with what is asked of it, computed once."""
 
