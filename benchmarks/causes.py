@@ -1,9 +1,9 @@
 """Guilt by counterfactual by the thousand: planted faults with the right answer, and the cures of random faulty documents judged again.
 
-    python benchmarks/causes.py [--faults 0:14500] [--documents 101:140] [--laws 0:500] [--out FILE]
+    python benchmarks/causes.py [--faults 0:14500] [--documents 101:140] [--laws 0:500] [--evidence 0:2000] [--out FILE]
 
 `--faults` are seeds of planted faults (`tests/culprits.py`), `--documents` seeds of pieces of 300 random documents each, `--laws` seeds of faults on
-which every law of company and names is tried (`tests/company.py`). What is run for some hundreds in the suite, with the same seeds. Every miss is
+which every law of company and names is tried (`tests/company.py`), `--evidence` seeds of faults executed on the engine, on which no larger set of detectors may find less (`tests/evidences.py`). What is run for some hundreds in the suite, with the same seeds. Every miss is
 printed, and each piece added to the results under its own name as soon as it is done, so that a campaign can be run in pieces and goes on where it
 stopped. Exit status 1 where anything was missed.
 """
@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE.parent), str(TESTS), str(TESTS / "laws")]
 
 from company import LAWS, broken  # noqa: E402
 from culprits import PLANTS, culprits  # noqa: E402
+from evidences import executed, lost  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
 from strategies import documents  # noqa: E402
 from test_causes import faults_of_cures, wrong_with  # noqa: E402
@@ -30,8 +31,8 @@ import allocsim.outcomes  # noqa: E402, F401 - first, so that what it imports is
 from allocsim.checks import check  # noqa: E402
 from allocsim.files import write_atomic  # noqa: E402
 
-FAULTS, DOCUMENTS, SEEDS = 1000, 300, 50
-"""Seeds of faults, random documents and seeds of laws in a piece."""
+FAULTS, DOCUMENTS, SEEDS, EXECUTED = 1000, 300, 50, 500
+"""Seeds of faults, random documents, seeds of laws and of executions in a piece."""
 
 
 def planted(first: int, stop: int) -> Counter[str]:
@@ -87,10 +88,22 @@ def laws(first: int, stop: int) -> Counter[str]:
     return counts
 
 
+def evidence(first: int, stop: int) -> Counter[str]:
+    """Return how many pairs of sets of detectors were compared on executed faults, and where the larger found less."""
+    counts: Counter[str] = Counter()
+    for name, one in executed(range(first, stop)):
+        less, pairs = lost(one)
+        counts.update(executed=1, pairs=pairs)
+        if less:
+            counts["wrong: less found"] += 1
+            print(name, less[0], flush=True)
+    return counts
+
+
 def pieces(options: argparse.Namespace) -> dict[str, Any]:
     """Return the name of each piece asked for, and what runs it."""
     found: dict[str, Any] = {}
-    for name, step, run in (("faults", FAULTS, planted), ("laws", SEEDS, laws)):
+    for name, step, run in (("faults", FAULTS, planted), ("laws", SEEDS, laws), ("evidence", EXECUTED, evidence)):
         for low in range(*getattr(options, name), step):
             high = min(low + step, getattr(options, name)[1])
             found[f"{name} {low}:{high}"] = lambda low=low, high=high, run=run: run(low, high)
@@ -115,7 +128,7 @@ def main() -> int:
         return int(low), int(high)
 
     parser = argparse.ArgumentParser(description="Planted faults, and cures judged again.")
-    for name in ("faults", "documents", "laws"):
+    for name in ("faults", "documents", "laws", "evidence"):
         parser.add_argument(f"--{name}", type=span, default=(0, 0), metavar="LOW:HIGH")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "causes.json")
     options = parser.parse_args()

@@ -33,9 +33,8 @@ SECONDS: Final = 120
 TESTS: Final = (
     "tests/unit/verdict",
     "tests/unit/cure",
-    "tests/laws/test_verdict.py",
-    "tests/laws/test_company.py",
     "tests/laws/test_causes.py",
+    "tests/laws/test_company.py",
 )
 PARTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "verdict": ("allocsim/verdict", TESTS),

@@ -81,8 +81,9 @@ def with_a_last_op(culprit: Culprit) -> Evidence | None:
 def merged(culprit: Culprit) -> Evidence | None:
     """A sound document runs after it, over memory of its own."""
     document = culprit.evidence.document
-    if _measured(culprit) or document.session is None:
-        return None
+    unsafe = any(row.measured == "unsafe" for row in culprit.evidence.audit or ())
+    if _measured(culprit) or unsafe or document.session is None:
+        return None  # a kernel that is unsafe here is so in the other document as well
     return _of(culprit, merged_of(document, ground(90_001).document()))
 
 
