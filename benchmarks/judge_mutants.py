@@ -46,7 +46,7 @@ PARTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 """Part -> its folder, and the tests that must tell it from another, the quickest first."""
 
-PRELOADED: Final = ("numpy", "hypothesis", "msgspec", "networkx", "numba", "pytest", "_pytest.assertion.rewrite")
+PRELOADED: Final = ("numpy", "msgspec", "networkx", "numba", "pytest")
 """Loaded once, before processes part."""
 
 COMPARISONS: Final = {
@@ -184,11 +184,11 @@ def outcome(mutant: Mutant | None, tests: tuple[str, ...]) -> tuple[str, str]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         with contextlib.redirect_stdout(said), contextlib.suppress(BaseException):
-            if mutant is not None:
+            if mutant is not None:  # plain assertions: what rewrites them would load the project's modules itself
                 sys.meta_path.insert(0, Changed(mutant, mutated(mutant)[0]))
             import pytest  # noqa: PLC0415 - loads the project's plugin, which must see the changed module
 
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]))
+            code = int(pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "--no-header", *tests]))
         first = next((line for line in said.getvalue().splitlines() if line.startswith(("FAILED", "ERROR"))), "")
         with os.fdopen(writing, "w") as pipe:
             pipe.write(f"{code}\n{first}")

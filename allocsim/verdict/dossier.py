@@ -22,10 +22,10 @@ from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
 from allocsim.programs.fingerprints import same_program
-from allocsim.verdict.books import Book
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
+from allocsim.verdict.stream_order import StreamBook
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
@@ -64,7 +64,7 @@ class Dossier:
         """How many wrong beliefs there are, listed or not."""
         self._doings: dict[int, Doings] = {}
         self._strange: dict[tuple[int, int], bool] = {}
-        self._books: dict[tuple[int, int], Book | None] = {}
+        self._books: dict[tuple[int, int], StreamBook | None] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._believed: dict[int, frozenset[tuple[int, int]]] = {}
@@ -139,13 +139,13 @@ class Dossier:
 
     def rule_kept(self, race: Violation) -> bool:
         """Whether a race of one run is over bytes that an allocator had been given back, in stream
-        order, before it gave them out again (`allocsim.verdict.books`).
+        order, before it gave them out again (`allocsim.verdict.stream_order`).
         """
         if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
             return False
         key = race.plan, race.program
         if key not in self._books:
-            self._books[key] = Book.of(self.document.plans[race.plan], self.document.programs[race.program])
+            self._books[key] = StreamBook.of(self.document.plans[race.plan], self.document.programs[race.program])
         book = self._books[key]
         return book is not None and book.kept_rule(race.other_buffer or 0, race.buffer or 0)
 

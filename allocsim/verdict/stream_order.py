@@ -28,7 +28,7 @@ from allocsim.model import VIEW, Event, Plan, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class StreamBook:
     """What a planner's events say, with the uses they stand between."""
 
     given: dict[int, int]
@@ -40,7 +40,7 @@ class Book:
     ordered: Ordered
 
     @classmethod
-    def of(cls, plan: Plan, program: Program) -> "Book | None":
+    def of(cls, plan: Plan, program: Program) -> "StreamBook | None":
         """Return the book of a plan on a program; None where there is none to go by."""
         if plan.problem is not None or not len(plan.events):
             return None
@@ -81,4 +81,4 @@ def _uses(program: Program) -> dict[int, tuple[int, ...]]:
     return {buffer: tuple(at) for buffer, at in found.items()}
 
 
-__all__ = ["Book"]
+__all__ = ["StreamBook"]
