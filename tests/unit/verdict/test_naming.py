@@ -712,3 +712,12 @@ def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own(
         "UnsafeInPlace",
     ]
     assert verdict.classes == {("C03", "plan")}
+
+
+def test_a_weight_taken_in_an_earlier_run_by_the_program_that_the_plan_is_for_is_the_stale_plans():
+    """Within its own run nothing meets it: what took it is the other program's input, in the same slot."""
+    one = program("x = host.write; y = f x; host.read y")
+    other = program("o = g w; host.read o", name="q", roles={"w": Role.PARAMETER})
+    made = plan(one, "x=0 y=64", belief(one))
+    (cause,) = judge(Evidence(document=Document.of(Run.of(made), Run.of(made, program=other)))).causes
+    assert (cause.class_, cause.party, cause.charge.kind, cause.charge.program) == ("C08", "plan", "stale", 1)
