@@ -20,7 +20,7 @@ from typing import Final
 from allocsim import document
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import ggml, minimalloc
+from allocsim.formats import executorch, ggml, minimalloc
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -64,6 +64,12 @@ FORMATS: Final[dict[str, Format]] = {
         ),
         Format(
             name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads
+        ),
+        Format(
+            name="executorch",
+            what="an ExecuTorch program (.pte) with the memory planned for it",
+            matches=executorch.looks_like,
+            loads=executorch.loads,
         ),
         Format(
             name="minimalloc",
