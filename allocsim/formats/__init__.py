@@ -20,7 +20,7 @@ from typing import Final
 from allocsim import document
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import executorch, ggml, minimalloc
+from allocsim.formats import executorch, ggml, minimalloc, xla
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -43,6 +43,10 @@ class Format:
 
     The answer is None where it is only read.
     """
+    is_folder: Callable[[Path], bool] | None = None
+    """Whether a folder is a dump of this format; None where dumps are single files."""
+    load_folder: Callable[[Path], Document] | None = None
+    """The document in such a folder, or DocumentError."""
     suffix: str = ""
     """What the names of files to be written end in, for those that can be."""
 
@@ -72,6 +76,14 @@ FORMATS: Final[dict[str, Format]] = {
             loads=executorch.loads,
         ),
         Format(
+            name="xla",
+            what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
+            matches=xla.looks_like,
+            loads=xla.loads,
+            is_folder=xla.looks_like_folder,
+            load_folder=xla.load_folder,
+        ),
+        Format(
             name="minimalloc",
             what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
             matches=minimalloc.looks_like,
@@ -92,6 +104,9 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
+    folder = folder_format(Path(path), format_name)
+    if folder is not None and folder.load_folder is not None:
+        return folder.load_folder(Path(path))
     try:
         with Path(path).open("rb") as file:
             head = file.read(HEAD)
@@ -106,6 +121,14 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     if len(data) > document.MAX_BYTES:
         raise DocumentError(str(path), "", f"is larger than {document.MAX_BYTES >> 20} MiB, the most that is read")
     return FORMATS[format_name].loads(data, str(path))
+
+
+def folder_format(path: Path, format_name: str | None = None) -> Format | None:
+    """Return the format whose dump a folder is, None where it is none, or no folder."""
+    if not path.is_dir():
+        return None
+    rows = FORMATS.values() if format_name is None else (FORMATS[format_name],)
+    return next((row for row in rows if row.is_folder is not None and row.is_folder(path)), None)
 
 
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
@@ -137,4 +160,4 @@ def detect(head: bytes) -> str:
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 
-__all__ = ["FORMATS", "HEAD", "Format", "detect", "load", "save"]
+__all__ = ["FORMATS", "HEAD", "Format", "detect", "folder_format", "load", "save"]

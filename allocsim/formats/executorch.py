@@ -37,7 +37,7 @@ from typing import Any, Final
 
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.executorch_blocks import SIDES, Block, Branch, Loop, blocks
-from allocsim.formats.executorch_file import IDENTIFIER, Call, Jump, Listed, Method, Move, Tensor, parse
+from allocsim.formats.executorch_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Plan, Role
@@ -129,11 +129,13 @@ class _Walk:
     def plan(self, block: Block) -> Plan:
         """Write uploads, instructions and reads down."""
         for index in self.method.inputs:
-            if isinstance(self.method.values[index], Tensor):
+            if isinstance(self.method.values[index], PlannedTensor):
                 self.now[index] = self.fresh(index, f"input {index}", role=Role.INPUT)
                 self.growing.builder.op(HOST_WRITE, (), (self.now[index],))
         self.block(block, ())
-        outputs = [self.read(index) for index in self.method.outputs if isinstance(self.method.values[index], Tensor)]
+        outputs = [
+            self.read(index) for index in self.method.outputs if isinstance(self.method.values[index], PlannedTensor)
+        ]
         self.growing.builder.op(HOST_READ, outputs, ())
         program = replace(self.growing.builder.build(), path=", ".join(self.said))
         return self.growing.plan_for(program, "executorch")
@@ -185,7 +187,7 @@ class _Walk:
 
     def move(self, at: int, row: Move) -> None:
         tensor = self.method.values[row.source]
-        if not isinstance(tensor, Tensor):
+        if not isinstance(tensor, PlannedTensor):
             return
         source = self.read(row.source)
         slot = self.growing.slot_of(source)
@@ -215,12 +217,12 @@ class _Walk:
         if row.delegate:
             held = [place for place, index in enumerate(args) if index in self.now or not self.unwritten(index)]
             behind = held[-1] + 1 if held else 0
-            return args[:behind], tuple(index for index in args[behind:] if isinstance(values[index], Tensor))
+            return args[:behind], tuple(index for index in args[behind:] if isinstance(values[index], PlannedTensor))
         if not args:
             return (), ()
         if row.kind in RETURNS:
             index = args[RETURNS[row.kind] % len(args)]
-            results = (index,) if isinstance(values[index], Tensor) else ()
+            results = (index,) if isinstance(values[index], PlannedTensor) else ()
             return tuple(other for other in args if other != index), results
         last = values[args[-1]]
         returned = last.items if isinstance(last, Listed) else (args[-1],)
@@ -229,12 +231,12 @@ class _Walk:
             operands = operands[:-1]
         for index in reversed(returned):
             operands = operands[:-1] if operands[-1:] == (index,) else operands
-        return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], Tensor))
+        return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], PlannedTensor))
 
     def unwritten(self, index: int) -> bool:
         """Whether a value is a tensor that nothing gave content to."""
         tensor = self.method.values[index]
-        return isinstance(tensor, Tensor) and not tensor.content and self.base(index) is None
+        return isinstance(tensor, PlannedTensor) and not tensor.content and self.base(index) is None
 
     def held(self, indices: tuple[int, ...]) -> tuple[int, ...]:
         """Return the values of the tensors among EValues, lists opened."""
@@ -242,7 +244,7 @@ class _Walk:
         for index in indices:
             row = self.method.values[index]
             inner = row.items if isinstance(row, Listed) else (index,)
-            found += [self.read(i) for i in inner if i >= 0 and isinstance(self.method.values[i], Tensor)]
+            found += [self.read(i) for i in inner if i >= 0 and isinstance(self.method.values[i], PlannedTensor)]
         return tuple(found)
 
     def read(self, index: int) -> int:
@@ -259,18 +261,18 @@ class _Walk:
     def content(self, index: int) -> dict[str, Any]:
         """Return role and access of a tensor that has content before the run."""
         tensor = self.method.values[index]
-        planned = isinstance(tensor, Tensor) and tensor.slot is not None
+        planned = isinstance(tensor, PlannedTensor) and tensor.slot is not None
         return {"role": Role.STATE} if planned else {"role": Role.PARAMETER, "read_only": True}
 
     def base(self, index: int) -> int | None:
         """Return the value that a tensor without a writer is a view of, if there is one."""
         tensor = self.method.values[index]
-        if not isinstance(tensor, Tensor) or tensor.slot is None or tensor.content:
+        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or tensor.content:
             return None
         for other in sorted((i for i in self.now if i < index), reverse=True):
             arena, offset = self.growing.slot_of(self.now[other])
             planned = self.method.values[other]
-            inside = isinstance(planned, Tensor) and offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
+            inside = isinstance(planned, PlannedTensor) and offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
             if arena == tensor.slot[0] and offset <= tensor.slot[1] and inside:
                 return self.now[other]
         return None
@@ -278,7 +280,7 @@ class _Walk:
     def view(self, index: int, base: int) -> int:
         """Add a view of a value: the tensor of an EValue in the buffer of the value."""
         tensor = self.method.values[index]
-        assert isinstance(tensor, Tensor)
+        assert isinstance(tensor, PlannedTensor)
         start = self.growing.slot_of(base)[1]
         offset = tensor.slot[1] - start if tensor.slot is not None and tensor.slot[1] >= start else 0
         made = self.growing.value(
@@ -293,7 +295,7 @@ class _Walk:
         """
         index = next(i for i in operands if self.now.get(i) == operand)
         tensor = self.method.values[index]
-        assert isinstance(tensor, Tensor)
+        assert isinstance(tensor, PlannedTensor)
         home = self.growing.home[operand]
         if home not in self.states:
             home = self.growing.buffer(
@@ -306,7 +308,7 @@ class _Walk:
     def fill(self, at: int, kind: str, read: tuple[int, ...], target: int) -> None:
         """Write a row of what a loop fills; the last turn writes all rows that are left."""
         tensor = self.method.values[target]
-        assert isinstance(tensor, Tensor)
+        assert isinstance(tensor, PlannedTensor)
         row = self.rows.get(target, 0)
         if row == 0:
             self.now[target] = self.fresh(target, f"value {target}{self.suffix}")
@@ -328,7 +330,7 @@ class _Walk:
     def fresh(self, index: int, name: str, **columns: Any) -> int:
         """Add a buffer for a tensor, in its slot, and the value in it."""
         tensor = self.method.values[index]
-        assert isinstance(tensor, Tensor)
+        assert isinstance(tensor, PlannedTensor)
         width = tensor.nbytes // max(1, _count(tensor.shape)) or 1
         buffer = self.growing.buffer(
             name, tensor.nbytes, tensor.slot or APART, alignment=width, meta={"value": index}, **columns

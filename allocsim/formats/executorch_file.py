@@ -39,7 +39,7 @@ EXTERNAL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class PlannedTensor:
     """A tensor among the values of a method."""
 
     dtype: str
@@ -62,7 +62,7 @@ class Listed:
     items: tuple[int, ...]
 
 
-Held = Tensor | Listed | bool | None
+Held = PlannedTensor | Listed | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _value(row: Table, arenas: int) -> Held:
     return Listed(tuple(held.numbers(0, "items", "<i4").tolist())) if member in LISTS else None
 
 
-def _tensor(row: Table, arenas: int) -> Tensor:
+def _tensor(row: Table, arenas: int) -> PlannedTensor:
     dtype = row.scalar(0, "scalar_type", "i8")
     if dtype not in DTYPES:
         raise row.refuse(f"{dtype} is no type of elements that is known", "scalar_type")
@@ -199,7 +199,7 @@ def _tensor(row: Table, arenas: int) -> Tensor:
         raise row.refuse("only 0 is supported, by the runtime too", "storage_offset")
     extra = row.table(9, "extra_tensor_info")
     outside = extra is not None and extra.scalar(2, "location", "i8") == EXTERNAL
-    found = Tensor(
+    found = PlannedTensor(
         DTYPES[dtype],
         tuple(shape[axis] for axis in order) if order else shape,
         None if row.scalar(8, "shape_dynamism", "i8") == UNBOUNDED else _slot(row, arenas),
@@ -253,4 +253,16 @@ def _instruction(row: Table, values: int, rows: int, names: list[str], delegates
 _MEMBERS: Final = frozenset((1, 2, 3, 4, 5))
 """KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall."""
 
-__all__ = ["DTYPES", "IDENTIFIER", "Call", "Free", "Instruction", "Jump", "Listed", "Method", "Move", "Tensor", "parse"]
+__all__ = [
+    "DTYPES",
+    "IDENTIFIER",
+    "Call",
+    "Free",
+    "Instruction",
+    "Jump",
+    "Listed",
+    "Method",
+    "Move",
+    "PlannedTensor",
+    "parse",
+]

@@ -30,6 +30,8 @@ class Placing:
         self.builder = ProgramBuilder(name, arenas=tuple(arenas), **builder)
         self.slots: list[Slot] = []
         """Of each buffer."""
+        self.nbytes: list[int] = []
+        """Of each buffer."""
         self.home: list[int] = []
         """The buffer of each value."""
 
@@ -37,6 +39,7 @@ class Placing:
         """Add a buffer in a slot."""
         arena = max(slot[0], 0)
         self.slots.append(slot)
+        self.nbytes.append(nbytes)
         return self.builder.buffer(name, nbytes, arena=arena, **columns)
 
     def value(self, name: str, buffer: int, dtype: str, shape: tuple[int, ...], **layout: Any) -> int:

@@ -10,7 +10,7 @@ from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats import executorch
 from allocsim.formats.executorch_blocks import blocks
-from allocsim.formats.executorch_file import Call, Jump, Method, Tensor
+from allocsim.formats.executorch_file import Call, Jump, Method, PlannedTensor
 from allocsim.model import Role
 
 FOLDER = PLANS / "executorch"
@@ -72,7 +72,7 @@ def test_an_op_taken_out_is_missed(name):
 
 @pytest.mark.parametrize("name", ["cond_bug", "map", "top", "delegates"])
 def test_damaged_files_end_in_one_line(name):
-    read_, refused = law_of_damage((FOLDER / f"{name}.pte").read_bytes(), "executorch", seed=3, times=600)
+    read_, refused = law_of_damage((FOLDER / f"{name}.pte").read_bytes(), executorch.loads, seed=3, times=600)
 
     assert read_ > 0
     assert refused > 0
@@ -151,4 +151,4 @@ def test_another_schema_is_another_format():
 
 
 def test_sizes_are_those_of_the_dtype():
-    assert Tensor("f32", (2, 3), None, content=False).nbytes == 24
+    assert PlannedTensor("f32", (2, 3), None, content=False).nbytes == 24
