@@ -20,7 +20,7 @@ from typing import Final
 from allocsim import document
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import executorch, ggml, minimalloc, xla
+from allocsim.formats import executorch, ggml, litert_pointers, minimalloc, tflite, xla_dump
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -78,10 +78,22 @@ FORMATS: Final[dict[str, Format]] = {
         Format(
             name="xla",
             what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
-            matches=xla.looks_like,
-            loads=xla.loads,
-            is_folder=xla.looks_like_folder,
-            load_folder=xla.load_folder,
+            matches=xla_dump.looks_like,
+            loads=xla_dump.loads,
+            is_folder=xla_dump.looks_like_folder,
+            load_folder=xla_dump.load_folder,
+        ),
+        Format(
+            name="tflite",
+            what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
+            matches=tflite.looks_like,
+            loads=tflite.loads,
+        ),
+        Format(
+            name="litert",
+            what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
+            matches=litert_pointers.looks_like,
+            loads=litert_pointers.loads,
         ),
         Format(
             name="minimalloc",

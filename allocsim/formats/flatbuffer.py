@@ -29,7 +29,7 @@ import numpy as np
 from allocsim.errors import DocumentError
 
 TIMES_READ: Final = 8
-"""How often, on average, each byte of a file may be read: shared vectors are read once a reference."""
+"""How often, on average, each byte of a file may be read: shared vectors count each time."""
 
 SCALARS: Final = {
     "bool": struct.Struct("<?"), "i8": struct.Struct("<b"), "u8": struct.Struct("<B"), "i32": struct.Struct("<i"),

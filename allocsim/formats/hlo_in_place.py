@@ -73,7 +73,7 @@ ELEMENTWISE: Final = frozenset(
 )
 
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
-"""Ops whose result i may lie over operand i: `sort` and `all-reduce` for every i, else the first."""
+"""Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
 
 NEVER: Final = frozenset(
     [

@@ -139,7 +139,7 @@ def _operands(argument: str) -> Iterator[str]:
 
 
 def _closing(line: str, at: int) -> int:
-    """Return where the bracket closes that opened before `at`, the end of the line where it does not."""
+    """Return where the bracket closes that opened before `at`, or the end of the line."""
     depth = 1
     for found in re.compile(r"[()]").finditer(line, at):
         depth += 1 if found[0] == "(" else -1
@@ -198,7 +198,10 @@ def _leaf(array: "re.Match[str]") -> Leaf:
 
 
 def parse_module(text: str, source: str) -> HloModule:
-    """Return the computations of a module's text. Raises DocumentError where there is no entry. O(text)."""
+    """Return the computations of a module's text.
+
+    Raises DocumentError where there is no entry. O(text).
+    """
     lines = text.split("\n")
     header = re.match(r"HloModule ([\w.\-]+)", lines[0])
     if header is None:

@@ -8,7 +8,7 @@ from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of
 from allocsim import formats
 from allocsim.checks import check
 from allocsim.errors import DocumentError
-from allocsim.formats import xla
+from allocsim.formats import xla_dump
 from allocsim.formats.hlo_assignment import parse_assignment
 from allocsim.formats.hlo_text import parse_module, parse_shape
 
@@ -210,4 +210,4 @@ def test_an_unscheduled_module_is_refused(tmp_path):
     folder = changed(tmp_path, "train", "is_scheduled=true, ", "", file="after_optimizations.txt")
 
     with pytest.raises(DocumentError, match="is not scheduled"):
-        xla.load_folder(folder)
+        xla_dump.load_folder(folder)
