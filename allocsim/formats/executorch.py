@@ -112,7 +112,7 @@ class _Walk:
         self.growing = Placing(method.name, arenas or (Arena(name="memory", alignment=1),))
         self.said: list[str] = []
         self.decided: dict[tuple[int, int], str] = {}
-        """What a condition is, by EValue and how often it was written: asked again, it is the same."""
+        """What a condition is, by EValue and by how often it was written."""
         self.written: dict[int, int] = {}
         """EValue -> how often a kernel or move wrote it."""
         self.now: dict[int, int] = {}

@@ -1,5 +1,5 @@
-"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (docs/plans.md has the lines of
-Python that write it).
+"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (docs/plans.md has the lines
+of Python that write it).
 
     {"versions": "ai-edge-litert 2.3.0",
      "tensors": [{"id": 0, "name": "x", "size": 256, "first": 0, "last": 4, "offset": 512}],

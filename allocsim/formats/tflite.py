@@ -1,5 +1,5 @@
-"""LiteRT and TensorFlow Lite: a `.tflite` file, with the offline plan where it has one (what the file
-says: `allocsim.formats.tflite_file`).
+"""LiteRT and TensorFlow Lite: a `.tflite` file, with the offline plan where it has one (what the
+file says: `allocsim.formats.tflite_file`).
 
 Time: operators run in order and are the steps, after one `host.write` for each input and before one
 `host.read` of the outputs; called subgraphs are in line. Most files have no plan, since the
@@ -213,7 +213,7 @@ class _Walk:
             target.now[place] = made
 
     def read(self, here: _Standing, index: int) -> int:
-        """Return the value of a tensor: made before, a constant, a variable, or content from nowhere."""
+        """Return the value of a tensor: made before, a constant, a variable, or from nowhere."""
         if index in here.now:
             return here.now[index]
         key = here.number, index

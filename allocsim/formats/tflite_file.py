@@ -1,5 +1,5 @@
-"""What a `.tflite` file says: subgraphs, tensors, operators and, where there is one, the offline plan,
-every number checked.
+"""What a `.tflite` file says: subgraphs, tensors, operators and, where there is one, the offline
+plan, every number checked.
 
 The offline plan is the metadata `OfflineMemoryAllocation`: a buffer of i32 with a version (1), a
 subgraph, a count, and for each tensor its byte offset in the one arena, or -1 where the runtime
@@ -115,7 +115,10 @@ CALLS: Final = {"if": 2, "while": 2, "call_once": 1}
 
 
 def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
-    """Return the subgraphs of a file. Raises DocumentError with place and rule. O(size of the file)."""
+    """Return the subgraphs of a file.
+
+    Raises DocumentError with place and rule. O(size of the file).
+    """
     if identifier(data) != IDENTIFIER:
         raise DocumentError(source, "", f"is no TensorFlow Lite model of schema {IDENTIFIER.decode()}")
     root = open_buffer(data, source)
@@ -132,7 +135,7 @@ def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
 
 
 def _kind(row: Table) -> str:
-    code = max(row.scalar(0, "deprecated_builtin_code", "i8"), row.scalar(3, "builtin_code", "i32"))
+    code: int = max(row.scalar(0, "deprecated_builtin_code", "i8"), row.scalar(3, "builtin_code", "i32"))
     if code == CUSTOM:
         return f"custom {row.text(1, 'custom_code')[:80]}"
     if not 0 <= code < len(KINDS):

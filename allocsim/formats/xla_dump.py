@@ -437,7 +437,7 @@ class _Walk:
         return result
 
     def phi(self, row: Instruction, sides: Held) -> Held:
-        """Hand values on to the phis of an instruction, all at once; other leaves stay as they are."""
+        """Hand values on to the phis of an instruction, all at once; other leaves stay."""
         found: dict[Index, int | None] = {}
         given, made = [], []
         for index, value in sides.items():
