@@ -20,7 +20,7 @@ from typing import Final
 from allocsim import document
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import executorch, ggml, litert_pointers, minimalloc, tflite, torch_snapshot, xla_dump
+from allocsim.formats import executorch, ggml, inductor, litert_pointers, minimalloc, tflite, torch_snapshot, xla_dump
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -94,6 +94,12 @@ FORMATS: Final[dict[str, Format]] = {
             what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
             matches=litert_pointers.looks_like,
             loads=litert_pointers.loads,
+        ),
+        Format(
+            name="inductor",
+            what="the wrapper that TorchInductor generates, as text",
+            matches=inductor.looks_like,
+            loads=inductor.loads,
         ),
         Format(
             name="torch-snapshot",
