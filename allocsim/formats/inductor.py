@@ -1,5 +1,5 @@
-"""TorchInductor: the wrapper that it generates (`TORCH_LOGS=output_code`, or the file in its cache),
-read as text and never run.
+"""TorchInductor: the wrapper that it generates (`TORCH_LOGS=output_code`, or the file in its
+cache), read as text and never run.
 
 Time: the statements of `call` in order, after one `host.write` of the inputs and before one
 `host.read` of what it returns.
@@ -248,7 +248,7 @@ class _Wrapper:
         return self.now.get(name, self.before.get(name))
 
     def written(self, name: str) -> int:
-        """Return the value of a write: in a buffer of its own the first time, then in that buffer."""
+        """Return the value of a write: in a new buffer the first time, then in that buffer."""
         if name in self.now:
             dtype, shape, strides = self.layout[name]
             width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1

@@ -46,7 +46,7 @@ _FIXED: Final = {
     **dict.fromkeys(b"Jjr", 5),
     **dict.fromkeys(b"G\x95", 9),
 }
-"""Op of a pickle -> its bytes, argument and all (pickletools). Ops that name things are left out."""
+"""Op of a pickle -> its bytes with its argument (pickletools); none that names things."""
 
 _COUNTED: Final = {
     **dict.fromkeys(b"CU\x8a\x8c", 1), **dict.fromkeys(b"BTX\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8),
@@ -192,7 +192,7 @@ class _Blocks:
         return number
 
     def segments(self) -> None:
-        """Add the ranges of segments, and blocks that were there before the trace and still are."""
+        """Add the ranges of segments, and blocks that were there before the trace."""
         segments = self.whole.get("segments", [])
         if not isinstance(segments, list) or len(segments) > MAX_EVENTS:
             raise DocumentError(self.source, "segments", "is no list of segments")
