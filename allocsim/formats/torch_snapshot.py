@@ -235,7 +235,7 @@ class _Blocks:
 
 
 def _compacted(addresses: "np.ndarray[Any, Any]", ranges: list[tuple[int, int]]) -> tuple["np.ndarray[Any, Any]", int]:
-    """Return addresses with everything left out that no range holds, and the bytes of all ranges."""
+    """Return addresses without what no range holds between them, and the bytes of all ranges."""
     if not ranges:
         return addresses, 0
     table = np.array(sorted(set(ranges)), dtype=np.int64)
