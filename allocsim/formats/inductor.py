@@ -154,8 +154,8 @@ class _Wrapper:
         """Inputs, allocations, reuses and views."""
         target, value = row.targets[0], row.value
         if isinstance(value, ast.Name) and value.id == "args":
-            for name in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-                self.input(row, name)
+            for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                self.input(row, part)
             return
         name = target.id if isinstance(target, ast.Name) else ""
         following = rows[-1] if rows else None
@@ -170,11 +170,10 @@ class _Wrapper:
         elif name and isinstance(value, ast.Name) and value.id in self.slot:
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
         elif name and isinstance(value, ast.Call) and called == "reinterpret_tensor":
-            old = self.argument(row, value.args[0]) if value.args else ""
-            shape, strides, offset = (self.numbers(row, part) for part in value.args[1:4])
-            if offset != (0,) and old in deleted:
+            old, layout, offset = self.reinterpreted(row, value)
+            if offset and old in deleted:
                 raise self.refuse(row, "takes a place from its middle")
-            self.take(name, old, (self.layout[old][0], shape, strides), reuse=old in deleted, offset=offset[0])
+            self.take(name, old, layout, reuse=old in deleted, offset=offset)
         else:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
 
@@ -274,13 +273,24 @@ class _Wrapper:
         """Return the name of a tensor; a view in an argument gets one of its own."""
         if isinstance(part, ast.Name) and part.id in self.slot:
             return part.id
-        if isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor" and len(part.args) == 4:
-            old = self.argument(row, part.args[0])
+        if isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor":
+            old, layout, offset = self.reinterpreted(row, part)
             name = f"{old}'s view {len(self.slot)}"
-            shape, strides, offset = (self.numbers(row, word) for word in part.args[1:])
-            self.take(name, old, (self.layout[old][0], shape, strides), reuse=False, offset=offset[0])
+            self.take(name, old, layout, reuse=False, offset=offset)
             return name
         raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+
+    def reinterpreted(
+        self, row: ast.AST, call: ast.Call
+    ) -> tuple[str, tuple[str, tuple[int, ...], tuple[int, ...]], int]:
+        """Return what a `reinterpret_tensor` is of, its layout and offset (elements)."""
+        if len(call.args) != 4:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor that is known")
+        old = self.argument(row, call.args[0])
+        shape, strides, offset = (self.numbers(row, word) for word in call.args[1:])
+        if len(shape) != len(strides) or len(offset) != 1:
+            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+        return old, (self.layout[old][0], shape, strides), offset[0]
 
     def described(self, row: ast.AST, call: ast.Call) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
         """Return dtype, shape and strides (elements) of an allocation."""
