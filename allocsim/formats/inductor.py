@@ -21,6 +21,7 @@ their results and whatever else is no statement of this list; it refuses them.
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -52,7 +53,9 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
     Raise DocumentError with line and rule. O(size of the text).
     """
     try:
-        tree = ast.parse(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of the text is no finding
+            tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise DocumentError(source, "", f"is no Python text: {str(error)[:200]}") from None
     call = next((row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef) and row.name == "call"), None)
