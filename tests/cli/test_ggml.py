@@ -326,7 +326,8 @@ def test_findings_of_the_fuzzer_are_kept_repeat_by_seed_and_can_be_read_again(tm
 
 
 def test_seeds_without_a_finding_exit_0():
+    """Seeds 3 to 6: no plan of theirs shares a pair that the audit convicts, so that no race decides how the command ends."""
     live("after")
-    done = allocsim("fuzz", "ggml", "--seed", "0", "--examples", "3")
+    done = allocsim("fuzz", "ggml", "--seed", "3", "--examples", "4")
 
-    assert (done.returncode, done.stdout) == (0, "0 of 3 graphs have a finding, of 0 causes\n")
+    assert (done.returncode, done.stdout) == (0, "0 of 4 graphs have a finding, of 0 causes\n")
