@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.ggml.access import probe, structs
+from engine.ggml.access.second_backend import second_backend
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
 from engine.ggml.lora_training.transformer import TINY, build, differentiate
@@ -107,3 +108,29 @@ def observed_and_walked(library, recipe):
         with observe(library, scheduler) as nodes:
             ws.compute_scheduled(scheduler, built.graph)
         return walk_nodes(library, nodes), walk(library, built.graph)
+
+
+def two_backends(library, how):
+    """Plan d = (b + a) * x, b = -a, a = x * x over two backends, and walk the graph in one of several ways."""
+    with LibraryWorkspace(library) as ws:
+        second = second_backend(ws)
+        ctx = ws.context(tensors=64, graph_size=64)
+        x = ctx.tensor("f32", 8, name="x", flag="input")
+        a = ctx.op("sqr", x, name="a")
+        b = ctx.op("neg", a, name="b")
+        c = ctx.op("add", b, a, name="c")
+        d = ctx.op("mul", c, x, name="d")
+        graph = ctx.graph(size=64)
+        ws.pin([d])
+        library.ggml_build_forward_expand(graph, d)
+        scheduler = ws.scheduler(graph_size=64, before=(second.backend, second.buffer_type))
+        for tensor, backend in ((b, second.backend), (c, ws.backend), (d, second.backend)):
+            library.ggml_backend_sched_set_tensor_backend(scheduler, tensor, backend)
+        ws.schedule(scheduler, graph)
+        if how == "no scheduler":
+            return walk(library, graph)
+        if how == "buffers alone":
+            return walk(library, graph, buffers=[int(structs.records([tensor])[0]["buffer"]) for tensor in (a, c)])
+        if how == "another scheduler":
+            return walk(library, graph, scheduler=ws.scheduler(graph_size=64))
+        return walk(library, graph, scheduler=scheduler)

@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.formats.ggml_dump import SPLIT_COPY
 from engine.d_differential import relative_error
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
@@ -99,7 +100,7 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
     nodes: dict[str, list[int]] = {}
     for place in range(leafs, len(everything)):
         row = everything[place]
-        if row["op"] in UNEXECUTED or (row["op"] in MUTATIONS and row["view_src"] is not None):
+        if row["op"] in (*UNEXECUTED, SPLIT_COPY) or (row["op"] in MUTATIONS and row["view_src"] is not None):
             continue
         for slot, source in enumerate(sources[place]):
             if (
