@@ -1,6 +1,7 @@
 """Tasks for a child process that only tests need: wrong beliefs about structs, memory that is no graph."""
 
 import ctypes
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ from engine.ggml.access import probe, structs
 from engine.ggml.access.second_backend import second_backend
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
+from engine.ggml.capture.scheduled_graph import scheduled_graph
 from engine.ggml.lora_training.transformer import TINY, build, differentiate
 from engine.ggml.random_graphs.graph_recipes import build as build_recipe
 from engine.ggml.random_graphs.graph_recipes import fill, place
+from engine.ggml.random_graphs.split_graphs import place_split
 
 
 def probe_with_field_moved(library, field, by):
@@ -134,3 +137,19 @@ def two_backends(library, how):
         if how == "another scheduler":
             return walk(library, graph, scheduler=ws.scheduler(graph_size=64))
         return walk(library, graph, scheduler=scheduler)
+
+
+def dumped_and_walked(library, dumper, recipe, seed, path):
+    """Plan a recipe on one backend, or on two where there is a seed; return the rows of the C dumper and those of `walk`."""
+    dump = ctypes.CDLL(dumper).allocsim_dump
+    dump.restype, dump.argtypes = ctypes.c_char_p, (ctypes.c_void_p, ctypes.c_char_p)
+    with LibraryWorkspace(library) as ws:
+        built = build_recipe(ws, recipe)
+        if seed is None:
+            place(ws, built)
+            wrong, rows = dump(built.graph, path.encode()), walk(library, built.graph)
+        else:
+            scheduler = place_split(ws, built, seed)
+            inner = scheduled_graph(library, scheduler, ws.nodes(built.graph)).address
+            wrong, rows = dump(inner, path.encode()), walk(library, built.graph, scheduler=scheduler)
+        return wrong, json.loads(Path(path).read_text()), rows

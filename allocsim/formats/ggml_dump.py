@@ -1,26 +1,8 @@
 """The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
 
-One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's order, and `meta`
-(`version`, `alignment` in bytes, `inplace_ops`: names of the ops that may run in place,
-`buffer_size`, and `buffers` where there are several compute buffers: of each `name`, `size` and
-`alignment`; all optional, and anything else). A tensor has
-
-    op, name, type       as ggml spells them (`RMS_NORM_BACK`, `f32`)
-    ne, nb, nbytes       elements and byte strides of the four dimensions, the fastest first, and the size in bytes
-    off                  offset in its compute buffer, null where it lies elsewhere
-    buffer               which of `meta.buffers` that is, 0 by default
-    external             whether it had memory before planning
-    flags                INPUT 1, OUTPUT 2, PARAM 4, LOSS 8, COMPUTE 16
-    view_src, view_offs  the root it is a view of, null for a root, and its offset there in bytes
-    src                  its sources in slot order; null where an optional one is left out
-    op_params            optional: the op's parameters, as the 32-bit words of `ggml_tensor` up to the last that is not 0
-
-`SPLIT_COPY` is no op of ggml: it is the scheduler's copy of its one source into memory of another
-backend, at the place where the split begins that reads it. Its source may be a view that comes
-later, if the root of that comes before.
-
-A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered
-through, leafs first.
+One JSON object of `leafs`, `nodes` and `meta`; docs/ggml.md has the keys ("The dump"). A reference
+to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs
+first.
 
 What this module does not see: what the graph means; `allocsim.formats.ggml` reads it.
 """

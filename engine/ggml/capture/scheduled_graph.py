@@ -37,6 +37,8 @@ MOST_COPIES: Final = 64
 class ScheduledGraph:
     """Tensors by address."""
 
+    address: int
+    """Of the `ggml_cgraph`."""
     nodes: list[int]
     """In order, copies among them, without marks."""
     leafs: list[int]
@@ -84,7 +86,9 @@ def _graph_at(library: Library, memory: ReadableMemory, address: int, nodes: Seq
             copies[inside[place + 1]] = int(table[place]["src"][0])
         elif node not in copies:
             return None
-    return ScheduledGraph(nodes=[node for node in inside if node not in marks], leafs=leafs, copies=copies)
+    return ScheduledGraph(
+        address=address, nodes=[node for node in inside if node not in marks], leafs=leafs, copies=copies
+    )
 
 
 def _is_mark(library: Library, row: NDArray[Any] | np.void) -> bool:

@@ -41,7 +41,7 @@ REPEATS: Final = 16
 """Runs with several threads."""
 
 RACE_REPEATS: Final = 1000
-"""Runs with several threads where a row of the result depends on another row of the source."""
+"""The same, where a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
 """Sets of elements."""

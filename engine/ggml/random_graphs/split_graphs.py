@@ -2,8 +2,9 @@
 
 Contract: `place_split(ws, built, seed)` gives each tensor of a built recipe to one of two backends,
 at random by the seed, views to that of their root, and plans the graph with a scheduler. Neighbours
-stay together more or less often. Leafs in memory of their own stay where they are. `run_split` is the task that plans, captures and runs a recipe so and says
-which outputs differ from a run in memory of its own for each tensor.
+stay together more or less often. Leafs in memory of their own stay where they are. `run_split` is
+the task that plans, captures and runs a recipe so and says which outputs differ from a run in
+memory of its own for each tensor.
 
 What this module does not see: whether the plan is right (`allocsim.checks`).
 """
