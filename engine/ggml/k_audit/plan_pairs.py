@@ -11,8 +11,8 @@ Contract
 * `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
   source, on equal elements, with each number of threads; with several threads `repeats` times,
   since a race shows by chance, and `RACE_REPEATS` times where a row of the result depends on
-  another row of the source, which is how threads can meet. It is unsafe if one run differs from the one apart in one bit, and
-  `threads` is the fewest with which it did. Safe means: in these runs.
+  another row of the source, which is how threads can meet. It is unsafe if one run differs from the
+  one apart in one bit, and `threads` is the fewest with which it did. Safe means: in these runs.
 
 Sources that overlap without being one are laid apart. What this module does not see: verdicts, and
 pairs the plan does not use.
