@@ -103,7 +103,7 @@ def test_a_graph_that_ends_its_fork_takes_no_other_with_it():
     bad = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
     good = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0")), expand=(1,), outputs=(1,))
 
-    found = list(graph_fuzzing._judge_all(live("after"), [good, good, bad, good, good]))
+    found = list(graph_fuzzing.judge_all(live("after"), [good, good, bad, good, good]))
 
     assert [fault and fault.kind for fault in found] == [None, None, graph_fuzzing.CRASH, None, None]
 
