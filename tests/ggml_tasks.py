@@ -28,6 +28,12 @@ def probe_with_field_moved(library, field, by):
     return probe.probe(library)
 
 
+def probe_as_version(library, version):
+    """Probe a library that calls itself another version."""
+    library.version = version
+    return probe.probe(library)
+
+
 def probe_with_graph_field_moved(library, field, by):
     """Probe with one field of ggml_cgraph believed `by` bytes further on."""
     fields = structs.GRAPH.fields

@@ -12,13 +12,13 @@ of a view. O(nodes x sources + copies x writes). What this module does not see: 
 meant the old bytes.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocsim.formats.ggml import SIDE_EFFECTS
 from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 from engine.ggml.capture.graph_rebuilding import roots_of, sources_of
+from engine.ggml.capture.graph_rows import Rows
 
 Span = tuple[int, int, int]
 """Root, first byte and the byte behind the last, in the root."""
@@ -34,7 +34,7 @@ class StaleCopy:
     writer: str
 
 
-def stale_copies(rows: Mapping[str, Any]) -> list[StaleCopy]:
+def stale_copies(rows: Rows) -> list[StaleCopy]:
     """Return the reads of copies that are older than what lies in their originals."""
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)

@@ -26,9 +26,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from allocsim.checks import check
 from numpy.typing import NDArray
 
+from allocsim.checks import check
 from allocsim.errors import EngineError, OutputError
 from allocsim.files import write_atomic
 from allocsim.model import Document

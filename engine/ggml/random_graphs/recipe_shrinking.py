@@ -99,7 +99,9 @@ def _shorter(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
             if shorter >= length:
                 continue
             steps = tuple(
-                replace(made, arguments=(made.arguments[0], *(shorter if n == length else n for n in made.arguments[1:])))
+                replace(
+                    made, arguments=(made.arguments[0], *(shorter if n == length else n for n in made.arguments[1:]))
+                )
                 if made.make == TENSOR
                 else made
                 for made in recipe.steps

@@ -35,7 +35,8 @@ def place_split(ws: LibraryWorkspace, built: Built, seed: int) -> int:
     library, second = ws.library, second_backend(ws)
     scheduler = ws.scheduler(graph_size=GRAPH_SIZE, before=(second.backend, second.buffer_type))
     rng = random.Random(f"split {seed}")  # noqa: S311 - reproducible, not secret
-    keep, backends, given = rng.choice((0.9, 0.7, 0.5)), [second.backend, ws.backend], {}
+    keep, backends = rng.choice((0.9, 0.7, 0.5)), [second.backend, ws.backend]
+    given: dict[int, int] = {}
     for tensor in built.tensors:
         if rng.random() >= keep:
             backends.reverse()
