@@ -15,6 +15,7 @@ from engine.ggml.dumper import DUMPER
 from engine.ggml.random_graphs.graph_generator import generate
 
 HERE = Path(__file__).parents[1] / "data" / "c_dumper"
+UPSTREAM = Path(__file__).parents[2] / "docs" / "upstream"
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -107,3 +108,13 @@ def test_the_dumper_writes_what_the_bridge_reads(split, tmp_path):
         assert {**dumped["meta"], "inplace_ops": sorted(dumped["meta"]["inplace_ops"])} == {
             "name": "dump", **walked["meta"]
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "source"), [("add_id", 1), ("soft_max", 2), ("rope", 2), ("rope_back", 2)])
+def test_the_one_op_program_of_the_reports_shows_each_fault(op, source, tmp_path):
+    """docs/upstream: compiled as it stands, on the older library, which has the same four faults as the current one."""
+    compiled(UPSTREAM / "one_op.c", *libraries(), "-lm", "-o", tmp_path / "one_op")
+    done = ran(tmp_path / "one_op", op)
+
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{op}: the plan lays the result over source {source}\n{op}: element ")

@@ -10,7 +10,8 @@ Graphs run `BATCH` in a fork; where one ends it, the rest run in another.
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
 findings of one cause are one. `minimise` shrinks a finding's recipe while it keeps its kind and
-cause; `replayed` runs it again before it is told; `keep` writes recipe, rows and words as files to start from again.
+cause; `replayed` runs it again before it is told; `keep` writes recipe, rows and words as files to
+start from again.
 
 What this module does not see: graphs the generator does not make (several backends, quantised
 types).

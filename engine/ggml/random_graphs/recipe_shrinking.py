@@ -3,8 +3,8 @@
 Contract: `shrink(recipe, fails)` returns a recipe for which `fails` holds and from which no single
 step (with all that names it), expansion, output or flag can be taken, no step be replaced by one of
 its sources or, where `shapes` knows its type and dimensions, by a leaf, and no length of leafs be
-replaced by a smaller one. `fails` is asked about legal recipes only as far as indices go; it must answer
-False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
+replaced by a smaller one. `fails` is asked about legal recipes only as far as indices go; it must
+answer False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
 
 What this module does not see: why it fails.
 """
