@@ -87,7 +87,7 @@ def minimum(a: Any, b: Any) -> EagerTensor:
     return binary("minimum", operand(a, first), b)
 
 
-def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> EagerTensor:
+def one_hot(classes: Any, count: int, *, dtype: Any = np.float32) -> EagerTensor:
     """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
     ids, count = _numbers("one_hot", classes), whole("one_hot", count)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:

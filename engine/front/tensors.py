@@ -13,7 +13,7 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
 shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
-is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64,
+is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
 numbers beside a tensor take the tensor's. `x ** p` takes a constant; where p is a tensor it is
 exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without history. Infinities
 and NaN are results like any other, without a warning. What is no method is in
@@ -390,7 +390,7 @@ def tensor(
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
         dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
-            floating array by default, else float64.
+            floating array by default, else float32.
         name: for messages.
 
     Raises:
@@ -398,7 +398,13 @@ def tensor(
     """
     try:
         given = np.asarray(data)
-        wanted = dtype_of(dtype) if dtype is not None else given.dtype if keeps(given.dtype) else np.dtype(np.float64)
+        wanted = (
+            dtype_of(dtype)
+            if dtype is not None
+            else given.dtype
+            if hasattr(data, "dtype") and keeps(given.dtype)
+            else np.dtype(np.float32)
+        )
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
         array = np.array(given, wanted, order="C")
