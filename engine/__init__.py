@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.autodiff import backward
-    from engine.front import clear, gradcheck, kept_bytes, no_grad, tensor
+    from engine.front import clear, gradcheck, kept_bytes, model, no_grad, scope, tensor
     from engine.graph import Graph, Tensor
     from engine.graph.lowering import Lowered
     from engine.kernels import KERNELS, Kernel
@@ -43,7 +43,9 @@ _HOMES: Final = {
     "clear": "engine.front",
     "gradcheck": "engine.front",
     "kept_bytes": "engine.front",
+    "model": "engine.front",
     "no_grad": "engine.front",
+    "scope": "engine.front",
     "tensor": "engine.front",
 }
 """Where each public name lives."""
@@ -61,7 +63,9 @@ __all__ = [
     "clear",
     "gradcheck",
     "kept_bytes",
+    "model",
     "no_grad",
+    "scope",
     "tensor",
 ]
 

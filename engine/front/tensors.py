@@ -49,7 +49,7 @@ from engine.front import indexing
 from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
-from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
+from engine.front.record import DTYPES, ArrayLayout, Node, Recording, apply, composed, constant, tracking, unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
 from engine.front.value import EagerValue, no_grad
 from engine.graph.composites import largest
@@ -91,6 +91,7 @@ class EagerTensor(EagerValue):
             PlannerError: the allocator's plan is not sound; nothing runs then.
         """
         node = self._present()
+        unread(node, "backward")
         if node.dtype == "i32":
             raise EngineError(f"{node} holds whole numbers, such as argmax gives, and nothing that requires a gradient")
         if not node.needs_grad:
@@ -443,6 +444,8 @@ def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     return EagerTensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
 
 
+_STEPS: Final = {np.greater: 1, np.less: -1}
+"""Comparisons that are a step of a difference, to the bit, also where it overflows or is NaN."""
 _SWAPS = frozenset({"add", "mul"})
 """Kinds whose operands may change places, to the bit."""
 
@@ -466,6 +469,8 @@ def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
 
 def _truth(function: Callable[[Array, Array], Any], a: EagerTensor, other: Any) -> EagerTensor:
     b = other if isinstance(other, EagerTensor) else operand(other, a)
+    if isinstance(tracking.get(), Recording) and function in _STEPS:
+        return _unary("step", binary("sub", *((a, b) if _STEPS[function] > 0 else (b, a)))).detach()
     shape = meet(function.__name__, a, b)
     return EagerTensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
-from engine.front.record import Node, alias, constant, tracking
+from engine.front.record import Node, Recording, alias, apply, constant, tracking, unread
 from engine.kernels.binding import Array
 
 _VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
@@ -68,6 +68,7 @@ class EagerValue:
     @property
     def data(self) -> Array:
         """The bytes themselves, read-only; `set_` and the other methods in `_` write."""
+        unread(self._node, "data")
         view = self._node.array.reshape(self.shape, copy=False).view()
         view.flags.writeable = False
         return view
@@ -79,12 +80,14 @@ class EagerValue:
 
     def numpy(self) -> Array:
         """Return a copy as a numpy array."""
+        unread(self._node, "numpy()")
         return self._node.array.reshape(self.shape).copy()
 
     def item(self) -> float:
         """Return the only element; raise EngineError if there are several."""
         if self.size != 1:
             raise EngineError(f"{self._node} has {self.size} elements; item needs one")
+        unread(self._node, "item()")
         return float(self._node.array.item())
 
     def __float__(self) -> float:
@@ -104,7 +107,7 @@ class EagerValue:
     def __repr__(self) -> str:
         name = f", name={self._node.name!r}" if self._node.name else ""
         grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({np.array2string(self.data, separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
+        return f"tensor({np.array2string(self._node.array.reshape(self.shape), separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
 
     def named(self, name: str) -> Self:
         """Give it a name for messages and return it."""
@@ -117,6 +120,9 @@ class EagerValue:
 
     def detach(self) -> Self:
         """Return the same bytes without history; changes in place are seen by both."""
+        now = tracking.get()
+        if isinstance(now, Recording) and self._node in now.known:
+            return type(self)(apply("stop_gradient", (self._present(),), {}, track=now), self.shape)
         twin = constant(self._node.array, self._node.storage)
         twin.rebased = None
         return type(self)(twin, self.shape)
@@ -151,6 +157,8 @@ class EagerValue:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
+        for held in (self._node, values._node) if isinstance(values, EagerValue) else (self._node,):
+            unread(held, op)
         if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
@@ -166,18 +174,23 @@ class EagerValue:
         """Put the value of `result` into the own bytes, and its history behind them."""
         if result.shape != self.shape:
             raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
-        made = result._node
+        made, now = result._node, tracking.get()
+        followed = made.needs_grad or (isinstance(now, Recording) and made in now.known)
         if made.needs_grad and self.is_leaf and self.requires_grad:
             raise EngineError(
                 f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
         shared = self._node
-        if made.needs_grad and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
+        if followed and self.is_leaf and isinstance(now, Recording) and self._node in now.given:
+            raise EngineError(
+                f"{op} of {shared}: a column or a parameter is not changed while the model is recorded; change a copy (x * 1.0)"
+            )
+        if followed and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
             raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
         np.copyto(self._node.array, made.array)
         name = shared.name
-        self._changed(op, rebased=made.needs_grad)
-        if made.needs_grad:
+        self._changed(op, rebased=followed)
+        if followed:
             made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
             made.version, made.rebased = shared.storage.version, shared.storage.rebased
             self._node = made
@@ -195,8 +208,12 @@ class EagerValue:
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Record nothing inside: results have no history, and leaves may be changed in place."""
-    token = tracking.set(False)
+    """Record nothing inside: results have no history, and leaves may be changed in place.
+
+    While a model is recorded, its ops are kept all the same; no gradient flows through them.
+    """
+    now = tracking.get()
+    token = tracking.set(now.silent() if isinstance(now, Recording) else False)
     try:
         yield
     finally:
