@@ -19,10 +19,14 @@ What this module does not see: how anything is run or judged.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
+from engine.models.trainable import Model
 
 Belief = Callable[[Program, Constraints], Problem]
 
@@ -54,6 +58,22 @@ class Training:
     seed_before_labels: bool = False
     """Whether the caller declares the loss gradient's seed before the labels; it then lies in front
     of them, where space that the labels leave is taken first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnTraining:
+    """A model of one's own, and the one batch it is trained on."""
+
+    model: Model
+    batch: Mapping[str, NDArray[Any]]
+    """Column -> rows."""
+    loss: str = "cross_entropy"
+    """A name of `engine.training.losses.LOSSES`."""
+    optimizer: str = "sgd"
+    """A name of `engine.training.optimizers.OPTIMIZERS`; what changes from step to step stays as it
+    is at the first."""
+    hyper: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +113,7 @@ class Scenario:
     """Where the bug was reported."""
     story: str
     """What goes wrong, in a few sentences for a reader of `repro show`."""
-    training: Training
+    training: Training | OwnTraining
     expected: tuple[tuple[str, str], ...]
     """(class, fault) of every defect; empty for a repaired twin."""
     kernels: Mapping[str, str] = field(default_factory=dict)
@@ -111,6 +131,17 @@ class Scenario:
     on_ggml: OnGgml | None = None
     """Where it can be run on real ggml too: what it must show there."""
     runtime: str = "engine"
+
+
+def llama_of(scenario: Scenario) -> Training:
+    """Return the training set-up of a scenario that trains the llama.
+
+    Raises ModelError for a model of one's own, of which no other batch and no graph on ggml is
+    known.
+    """
+    if isinstance(scenario.training, OwnTraining):
+        raise ModelError("", f"{scenario.name} is a model of one's own; this takes a scenario of the table")
+    return scenario.training
 
 
 def repaired(scenario: Scenario) -> Scenario:

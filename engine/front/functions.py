@@ -167,7 +167,8 @@ def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
         raise EngineError(f"embedding: {_node(table)} is no matrix")
     if _followed(ids):
         return EagerTensor(
-            indexing.rows_at(_node(table), _places("embedding", ids.reshape(-1)), ids.shape), (*ids.shape, table.shape[1])
+            indexing.rows_at(_node(table), _places("embedding", ids.reshape(-1)), ids.shape),
+            (*ids.shape, table.shape[1]),
         )
     return _made(indexing.rows(_node(table), _numbers("embedding", ids)))
 
@@ -377,7 +378,9 @@ def _places(what: str, given: EagerTensor) -> Node:
     """Return the node of whole numbers that are known when the program runs."""
     node = _node(given)
     if node.dtype != "i32":
-        raise EngineError(f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column")
+        raise EngineError(
+            f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column"
+        )
     found: Node = composed(views.contiguous, node)
     return found
 

@@ -380,7 +380,9 @@ class _Quiet(local):
 _quiet: Final = _Quiet()
 
 
-def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Recording = True) -> Node:
+def apply(
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Recording = True
+) -> Node:
     """Compute an op now and return its node.
 
     It keeps history only if `track` and a source needs a gradient, or as a `Recording` has it.

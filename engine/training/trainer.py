@@ -78,6 +78,19 @@ class BoundBuild:
     accumulators: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnplannedBuild:
+    """A build as a graph with all that its runs take but a plan."""
+
+    graph: Graph
+    loss: Tensor
+    outputs: Tensor
+    parameters: Mapping[str, Array]
+    """Weights to start from, and the hyper-parameters of the first step."""
+    inputs: Mapping[str, Array]
+    """What the host offers in each run: a batch, constants and the seed of the loss."""
+
+
 class Trainer:
     """Weights in memory, and the graphs that work on them."""
 
@@ -165,7 +178,8 @@ class Trainer:
         self._tell(self.steps + 1)
         first = self.pending == 0
         watch = FiniteWatch(bound.runtime) if self._watch else None
-        given = bound.runtime.run(self._inputs(bound, batch), skip=() if first else bound.accumulators, observer=watch)
+        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes)
+        given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=watch)
         if build == "optimizer":
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
@@ -195,6 +209,28 @@ class Trainer:
         if self._graphs != "dynamic":
             self._made[key] = found
         return found
+
+    def unplanned(self, build: Build, batch: Mapping[str, Array]) -> UnplannedBuild:
+        """Return a build for a batch as it is before anybody plans it; nothing runs.
+
+        Raises EngineError if the batch does not fit the model.
+        """
+        shapes = {name: tuple(column.shape) for name, column in batch.items()}
+        graph, loss, outputs = self.graph(build, shapes)
+        leafs = {leaf.name: leaf for leaf in graph.leafs}
+        parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
+        self._lay(parameters, {})
+        self._tell(1)
+        given = {**self.model.parameters, **self._hyper, **self.weights}
+        inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
+        constants = self._constants(shapes, loss, inputs)
+        return UnplannedBuild(
+            graph=graph,
+            loss=loss,
+            outputs=outputs,
+            parameters={name: given[name].copy() for name in parameters},
+            inputs=self._inputs(inputs, constants, batch, outputs.shape[-1]),
+        )
 
     def gradients(self) -> dict[str, Array]:
         """Return weight -> what its accumulator holds now.
@@ -282,18 +318,22 @@ class Trainer:
             executor=self._executor,
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
-        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
         return BoundBuild(
             lowered=lowered,
             plan=plan,
             runtime=runtime,
             inputs=inputs,
-            constants={name: array for name, array in constants.items() if name in inputs},
+            constants=self._constants(shapes, loss, inputs),
             loss=loss.name,
             outputs=outputs.name,
             classes=outputs.shape[-1],
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
         )
+
+    def _constants(self, shapes: Shapes, loss: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+        """Return the inputs that are the same in every run of these shapes."""
+        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
+        return {name: array for name, array in constants.items() if name in inputs}
 
     def _seed(self) -> float:
         return 1 / self.period if self.loss.mean else 1.0
@@ -353,16 +393,18 @@ class Trainer:
             if name in self._hyper:
                 self._hyper[name][...] = values
 
-    def _inputs(self, bound: BoundBuild, batch: Mapping[str, Array]) -> dict[str, Array]:
-        given: dict[str, Array] = dict(bound.constants)
-        for name, leaf in bound.inputs.items():
+    def _inputs(
+        self, inputs: Mapping[str, Tensor], constants: Mapping[str, Array], batch: Mapping[str, Array], classes: int
+    ) -> dict[str, Array]:
+        given: dict[str, Array] = dict(constants)
+        for name, leaf in inputs.items():
             if name in given:
                 continue
             if name not in batch:
                 raise EngineError(
                     f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})"
                 )
-            given[name] = self._fed(name, batch[name], leaf, bound.classes)
+            given[name] = self._fed(name, batch[name], leaf, classes)
         return given
 
     def _fed(self, name: str, column: Array, leaf: Tensor, classes: int) -> Array:
