@@ -285,7 +285,7 @@ class Recording:
         twin.flowing = False
         return twin
 
-    def kept(  # noqa: PLR0917 - as of a node
+    def kept(
         self,
         array: Array,
         laid: ArrayLayout,

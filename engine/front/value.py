@@ -157,8 +157,8 @@ class EagerValue:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        for held in (self._node, values._node) if isinstance(values, EagerValue) else (self._node,):
-            unread(held, op)
+        for held in (self, values) if isinstance(values, EagerValue) else (self,):
+            unread(held._node, op)  # noqa: SLF001 - of ours
         if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
