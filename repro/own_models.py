@@ -51,6 +51,7 @@ def trial(
     optimizer: str = "sgd",
     hyper: Mapping[str, float] | None = None,
     steps: int = 20,
+    planned_batch: Mapping[str, Array] | None = None,
     title: str = "",
     **defects: Any,
 ) -> Scenario:
@@ -64,6 +65,7 @@ def trial(
             step (the bias correction of AdamW) stays as it is at the first.
         hyper: hyper-parameters that differ from the optimizer's defaults.
         steps: how many are trained.
+        planned_batch: the batch that the plan is made for, where that is another one (a defect).
         title: one line for reports.
         defects: other fields of `repro.scenario.Scenario`, with `expected` for what they must show.
 
@@ -72,8 +74,15 @@ def trial(
     if not isinstance(model, Model):
         raise EngineError(f"{type(model).__name__} given where a model is needed; engine.model(...) makes one")
     columns = {name: np.asarray(rows) for name, rows in batch.items()}
+    other = None if planned_batch is None else {name: np.asarray(rows) for name, rows in planned_batch.items()}
     training = OwnTraining(
-        model=model, batch=columns, loss=loss, optimizer=optimizer, hyper=dict(hyper or {}), steps=steps
+        model=model,
+        batch=columns,
+        loss=loss,
+        optimizer=optimizer,
+        hyper=dict(hyper or {}),
+        steps=steps,
+        planned_batch=other,
     )
     fields = {"expected": (), "source": "", "story": "", "least_steps": 1, **defects}
     return Scenario(name=model.name, title=title or "a model of one's own", training=training, **fields)

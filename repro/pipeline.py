@@ -26,6 +26,7 @@ from allocsim.allocators.planner import Allocator
 from allocsim.errors import PlannerError
 from allocsim.model import Plan
 from allocsim.programs.streams import preferring, said_of
+from allocsim.r_replay import slots_for
 from engine.d_differential.orders import spread
 from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import lower
@@ -75,6 +76,11 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         "pinned": planner.plan(workload.program, Constraints.of(workload.program, pins=pins)),
         "reference": find("reference").plan(workload.program),
     }
+    if isinstance(scenario.training, OwnTraining) and scenario.training.planned_batch is not None:
+        other = set_up_own(replace(scenario.training, batch=scenario.training.planned_batch))
+        stale = planner.plan(workload_of(other, scenario, options).program)
+        workload = replace(workload, planned_as=stale)
+        plans["default"] = slots_for(stale, workload.program)
     if scenario.streams > 1:
         workload = on_streams(workload, scenario.streams, plans["default"] if scenario.reuse_waits else None)
         plans = {name: said_of(workload.program, plan) for name, plan in plans.items()}

@@ -6,7 +6,8 @@ memory planning fails:
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
 * `write_once`: inputs the host writes before the first run only (fault: caller);
-* `reuse_waits`: several streams run what was planned for one (fault: plan).
+* `reuse_waits`: several streams run what was planned for one (fault: plan);
+* `planned_batch` of a model of one's own: the plan was made for another batch (fault: plan).
 
 Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be
 joined (`join`); their defects and expected verdicts add up. No detector is ever shown a scenario.
@@ -74,6 +75,9 @@ class OwnTraining:
     is at the first."""
     hyper: Mapping[str, float] = field(default_factory=dict)
     steps: int = 20
+    planned_batch: Mapping[str, NDArray[Any]] | None = None
+    """The batch whose program the default plan is made for, where that is another one (fault:
+    plan)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +150,10 @@ def llama_of(scenario: Scenario) -> Training:
 
 def repaired(scenario: Scenario) -> Scenario:
     """Return the twin without any defect; its verdict must be sound."""
+    training = scenario.training
     return replace(
         scenario,
+        training=replace(training, planned_batch=None) if isinstance(training, OwnTraining) else training,
         name=f"{scenario.name} (fixed)",
         expected=(),
         kernels={},

@@ -208,6 +208,7 @@ def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
             if not node.needs_grad and any(source.needs_grad and flowing for source, flowing in flows):
                 added = graph.op("stop_gradient", added)
         made[node] = added
+        graph.expand(added)  # in the order of what was typed, which is that in which gradients add up
     return made[found.outputs]
 
 
