@@ -163,6 +163,7 @@ class Node:
 
     __slots__ = (
         "array",
+        "hooks",
         "laid",
         "leaf_of",
         "name",
@@ -196,7 +197,9 @@ class Node:
         self.sources = sources
         self.needs_grad = needs_grad
         self.leaf_of: Any = None
-        """Who collects the gradient of a leaf."""
+        """Who collects the gradient of a leaf, or of a result that is to keep its own."""
+        self.hooks: list[Any] | None = None
+        """What is asked about its gradient, in this order, before anything flows on."""
         self.name = ""
         self.serial = next(_serials)
         """Order of creation: sources have lower ones."""

@@ -50,7 +50,8 @@ from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, se
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
 from engine.front.record import DTYPES, ArrayLayout, Node, Recording, apply, composed, constant, tracking, unread
-from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
+from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
+from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import EagerValue, no_grad
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
@@ -109,8 +110,9 @@ class EagerTensor(EagerValue):
             start = constant(given)
             if isinstance(gradient, EagerTensor) and gradient.requires_grad:
                 start = broadcast(gradient.astype(self.dtype), self.shape)
-            for leaf, found in recorded_gradients(node, start):
+            for leaf, made_of in recorded_gradients(node, start):
                 owner: EagerTensor = leaf.leaf_of
+                found = made_of if leaf.recipe is not None or not leaf.hooks else hooked(leaf, made_of)
                 own = apply(
                     "cont", (found,), {"shape": None}, track=tracking.get()
                 )  # leaves may have been handed one node
@@ -118,7 +120,7 @@ class EagerTensor(EagerValue):
                 with _accumulating:
                     owner.grad = more if owner.grad is None else owner.grad + more
             return
-        made = gradients(node, given, allocator)
+        made = [(leaf, _asked(leaf, data)) for leaf, data in gradients(node, given, allocator)]
         with _accumulating:
             for leaf, data in made:
                 owner = leaf.leaf_of
@@ -435,6 +437,11 @@ def operand(value: Any, beside: EagerTensor) -> EagerTensor:
     if isinstance(value, (int, float)):
         return EagerTensor(constant(np.array([real("a number", value)], beside.dtype)), ())
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
+
+
+def _asked(leaf: Node, gradient: Array) -> Array:
+    """Return what the hooks of a leaf make of its gradient."""
+    return gradient if leaf.recipe is not None or not leaf.hooks else hooked(leaf, constant(gradient)).array.copy()
 
 
 def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:

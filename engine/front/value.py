@@ -9,7 +9,7 @@ said in the header of `engine.front.tensors`.
 What this module does not see: operators, functions, backward.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Self
@@ -18,6 +18,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
+from engine.front.gradient_functions import GradientFunction
 from engine.front.record import Node, Recording, alias, apply, constant, tracking, unread
 from engine.kernels.binding import Array
 
@@ -144,6 +145,65 @@ class EagerValue:
             self._node.leaf_of = node.leaf_of
             self._node.rebased = node.rebased
         return self._node
+
+    # its gradient and its history
+
+    def retain_grad(self) -> None:
+        """Let backward passes leave a gradient in this result too, as they do in leaves."""
+        node = self._node_with_gradient("retain_grad")
+        node.leaf_of = self if node.leaf_of is None else node.leaf_of
+
+    def register_hook(self, hook: "Callable[[Self], Self | None]") -> "Callable[[], None]":
+        """Ask `hook` about the gradient of this tensor in every backward pass through it.
+
+        It is given the gradient, all of it, before it flows on, and may return another of its shape
+        in its place. A pass with a hook on a result runs op by op, without a plan; on leaves hooks
+        are asked after the planned pass. Returns what takes the hook away again.
+        """
+        node = self._node_with_gradient("register_hook")
+        shape, kind = self.shape, type(self)
+
+        def asked(gradient: Node) -> Node | None:
+            answer = hook(kind(gradient, shape))
+            return None if answer is None else kind._of(answer, gradient)
+
+        if node.hooks is None:
+            node.hooks = []
+        hooks = node.hooks
+        hooks.append(asked)
+
+        def remove() -> None:
+            if asked in hooks:
+                hooks.remove(asked)
+
+        return remove
+
+    @classmethod
+    def _of(cls, answer: Any, gradient: Node) -> Node:
+        """Return the node of what a hook answered: a tensor, or numbers in the dtype of the
+        gradient.
+        """
+        if isinstance(answer, EagerValue):
+            return answer._present()
+        try:
+            return constant(np.array(np.broadcast_to(answer, gradient.shape), gradient.array.dtype, order="C"))
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"a hook answers {type(answer).__name__}: {error}") from None
+
+    @property
+    def grad_fn(self) -> GradientFunction | None:
+        """The op that made it, to walk from (`engine.front.gradient_functions`); None for a leaf
+        and for what needs no gradient.
+        """
+        node = self._node
+        return GradientFunction(node) if node.needs_grad and node.kind is not None else None
+
+    def _node_with_gradient(self, what: str) -> Node:
+        node = self._present()
+        unread(node, what)
+        if not node.needs_grad:
+            raise EngineError(f"{what}: {node} has no gradient")
+        return node
 
     # in place
 
