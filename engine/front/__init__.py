@@ -8,9 +8,28 @@ differences, `model` makes a model of a function of tensors; all four are names 
 computed and remembered, `reverse` how a gradient is.
 """
 
+from engine.front.custom_ops import custom_op
+from engine.front.derivatives import hessian, jacobian, jvp, vmap
 from engine.front.differences import GradCheck, gradcheck
 from engine.front.recorded_models import model, scope
 from engine.front.reverse import clear, kept_bytes
+from engine.front.stepwise import detect_anomaly
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
-__all__ = ["EagerTensor", "GradCheck", "clear", "gradcheck", "kept_bytes", "model", "no_grad", "scope", "tensor"]
+__all__ = [
+    "EagerTensor",
+    "GradCheck",
+    "clear",
+    "custom_op",
+    "detect_anomaly",
+    "gradcheck",
+    "hessian",
+    "jacobian",
+    "jvp",
+    "kept_bytes",
+    "model",
+    "no_grad",
+    "scope",
+    "tensor",
+    "vmap",
+]

@@ -345,6 +345,11 @@ def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) 
     return made
 
 
+def unlearn_action(kind: str) -> None:
+    """Forget what ops of a kind share, where its row is gone."""
+    _plain.pop(kind, None)
+
+
 _CAST: Final = {dtype: _action("cast", {"dtype": dtype}) for dtype in ("f32", *STORED)}
 
 

@@ -438,6 +438,12 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
     return recipe, layout
 
 
+def unlearn(kind: str) -> None:
+    """Forget all recipes of an op whose row is gone."""
+    for key in [key for key in list(_recipes) if key[0] == kind]:
+        _recipes.pop(key, None)
+
+
 class Eager:
     """A graph whose ops are computed when they are added.
 

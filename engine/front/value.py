@@ -165,7 +165,7 @@ class EagerValue:
 
         def asked(gradient: Node) -> Node | None:
             answer = hook(kind(gradient, shape))
-            return None if answer is None else kind._of(answer, gradient)
+            return None if answer is None else _answered(answer, gradient)
 
         if node.hooks is None:
             node.hooks = []
@@ -177,18 +177,6 @@ class EagerValue:
                 hooks.remove(asked)
 
         return remove
-
-    @classmethod
-    def _of(cls, answer: Any, gradient: Node) -> Node:
-        """Return the node of what a hook answered: a tensor, or numbers in the dtype of the
-        gradient.
-        """
-        if isinstance(answer, EagerValue):
-            return answer._present()
-        try:
-            return constant(np.array(np.broadcast_to(answer, gradient.shape), gradient.array.dtype, order="C"))
-        except (TypeError, ValueError) as error:
-            raise EngineError(f"a hook answers {type(answer).__name__}: {error}") from None
 
     @property
     def grad_fn(self) -> GradientFunction | None:
@@ -264,6 +252,18 @@ class EagerValue:
         storage.version += 1
         storage.changed_by = op
         storage.rebased += rebased
+
+
+def _answered(answer: Any, gradient: Node) -> Node:
+    """Return the node of what a hook answered: a tensor, or numbers in the dtype of the
+    gradient.
+    """
+    if isinstance(answer, EagerValue):
+        return answer._present()  # noqa: SLF001 - of ours
+    try:
+        return constant(np.array(np.broadcast_to(answer, gradient.shape), gradient.array.dtype, order="C"))
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"a hook answers {type(answer).__name__}: {error}") from None
 
 
 @contextmanager

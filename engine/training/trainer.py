@@ -1,7 +1,8 @@
 """One step of training at a time: the graphs, their plans, and the memory they share.
 
-What is asked for is one of three *builds*, ggml-opt's: `forward` (outputs and loss), `gradient`
-(also the gradients, added to accumulators) and `optimizer` (also the step of every weight). Each is
+What is asked for is one of four *builds*: `outputs` (predictions, without labels), and ggml-opt's
+three, `forward` (outputs and loss), `gradient` (also the gradients, added to accumulators) and
+`optimizer` (also the step of every weight). Each is
 a graph of its own; all work on the same weights, moments and accumulators, which lie outside the
 arenas, and take turns in one block of memory for everything else.
 
@@ -45,7 +46,7 @@ from engine.training.losses import LOSSES, Loss
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
-Build = Literal["forward", "gradient", "optimizer"]
+Build = Literal["outputs", "forward", "gradient", "optimizer"]
 Graphs = Literal["static", "shapes", "dynamic"]
 GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
 
@@ -55,6 +56,7 @@ class BatchOutcome:
     """What one run gave."""
 
     loss: float
+    """NaN of the build `outputs`, which has none."""
     outputs: Array
     made: tuple[NonfiniteOrigin, ...] = ()
     """The first NaN and infinity, and who made them; only looked for by a trainer that watches."""
@@ -185,7 +187,7 @@ class Trainer:
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
         return BatchOutcome(
-            loss=float(given[bound.loss][0]),
+            loss=float("nan") if build == "outputs" else float(given[bound.loss][0]),
             outputs=given[bound.outputs],
             made=() if watch is None else tuple(watch.findings),
         )
@@ -197,13 +199,18 @@ class Trainer:
         """
         return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
 
+    def predict(self, batch: Mapping[str, Array]) -> Array:
+        """Return the outputs of the model for a batch, which needs no labels."""
+        return self.run("outputs", batch).outputs
+
     def bound(self, build: Build, batch: Mapping[str, Array]) -> BoundBuild:
         """Return the build for a batch of these shapes, made now if there is none yet."""
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         key = (build, tuple(sorted(shapes.items())))
         if self._graphs != "dynamic" and key in self._made:
             return self._made[key]
-        if self._graphs == "static" and (other := next((k for k in self._made if k[1] != key[1]), None)):
+        trained = (k for k in self._made if k[0] != "outputs" and k[1] != key[1])
+        if self._graphs == "static" and build != "outputs" and (other := next(trained, None)):
             raise EngineError(f"the graphs are static, for columns {dict(other[1])}; this batch has {shapes}")
         found = self._make(build, shapes)
         if self._graphs != "dynamic":
@@ -263,15 +270,21 @@ class Trainer:
         self.close()
 
     def graph(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
-        """Return a new graph of a build with its loss and outputs, in the order it runs."""
+        """Return a new graph of a build with its loss and outputs, in the order it runs.
+
+        The build `outputs` has no loss; the outputs stand in its place.
+        """
         graph = Graph(f"{self.model.name}.{build}")
         outputs = self.model.build(graph, shapes)
+        if build == "outputs":
+            graph.expand(outputs)
+            return graph, outputs, outputs
         labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
         graph.expand(outputs, loss)
         if build == "forward":
             return graph, loss, outputs
-        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
+        gradients = backward(graph, loss, parameters=graph.trainable, accumulate=build == "gradient" or self.period > 1)
         if build == "gradient":
             return graph, loss, outputs
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
