@@ -204,7 +204,9 @@ def _slope(made: Callable[..., EagerTensor]) -> Callable[..., EagerTensor]:
             probes = [tensor(np.zeros(x.shape), True) for x in operands]
             out = made(*(x + probe for x, probe in zip(operands, probes, strict=True)))
             out.backward(weights(0, out.shape), create_graph=True)
-            total = sum((x * 0.0).sum() for x in operands)
+            total = (operands[0] * 0.0).sum()
+            for x in operands[1:]:
+                total = total + (x * 0.0).sum()
             for place, probe in enumerate(probes, 1):
                 if probe.grad is not None:
                     total = total + (probe.grad * tensor(weights(place, probe.shape))).sum()

@@ -312,8 +312,8 @@ def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
     if _followed(labels):
         if labels.shape != logits.shape[:-1]:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {labels.shape}")
-        pair = _node(logits.reshape(rows, count)), _places("cross_entropy", labels.reshape(-1))
-        return EagerTensor(Eager.op("cross_entropy_classes", *pair), ())
+        known = _places("cross_entropy", labels.reshape(-1))
+        return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), known), ())
     ids = _numbers("cross_entropy", labels)
     if ids.shape != logits.shape[:-1]:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
