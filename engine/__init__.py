@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from engine.autodiff import backward
     from engine.front import (
         clear,
-        custom_op,
         detect_anomaly,
         gradcheck,
         hessian,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         tensor,
         vmap,
     )
+    from engine.front.custom_ops import custom_op
     from engine.graph import Graph, Tensor
     from engine.graph.lowering import Lowered
     from engine.kernels import KERNELS, Kernel
@@ -55,7 +55,7 @@ _HOMES: Final = {
     "Tensor": "engine.graph",
     "backward": "engine.autodiff",
     "clear": "engine.front",
-    "custom_op": "engine.front",
+    "custom_op": "engine.front.custom_ops",
     "detect_anomaly": "engine.front",
     "gradcheck": "engine.front",
     "hessian": "engine.front",

@@ -3,12 +3,13 @@
 They use the same graph, derivatives, plans and kernels as everything else.
 
 `tensor` makes one, `no_grad` stops recording, `gradcheck` compares derivatives with finite
-differences, `model` makes a model of a function of tensors; all four are names of `engine` too. `engine.front.functions` has what is no method.
+differences, `model` makes a model of a function of tensors; they, and the other names here, are
+names of `engine` too. `engine.front.functions` has what is no method, `custom_ops` ops of one's
+own.
 `engine.front.tensors` tells what tensors do, `value` what they are, `record` how a value is
 computed and remembered, `reverse` how a gradient is.
 """
 
-from engine.front.custom_ops import custom_op
 from engine.front.derivatives import hessian, jacobian, jvp, vmap
 from engine.front.differences import GradCheck, gradcheck
 from engine.front.recorded_models import model, scope
@@ -20,7 +21,6 @@ __all__ = [
     "EagerTensor",
     "GradCheck",
     "clear",
-    "custom_op",
     "detect_anomaly",
     "gradcheck",
     "hessian",

@@ -1,4 +1,4 @@
-"""Derivatives of functions of tensors: Jacobians, Hessians, products with them, and a map over rows.
+"""Derivatives of functions: Jacobians, Hessians, products with them, and a map over rows.
 
     jacobian(f, x)                 # d f(x)[i] / d x[j]: shape [*f(x).shape, *x.shape]
     hessian(f, x)                  # of a function of one number

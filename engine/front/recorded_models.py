@@ -1,4 +1,4 @@
-"""A model typed at the front, as a graph: its function is recorded once for each shape of a batch.
+"""A model typed at the front, as a graph: recorded once for each shape of a batch.
 
     def classifier(p, data):
         return (data @ p["hidden.weight"] + p["hidden.bias"]).tanh() @ p["out.weight"]

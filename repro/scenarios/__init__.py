@@ -1,4 +1,7 @@
-"""Every scenario by name, and those of one's own by `package.module:attribute`. A new one is a file in this folder with a `SCENARIO`, and a row here."""
+"""Every scenario by name, and those of one's own by `package.module:attribute`.
+
+A new one is a file in this folder with a `SCENARIO`, and a row here.
+"""
 
 from importlib import import_module
 from typing import Final
