@@ -1,6 +1,6 @@
 """The five models of `examples/` under every planner of the shelf, and with each of six planted faults: which verdict, which party, which cure.
 
-    python benchmarks/own_models.py [--steps N] [--out FILE]
+    python benchmarks/own_models.py [--steps N] [--planners NAME,...] [--out FILE]
 
 `clean` counts planners under which a sound model was found sound, of those asked; what is `wrong` is named, with what was said. A fault counts as convicted where the
 verdict names its class and party, and nothing else; `cured` where a cure was found and run.
@@ -27,11 +27,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "own_models.json")
+    parser.add_argument(
+        "--planners", default=",".join(ALLOCATORS), help="Names joined by commas; all of the shelf by default."
+    )
     asked = parser.parse_args()
+    planners = asked.planners.split(",")
     options = EngineOptions(steps=asked.steps)
     wrong, clean, convicted, cured = [], 0, 0, 0
     for name in EXAMPLES:
-        for allocator in ALLOCATORS:
+        for allocator in planners:
             result = run(case(name), replace(options, allocator=allocator))
             clean += result.verdict.sound
             if not result.verdict.sound:
@@ -45,9 +49,9 @@ def main() -> None:
         print(f"{name}: {clean} clean, {convicted} convicted, {cured} cured, {len(wrong)} wrong so far", flush=True)
     found = {
         "models": len(EXAMPLES),
-        "planners": list(ALLOCATORS),
+        "planners": planners,
         "steps": asked.steps,
-        "clean": [clean, len(EXAMPLES) * len(ALLOCATORS)],
+        "clean": [clean, len(EXAMPLES) * len(planners)],
         "faults": list(FAULTS),
         "convicted": [convicted, len(EXAMPLES) * len(FAULTS)],
         "cured": cured,

@@ -27,7 +27,8 @@ import numpy as np
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
 from engine.front.broadcasting import broadcast, meet
-from engine.front.record import Eager, Node, Recording, composed, constant, tracking
+from engine.front.record import Eager, Node, composed, constant, tracking
+from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
 from engine.kernels.binding import Array

@@ -11,7 +11,7 @@ what the shape rule said of it, and how its kernel is called where `bind` only h
 through. Asking both anew takes several times as long as a kernel on a scalar.
 
 Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it,
-and its history is freed. While a model is *recorded* (`Recording`), all that depends on its columns
+and its history is freed. While a model is *recorded* (`engine.front.recording`), all that depends on its columns
 and parameters keeps its sources, and nobody may read its numbers: what followed from them would be
 the same in every run of the program.
 
@@ -36,6 +36,7 @@ from engine.ops import OPS, REQUIRED, ResultLayout, Rule
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
+    from engine.front.recording import Recording
     from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
@@ -265,68 +266,6 @@ class Node:
         return f"{self.name or self.kind or 'constant'} {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-class Recording:
-    """What a model's function computes, kept for a program: the values that follow from its columns
-    and parameters.
-    """
-
-    __slots__ = ("flowing", "given", "known", "scope", "scopes")
-
-    def __init__(self, given: Mapping[Node, str]) -> None:
-        self.given = given
-        """Columns and parameters, by name."""
-        self.known = set(given)
-        self.flowing = True
-        """Whether gradients flow through what is computed now."""
-        self.scope: tuple[str, int | None] = ("", None)
-        self.scopes: dict[Node, tuple[str, int | None]] = {}
-
-    def silent(self) -> "Recording":
-        """Return the same recording, through which no gradient flows."""
-        twin = Recording.__new__(Recording)
-        twin.given, twin.known, twin.scope, twin.scopes = self.given, self.known, self.scope, self.scopes
-        twin.flowing = False
-        return twin
-
-    def kept(
-        self,
-        array: Array,
-        laid: ArrayLayout,
-        shared: StorageHistory | None,
-        recipe: CallRecipe,
-        sources: "tuple[Node, ...]",
-    ) -> Node:
-        """Return the node of an op that was just computed.
-
-        Raises EngineError where it reads a tensor that wants a gradient and is no parameter.
-        """
-        for source in sources:
-            if source.needs_grad and source not in self.known:
-                raise EngineError(
-                    f"{source} wants a gradient and is no parameter of the model that is recorded; give it as one, or detach it"
-                )
-        if not any(source in self.known for source in sources):
-            return Node(array, laid, shared)
-        flows = zip(sources, recipe.flows, strict=False)
-        needs = self.flowing and any(source.needs_grad and flowing for source, flowing in flows)
-        node = Node(array, laid, shared, recipe, sources, needs)
-        self.known.add(node)
-        self.scopes[node] = self.scope
-        return node
-
-
-def unread(node: Node, what: str) -> None:
-    """Raise EngineError if a model is recorded and `node` follows from its columns or parameters.
-
-    `what` is done with its numbers.
-    """
-    now = tracking.get()
-    if isinstance(now, Recording) and node in now.known:
-        raise EngineError(
-            f"{what} of {node} reads its numbers while the model is recorded; they would be the same in every run"
-        )
-
-
 _VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Array]]] = {
     "reshape": lambda x, layout, _: x.reshape(layout.shape, copy=False),
     "permute": lambda x, _, params: x.transpose(params["axes"]),
@@ -384,7 +323,7 @@ _quiet: Final = _Quiet()
 
 
 def apply(
-    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Recording = True
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: "bool | Recording" = True
 ) -> Node:
     """Compute an op now and return its node.
 
@@ -492,9 +431,7 @@ def alias(node: Node) -> Node:
 
     The same bytes, the gradient passed on.
     """
-    now = tracking.get()
-    track = now if isinstance(now, Recording) else True
-    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=track)
+    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=tracking.get() or True)
     made.array, made.name = node.array, node.name
     return made
 

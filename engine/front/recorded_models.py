@@ -12,7 +12,7 @@ outputs that a loss of `engine.training.losses` takes, or (with a column `labels
 loss `sum`) the loss.
 
 To record is to compute: the function is called with columns of zeros, its ops are computed and kept
-(`engine.front.record.Recording`), and each becomes the same op of the graph. Whatever it computes
+(`engine.front.recording.Recording`), and each becomes the same op of the graph. Whatever it computes
 with that follows from neither columns nor parameters is a constant of the program. Numbers that
 follow from them cannot be read (`item`, `numpy`, `data`, an `if`), since the program would always
 do what was done this time; a tensor that wants a gradient and is no parameter is refused as well.
@@ -31,7 +31,8 @@ import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front.arguments import dtype_of
-from engine.front.record import DTYPES, Node, Recording, history, tracking
+from engine.front.record import DTYPES, Node, history, tracking
+from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, tensor
 from engine.graph import Graph, Tensor
 from engine.kernels.binding import Array

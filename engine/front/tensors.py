@@ -49,7 +49,8 @@ from engine.front import indexing
 from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
-from engine.front.record import DTYPES, ArrayLayout, Node, Recording, apply, composed, constant, tracking, unread
+from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
+from engine.front.recording import Recording, unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
 from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import EagerValue, no_grad

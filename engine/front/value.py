@@ -19,7 +19,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
 from engine.front.gradient_functions import GradientFunction
-from engine.front.record import Node, Recording, alias, apply, constant, tracking, unread
+from engine.front.record import Node, alias, apply, constant, tracking
+from engine.front.recording import Recording, unread
 from engine.kernels.binding import Array
 
 _VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
