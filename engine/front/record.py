@@ -11,9 +11,9 @@ what the shape rule said of it, and how its kernel is called where `bind` only h
 through. Asking both anew takes several times as long as a kernel on a scalar.
 
 Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it,
-and its history is freed. While a model is *recorded* (`engine.front.recording`), all that depends on its columns
-and parameters keeps its sources, and nobody may read its numbers: what followed from them would be
-the same in every run of the program.
+and its history is freed. While a model is *recorded* (`engine.front.recording`), all that depends
+on its columns and parameters keeps its sources, and nobody may read its numbers: what followed from
+them would be the same in every run of the program.
 
 What this module does not see: tensors people hold, gradients, plans.
 """

@@ -12,8 +12,8 @@ outputs that a loss of `engine.training.losses` takes, or (with a column `labels
 loss `sum`) the loss.
 
 To record is to compute: the function is called with columns of zeros, its ops are computed and kept
-(`engine.front.recording.Recording`), and each becomes the same op of the graph. Whatever it computes
-with that follows from neither columns nor parameters is a constant of the program. Numbers that
+(`engine.front.recording`), and each becomes the same op of the graph. Whatever it computes with
+that follows from neither columns nor parameters is a constant of the program. Numbers that
 follow from them cannot be read (`item`, `numpy`, `data`, an `if`), since the program would always
 do what was done this time; a tensor that wants a gradient and is no parameter is refused as well.
 Comparisons by < and > are ops; what is random is a function of its seed, in every run the same.
