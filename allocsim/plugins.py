@@ -62,7 +62,10 @@ SERVICES: Final = {
     "training_programs": ("engine", "() -> strategy: training graphs as programs"),
     "time_plan": ("engine", "(plan) -> float: seconds of a run"),
     "replay_executor": ("engine", "(plan) -> (kernels or why there are none, case -> row)"),
-    "fuzz_library": ("engine", "(library, examples, seed, shrink, out, as_json) -> exit status: fuzz a real libggml"),
+    "fuzz_library": (
+        "engine",
+        "(library, examples, seed, shrink, out, as_json, minutes, corpus, jobs) -> exit status: fuzz a real libggml",
+    ),
     "bisect_scenario": ("repro", "(name, sizes, seconds) -> allocsim.cli.bisect.Bisected"),
     "replay_scenario": ("repro", "(name, allocator, sizes) -> context of (head, rows)"),
 }

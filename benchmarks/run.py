@@ -24,6 +24,7 @@ BENCHMARKS = {
     "scalars": "a deep graph of scalars, typed, against HIPS autograd, micrograd and PyTorch",
     "first_use": "compiling and loading all kernels",
     "checks": "the judge at full size, against the validators of others",
+    "answer": "causes and cures at full size",
     "hurtful": "every command on documents made to hurt",
     "checkpoint": "a training step that keeps the outputs of layers alone, against one that keeps all",
     "audit": "every kernel in every layout, the engine's and ggml's",

@@ -23,7 +23,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.autodiff import backward
-    from engine.front import clear, gradcheck, kept_bytes, no_grad, tensor
+    from engine.front import (
+        clear,
+        detect_anomaly,
+        gradcheck,
+        hessian,
+        jacobian,
+        jvp,
+        kept_bytes,
+        model,
+        no_grad,
+        scope,
+        tensor,
+        vmap,
+    )
+    from engine.front.custom_ops import custom_op
     from engine.graph import Graph, Tensor
     from engine.graph.lowering import Lowered
     from engine.kernels import KERNELS, Kernel
@@ -31,20 +45,28 @@ if TYPE_CHECKING:
     from engine.runtime import Runtime
 
 _HOMES: Final = {
-    "KERNELS": "engine.kernels",
-    "OPS": "engine.ops",
     "Graph": "engine.graph",
+    "KERNELS": "engine.kernels",
     "Kernel": "engine.kernels",
     "Lowered": "engine.graph.lowering",
+    "OPS": "engine.ops",
     "Rule": "engine.ops",
     "Runtime": "engine.runtime",
     "Tensor": "engine.graph",
     "backward": "engine.autodiff",
     "clear": "engine.front",
+    "custom_op": "engine.front.custom_ops",
+    "detect_anomaly": "engine.front",
     "gradcheck": "engine.front",
+    "hessian": "engine.front",
+    "jacobian": "engine.front",
+    "jvp": "engine.front",
     "kept_bytes": "engine.front",
+    "model": "engine.front",
     "no_grad": "engine.front",
+    "scope": "engine.front",
     "tensor": "engine.front",
+    "vmap": "engine.front",
 }
 """Where each public name lives."""
 
@@ -59,10 +81,18 @@ __all__ = [
     "Tensor",
     "backward",
     "clear",
+    "custom_op",
+    "detect_anomaly",
     "gradcheck",
+    "hessian",
+    "jacobian",
+    "jvp",
     "kept_bytes",
+    "model",
     "no_grad",
+    "scope",
     "tensor",
+    "vmap",
 ]
 
 

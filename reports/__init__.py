@@ -9,7 +9,7 @@ and nothing here knows scenarios, the engine or the command line.
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import replacing
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from allocsim.model import Document
     from reports.folder import write_report
+
+SUFFIXES: Final = (".png", ".svg", ".pdf")
+"""Of the files that pictures are written to."""
 
 __all__ = ["draw", "plot", "plot_audit", "plot_comparison", "write_report"]
 
@@ -33,20 +36,22 @@ def __getattr__(name: str) -> Any:
 def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
     """Return the figure of a kind (a key of `reports.figures.FIGURES`).
 
-    For `map`, the conflicts the checks find are in it.
+    For `map` and `lifetimes`, the conflicts the checks find are in it.
 
     Raises UnknownNameError for another kind, ModelError for a run that does not exist.
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
     module, function = FIGURES[kind]
-    options: dict[str, Any] = {"report": import_module("allocsim.checks").check(document)} if kind == "map" else {}
+    options: dict[str, Any] = (
+        {"report": import_module("allocsim.checks").check(document)} if kind in {"map", "lifetimes"} else {}
+    )
     figure: Figure = getattr(import_module(f"reports.figures.{module}"), function)(document, run=run, **options)
     return figure
 
 
 def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> None:
-    """Draw one run of a document into a file; its suffix, `.png` or `.svg`, decides the format.
+    """Draw one run of a document into a file; its suffix (a row of `SUFFIXES`) decides the format.
 
     Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for
     another kind, ModelError for a run that does not exist. The file appears whole or not at all.
@@ -75,7 +80,7 @@ def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> 
 def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix not in {".png", ".svg"}:
-        raise OutputError(f"{path}: the suffix {target.suffix!r} names no format of pictures; .png and .svg do")
+    if suffix not in SUFFIXES:
+        raise OutputError(f"{path}: the suffix {target.suffix!r} names no format of pictures; .png, .svg and .pdf do")
     with replacing(target) as place:
         place.write_bytes(import_module("reports.figures.style").render(drawn(), suffix))

@@ -55,7 +55,7 @@ def write_report(run: Mapping[str, Any], document: Document | None, folder: str 
         style = import_module("reports.figures.style")
         for name, draw in pictures(run, document).items():
             figure = draw()
-            for suffix in style.FORMATS:
+            for suffix in (".png", ".svg"):
                 (place / "figures" / f"{name}{suffix}").write_bytes(style.render(figure, suffix))
             names.append(name)
         (place / "report.md").write_text(page(run, names), encoding="utf-8")

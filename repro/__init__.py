@@ -20,9 +20,21 @@ _HOMES: Final = {
     "join": ("repro.scenario", "join"),
     "repaired": ("repro.scenario", "repaired"),
     "run_scenario": ("repro.run", "run"),
+    "trial": ("repro.own_models", "trial"),
 }
 
-__all__ = ["EngineOptions", "EngineResult", "Scenario", "Training", "every", "find", "join", "repaired", "run_scenario"]
+__all__ = [
+    "EngineOptions",
+    "EngineResult",
+    "Scenario",
+    "Training",
+    "every",
+    "find",
+    "join",
+    "repaired",
+    "run_scenario",
+    "trial",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,19 @@ class EngineOptions(RunSizes):
     base: LlamaConfig = SMOLLM2_135M
     """The shape of the model."""
 
+    def check_own(self) -> None:
+        """Raise ModelError for a size that a model of one's own does not take: it states them all
+        itself.
+        """
+        for name, given in (
+            ("layers", self.layers is not None),
+            ("seq", self.seq is not None),
+            ("seed", self.seed != 0),
+            ("gguf", self.weights is not None),
+        ):
+            if given:
+                raise ModelError(name, "a model of one's own has its sizes, weights and data; only steps can be chosen")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryOptions(RunSizes):

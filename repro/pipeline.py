@@ -26,12 +26,14 @@ from allocsim.allocators.planner import Allocator
 from allocsim.errors import PlannerError
 from allocsim.model import Plan
 from allocsim.programs.streams import preferring, said_of
+from allocsim.r_replay import slots_for
 from engine.d_differential.orders import spread
 from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import lower
 from repro.lora_setup import Setup, set_up
 from repro.options import EngineOptions
-from repro.scenario import Scenario, repaired
+from repro.own_models import OwnSetup, set_up_own
+from repro.scenario import OwnTraining, Scenario, Training, repaired
 from repro.workload import Trained, Workload, train
 
 MODES: Final = ("default", "pinned", "reference")
@@ -45,7 +47,7 @@ class Experiment:
     """The repaired twin, if the options ask for it."""
     options: EngineOptions
     steps: int
-    setup: Setup
+    setup: Setup | OwnSetup
     workload: Workload
     planner: Planner
     """The planner under test, with the defect that the scenario puts into its belief."""
@@ -64,14 +66,7 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         PlannerError: the allocator cannot plan the program.
     """
     scenario = repaired(scenario) if options.fixed else scenario
-    setup = set_up(
-        scenario.training,
-        layers=options.layers,
-        seq=options.seq,
-        seed=options.seed,
-        base=options.base,
-        weights=options.weights,
-    )
+    setup = _setup_of(scenario.training, options)
     steps = options.steps_of(scenario)
     workload = workload_of(setup, scenario, options)
     planner = planner_of(scenario, options.allocator)
@@ -81,6 +76,11 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         "pinned": planner.plan(workload.program, Constraints.of(workload.program, pins=pins)),
         "reference": find("reference").plan(workload.program),
     }
+    if isinstance(scenario.training, OwnTraining) and scenario.training.planned_batch is not None:
+        other = set_up_own(replace(scenario.training, batch=scenario.training.planned_batch))
+        stale = planner.plan(workload_of(other, scenario, options).program)
+        workload = replace(workload, planned_as=stale)
+        plans["default"] = slots_for(stale, workload.program)
     if scenario.streams > 1:
         workload = on_streams(workload, scenario.streams, plans["default"] if scenario.reuse_waits else None)
         plans = {name: said_of(workload.program, plan) for name, plan in plans.items()}
@@ -96,7 +96,21 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
     )
 
 
-def workload_of(setup: Setup, scenario: Scenario, options: EngineOptions) -> Workload:
+def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup | OwnSetup:
+    if isinstance(training, OwnTraining):
+        options.check_own()
+        return set_up_own(training)
+    return set_up(
+        training,
+        layers=options.layers,
+        seq=options.seq,
+        seed=options.seed,
+        base=options.base,
+        weights=options.weights,
+    )
+
+
+def workload_of(setup: Setup | OwnSetup, scenario: Scenario, options: EngineOptions) -> Workload:
     """Return a training of the scenario, lowered with its kernels, in list order."""
     return Workload(
         lowered=lower(setup.graph, (setup.loss,), kernels=scenario.kernels),

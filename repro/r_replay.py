@@ -34,8 +34,10 @@ from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
 from engine.d_differential import HostRun
 from engine.d_differential.side_comparison import Progress, Side, compare, silent
+from engine.models.llama import LlamaConfig
 from repro import lora_setup
 from repro.pipeline import Experiment, workload_of
+from repro.scenario import llama_of
 from repro.workload import Workload
 
 AT_ONCE: Final = 4
@@ -102,10 +104,10 @@ def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[
 
 def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bool = False) -> Workload:
     """Return the scenario's training on another batch, or with accumulators."""
-    seq, sequences = (experiment.setup.config.seq, 1) if batch is None else batch
+    seq, sequences = (_config(experiment).seq, 1) if batch is None else batch
     options = experiment.options
     setup = lora_setup.set_up(
-        experiment.scenario.training,
+        llama_of(experiment.scenario),
         layers=options.layers,
         seq=seq,
         sequences=sequences,
@@ -116,8 +118,14 @@ def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bo
     return workload_of(setup, experiment.scenario, options)
 
 
+def _config(experiment: Experiment) -> LlamaConfig:
+    llama_of(experiment.scenario)
+    assert isinstance(experiment.setup, lora_setup.Setup)
+    return experiment.setup.config
+
+
 def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
-    seq = experiment.setup.config.seq
+    seq = _config(experiment).seq
     plans = {(seq, 1): experiment.plans["default"]}
     for words, of in SHAPES.items():
         made_for, ran = of(seq)

@@ -6,7 +6,8 @@ memory planning fails:
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
 * `write_once`: inputs the host writes before the first run only (fault: caller);
-* `reuse_waits`: several streams run what was planned for one (fault: plan).
+* `reuse_waits`: several streams run what was planned for one (fault: plan);
+* `planned_batch` of a model of one's own: the plan was made for another batch (fault: plan).
 
 Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be
 joined (`join`); their defects and expected verdicts add up. No detector is ever shown a scenario.
@@ -19,10 +20,14 @@ What this module does not see: how anything is run or judged.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
+from engine.models.trainable import Model
 
 Belief = Callable[[Program, Constraints], Problem]
 
@@ -54,6 +59,25 @@ class Training:
     seed_before_labels: bool = False
     """Whether the caller declares the loss gradient's seed before the labels; it then lies in front
     of them, where space that the labels leave is taken first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnTraining:
+    """A model of one's own, and the one batch it is trained on."""
+
+    model: Model
+    batch: Mapping[str, NDArray[Any]]
+    """Column -> rows."""
+    loss: str = "cross_entropy"
+    """A name of `engine.training.losses.LOSSES`."""
+    optimizer: str = "sgd"
+    """A name of `engine.training.optimizers.OPTIMIZERS`; what changes from step to step stays as it
+    is at the first."""
+    hyper: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 20
+    planned_batch: Mapping[str, NDArray[Any]] | None = None
+    """The batch whose program the default plan is made for, where that is another one (fault:
+    plan)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +117,7 @@ class Scenario:
     """Where the bug was reported."""
     story: str
     """What goes wrong, in a few sentences for a reader of `repro show`."""
-    training: Training
+    training: Training | OwnTraining
     expected: tuple[tuple[str, str], ...]
     """(class, fault) of every defect; empty for a repaired twin."""
     kernels: Mapping[str, str] = field(default_factory=dict)
@@ -113,10 +137,23 @@ class Scenario:
     runtime: str = "engine"
 
 
+def llama_of(scenario: Scenario) -> Training:
+    """Return the training set-up of a scenario that trains the llama.
+
+    Raises ModelError for a model of one's own, of which no other batch and no graph on ggml is
+    known.
+    """
+    if isinstance(scenario.training, OwnTraining):
+        raise ModelError("", f"{scenario.name} is a model of one's own; this takes a scenario of the table")
+    return scenario.training
+
+
 def repaired(scenario: Scenario) -> Scenario:
     """Return the twin without any defect; its verdict must be sound."""
+    training = scenario.training
     return replace(
         scenario,
+        training=replace(training, planned_batch=None) if isinstance(training, OwnTraining) else training,
         name=f"{scenario.name} (fixed)",
         expected=(),
         kernels={},

@@ -49,6 +49,8 @@ class Workload:
     order: tuple[int, ...] | None = None
     """The order in which the steps of the program run; None is that of its list."""
     threads: int = 1
+    planned_as: Plan | None = None
+    """The plan of another program whose slots the default plan takes, if it does."""
 
     @property
     def program(self) -> Program:
@@ -89,8 +91,17 @@ def bind(workload: Workload, plan: Plan) -> Runtime:
 
 
 def session(workload: Workload, plan: Plan, steps: int) -> Document:
-    """Return the runs of a training by `plan`, as a document."""
-    return Document.of(*(Run.of(plan, skip=workload.lowered.skip(*host.skip)) for host in host_runs(workload, steps)))
+    """Return the runs of a training by `plan`, as a document.
+
+    Where its slots are those of a plan of another program, it is that plan that runs.
+    """
+    made = plan if workload.planned_as is None else workload.planned_as
+    return Document.of(
+        *(
+            Run.of(made, program=workload.program, skip=workload.lowered.skip(*host.skip))
+            for host in host_runs(workload, steps)
+        )
+    )
 
 
 def train(

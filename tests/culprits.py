@@ -16,6 +16,7 @@ from allocsim.allocators import Constraints, exact, find
 from allocsim.checks import check
 from allocsim.cure.pairs import used_pairs
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
+from allocsim.p_sanitizer.incidents import Incident
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.streams import branches, on_streams, without_wait
 from allocsim.verdict.evidence import Evidence, KernelRow
@@ -118,8 +119,8 @@ def ground(seed: int, *, streams: int = 1, ops: int | None = None) -> Ground:
 
 # what is planted ----------------------------------------------------------------------------------------------------------------
 
-Planted = tuple[Document, str, frozenset[str]]
-"""The document, the party and the classes."""
+Planted = tuple[Document | Evidence, str, frozenset[str]]
+"""The document, or what was measured of it, the party and the classes."""
 
 
 def _reads(program: Program, buffer: int) -> list[tuple[int, bool, bool]]:
@@ -381,7 +382,163 @@ def overwritten(g: Ground) -> Planted | None:
     return _replanned(g, _rebuilt(g.program, mutates="late")), "caller", frozenset({"program"})
 
 
-def _rebuilt(program: Program, *, extra_read: bool = False, mutates: str = "") -> Program:
+def results(g: Ground) -> Planted | None:
+    """The program gives two results of one op the same bytes."""
+    return _replanned(g, _rebuilt(g.program, adds="results")), "caller", frozenset({"program"})
+
+
+def read_only(g: Ground) -> Planted | None:
+    """The program writes into a buffer that nobody may write."""
+    return _replanned(g, _rebuilt(g.program, adds="read only")), "caller", frozenset({"C11"})
+
+
+def bounds(g: Ground) -> Planted | None:
+    """A value of the program reaches outside its buffer."""
+    return _replanned(g, _rebuilt(g.program, adds="bounds")), "caller", frozenset({"C12"})
+
+
+def state(g: Ground) -> Planted | None:
+    """The program counts on what it made in the run before, in a buffer that something else may take: the first run alone lays it."""
+    program = _rebuilt(g.program, adds="state")
+    problem = exact.believe(program, Constraints.of(program))
+    plan = find(g.placement).place(problem)
+    laid = next(op.step for op in program.ops if op.name == "lay")
+    return Document.of(Run.of(plan), Run.of(plan, skip=(laid,))), "caller", frozenset({"C07"})
+
+
+def moved_content(g: Ground) -> Planted | None:
+    """A second plan of the same program keeps a parameter elsewhere than the first, at a free place."""
+    lasting = np.flatnonzero(g.program.buffers.persistent).tolist()
+    if not lasting:
+        return None
+    buffer = g.rng.choice(lasting)
+    own, arena, offset, nbytes = (np.copy(row) for row in (g.problem.own, g.plan.arena, g.plan.offset, g.plan.nbytes))
+    own[buffer], arena[buffer], nbytes[buffer] = False, 0, g.program.buffers.nbytes[buffer]
+    offset[buffer] = -(-int((g.plan.offset + g.plan.nbytes).max()) // 64) * 64
+    problem = replace(g.problem, own=own)
+    first = replace(g.plan, problem=problem, arena=arena, offset=offset, nbytes=nbytes)
+    second = replace(first, offset=np.where(np.arange(len(offset)) == buffer, offset + 256, offset))
+    return Document.of(Run.of(first), Run.of(second)), "plan", frozenset({"C07"})
+
+
+def kernel(g: Ground) -> Planted | None:
+    """A kernel is measured unsafe under a declared pair that a legal plan uses."""
+    found = _used(g)
+    if not found:
+        return None
+    op, o, r = g.rng.choice(found)
+    row = KernelRow(kind=op.kind, operand=o, result=r, declared=True, measured="unsafe", max_error=1.0, cases=1)
+    return Evidence(document=g.document(), audit=(row,)), "kernel", frozenset({"C04"})
+
+
+def promise(g: Ground) -> Planted | None:
+    """The plan takes a kernel to be safe in place that nobody vouches for, and it is measured not to be."""
+    found = _used(g)
+    if not found:
+        return None
+    op, o, r = g.rng.choice(found)
+    ops = g.program.ops
+    known = ops.in_place_known & (ops.kind != ops.kind[op.step])
+    pairs = np.repeat(known, np.diff(ops.in_place_starts))
+    starts = np.concatenate([[0], np.cumsum(np.where(known, np.diff(ops.in_place_starts), 0))])
+    program = replace(
+        g.program,
+        ops=replace(
+            ops,
+            in_place=ops.in_place[pairs],
+            in_place_strength=ops.in_place_strength[pairs],
+            in_place_starts=starts,
+            in_place_known=known,
+        ),
+    )
+    problem = replace(g.problem, program=program)
+    plan = replace(g.plan, program=program, problem=problem)
+    row = KernelRow(kind=op.kind, operand=o, result=r, declared=False, measured="unsafe", max_error=1.0, cases=1)
+    return (
+        Evidence(document=replace(g, plan=plan).document(plan=plan), audit=(row,)),
+        "plan",
+        frozenset({"C03"}),
+    )
+
+
+def twice(g: Ground) -> Planted | None:
+    """A kernel is measured wrong where two operands are one buffer, and the program gives it one twice."""
+    program = _rebuilt(g.program, adds="twice")
+    row = KernelRow(
+        kind="pairwise",
+        operand=1,
+        result=0,
+        layout="duplicate",
+        declared=True,
+        measured="unsafe",
+        max_error=1.0,
+        cases=1,
+    )
+    return Evidence(document=_replanned(g, program), audit=(row,)), "kernel", frozenset({"C04"})
+
+
+def misdeed(g: Ground) -> Planted | None:
+    """A kernel writes or reads what it may not, as the guarded run saw."""
+    op = g.rng.choice([op for op in g.program.ops if op.results and op.kind not in {VIEW, HOST_READ, HOST_WRITE}])
+    kind, class_ = g.rng.choice(sorted(MISDEEDS.items()))
+    incident = Incident(kind=kind, run=0, op=op.step, value=op.results[0], message="m")
+    return Evidence(document=g.document(), sanitizer=(incident,)), "kernel", frozenset({class_})
+
+
+MISDEEDS = {
+    "Overrun": "C12",
+    "PoisonRead": "C12",
+    "OperandWritten": "C03",
+    "ReadOnlyWritten": "C03",
+    "ResultUnwritten": "C14",
+}
+"""Kind of incident -> its class."""
+
+
+def _used(g: Ground) -> list[tuple[Any, int, int]]:
+    """Return (op, operand, result) of each declared pair that the plan makes use of."""
+    home, used = g.program.values.buffer, set(used_pairs(g.plan))
+    return [
+        (op, o, r)
+        for op in g.program.ops
+        for o, r in op.in_place or ()
+        if (int(home[op.operands[o]]), int(home[op.results[r]])) in used
+    ]
+
+
+def _add(b: ProgramBuilder, what: str, source: int) -> list[int]:
+    """Add a fault of the program's own at its end; return what the host reads of it."""
+    if what == "results":
+        home = b.buffer("home", 48)
+        one, other = (b.value(name, home, "f32", (8,), offset=at) for name, at in (("one", 0), ("other", 16)))
+        b.op("split", (source,), (one, other), name="split")
+        return [other]
+    if what == "read only":
+        table = b.buffer("table", 32, role=Role.PARAMETER, read_only=True)
+        row = b.value("row", table, "f32", (8,))
+        b.op("exp", (source,), (row,), name="spoil")
+        return []
+    if what == "bounds":
+        home = b.buffer("home", 32)
+        b.op("exp", (source,), (b.value("long", home, "f32", (12,)),), name="long")
+        return []
+    if what == "state":
+        home = b.buffer("carry", 256)
+        first, before, after = (b.value(name, home, "f32", (64,)) for name in ("first", "before", "after"))
+        seen, last = b.tensor("seen", "f32", (8,)), b.tensor("last", "f32", (64,))
+        b.op(HOST_WRITE, (), (first,), name="lay")
+        b.op("use", (before, source), (seen,), name="use")
+        b.op("step", (seen,), (after,), name="step")
+        b.op("exp", (seen,), (last,), name="last")
+        return [last]
+    if what == "twice":
+        seen = b.tensor("seen", "f32", (8,))
+        b.op("pairwise", (source, source), (seen,), name="pairwise")
+        return [seen]
+    raise KeyError(what)
+
+
+def _rebuilt(program: Program, *, extra_read: bool = False, mutates: str = "", adds: str = "") -> Program:
     """Return the program with a few more ops at its end, before the host reads."""
     b = ProgramBuilder("p", arenas=program.arenas)
     for n, name in enumerate(program.buffers.names):
@@ -393,6 +550,9 @@ def _rebuilt(program: Program, *, extra_read: bool = False, mutates: str = "") -
     for op in program.ops:
         if op.kind != HOST_READ:
             b.op(op.kind, op.operands, op.results, name=op.name, in_place=op.in_place)
+    if adds:
+        source = next(op for op in program.ops if op.kind == HOST_WRITE).results[0]
+        new_result += _add(b, adds, source)
     if extra_read:
         ghost, seen = b.tensor("ghost", "f32", (8,)), b.tensor("seen", "f32", (8,))
         b.op("probe", (ghost,), (seen,), name="probe")
@@ -460,7 +620,7 @@ PLANTS: dict[str, Callable[[Ground], Planted | None]] = {
     f.__name__: f
     for f in (
         ends_early, made_safe, born_late, gap, bad_pair, untold, small, shifted, misfit, left_out, no_wait, unwritten, undeclared,
-        overwritten, stale, booked,
+        overwritten, stale, booked, results, read_only, bounds, state, moved_content, kernel, promise, twice, misdeed,
     )
 }  # fmt: skip
 """What can be planted, by name."""
@@ -480,33 +640,20 @@ def culprits(seeds: range, names: tuple[str, ...] = tuple(PLANTS)) -> Iterator[C
         g = ground(seed, streams=2 + seed % 2 if name == "no_wait" else 1)
         sound = Evidence(document=g.document())
         planted = PLANTS[name](g)
-        if planted is None or not harmful(planted[0]):
+        if planted is None:
             continue
-        document, party, classes = planted
-        yield Culprit(
-            name=f"{name} {seed}", evidence=Evidence(document=document), party=party, classes=classes, sound=sound
-        )
+        what, party, classes = planted
+        evidence = what if isinstance(what, Evidence) else Evidence(document=what)
+        if isinstance(what, Document) and not harmful(what):
+            continue
+        yield Culprit(name=f"{name} {seed}", evidence=evidence, party=party, classes=classes, sound=sound)
 
 
 def unsafe_kernel(seed: int) -> Culprit | None:
     """A kernel that is unsafe under a pair that a legal plan uses, as K measures it."""
     g = ground(seed)
-    uses = [
-        (op, o, r)
-        for op in g.program.ops
-        for o, r in op.in_place or ()
-        if (int(g.program.values.buffer[op.operands[o]]), int(g.program.values.buffer[op.results[r]]))
-        in used_pairs(g.plan)
-    ]
-    if not uses:
+    sound = Evidence(document=g.document(), audit=())
+    planted = kernel(g)
+    if planted is None or not isinstance(planted[0], Evidence):
         return None
-    op, o, r = g.rng.choice(uses)
-    row = KernelRow(kind=op.kind, operand=o, result=r, declared=True, measured="unsafe", max_error=1.0, cases=1)
-    document = g.document()
-    return Culprit(
-        name=f"unsafe_kernel {seed}",
-        evidence=Evidence(document=document, audit=(row,)),
-        party="kernel",
-        classes=frozenset({"C04"}),
-        sound=Evidence(document=document, audit=()),
-    )
+    return Culprit(name=f"unsafe_kernel {seed}", evidence=planted[0], party=planted[1], classes=planted[2], sound=sound)

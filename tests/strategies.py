@@ -122,7 +122,7 @@ def first_fit(program: Program, *, kept: Iterable[int] = (), reserved: int = 0, 
             blockers = [
                 b
                 for b in offsets
-                if b != donor
+                if (b != donor or len(live[b] & live[buffer]) > 1)  # they share the step of the hand-over and no other
                 and where[b] == where[buffer]
                 and live[b] & live[buffer]
                 and offset < offsets[b] + int(program.buffers.nbytes[b])

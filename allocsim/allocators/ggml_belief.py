@@ -287,8 +287,10 @@ class _Counting:
 
 
 class _Layouts(dict[int, tuple[Any, ...]]):
-    """Value -> what two values of one layout have in common: dtype, shape, the strides that matter,
-    offset in the buffer.
+    """Value -> what two values of one layout have in common: dtype, shape, strides, offset in the
+    buffer.
+
+    Strides of dimensions of length 1 count, as in ggml: the copy of a view has the view's.
     """
 
     def __init__(self, program: Program) -> None:
@@ -300,8 +302,7 @@ class _Layouts(dict[int, tuple[Any, ...]]):
     def __missing__(self, value: int) -> tuple[Any, ...]:
         starts, shape, strides = self.dims
         dims = slice(starts[value], starts[value + 1])
-        matter = tuple(stride for n, stride in zip(shape[dims], strides[dims], strict=True) if n > 1)
-        self[value] = tuple(column[value] for column in self.columns), tuple(shape[dims]), matter
+        self[value] = tuple(column[value] for column in self.columns), tuple(shape[dims]), tuple(strides[dims])
         return self[value]
 
 

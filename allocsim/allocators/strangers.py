@@ -27,7 +27,7 @@ from typing import Any, Final
 from allocsim.allocators import exact, ggml
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import Allocator, Planner, a_plan, a_problem, call, in_a_line
-from allocsim.errors import PlannerError, UnknownNameError
+from allocsim.errors import AllocsimError, PlannerError, UnknownNameError
 from allocsim.model import Plan, Problem, Program
 
 GROUP: Final = "allocsim.allocators"
@@ -84,17 +84,31 @@ def find_stranger(name: str, *, here: bool = True) -> Planner:
     Raises UnknownNameError where module or function do not exist, PlannerError where importing
     fails or it is no function.
     """
-    module_name, _, path = name.partition(":")
-    function = _import(name, module_name, here=here)
-    for part in path.split("."):
-        if not hasattr(function, part):
-            raise UnknownNameError(f"function of {module_name}", path, _functions(function))
-        function = getattr(function, part)
+    function = named_object(name, here=here)
     if isinstance(function, Allocator):
         return function
     if not callable(function):
         raise PlannerError(f"allocator {name!r} is a {type(function).__name__}, not a function")
     return of_function(name, function)
+
+
+def named_object(
+    name: str, *, what: str = "allocator", raised: type[AllocsimError] = PlannerError, here: bool = True
+) -> Any:
+    """Return what is called `package.module:attribute`, which only a person may name, never data.
+
+    The current directory is searched as well, first, unless `here` is False.
+
+    Raises UnknownNameError where module or attribute do not exist, `raised`, with `what` it is,
+    where importing fails.
+    """
+    module_name, _, path = name.partition(":")
+    found = _import(f"{what} {name!r}", module_name, raised, here=here)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise UnknownNameError(f"function of {module_name}", path, _functions(found))
+        found = getattr(found, part)
+    return found
 
 
 def entry_points() -> dict[str, list[str]]:
@@ -154,7 +168,7 @@ def _takes_constraints(rest: list[inspect.Parameter]) -> str:
     return "position" if second.default is inspect.Parameter.empty else ""
 
 
-def _import(name: str, module_name: str, *, here: bool) -> Any:
+def _import(named: str, module_name: str, raised: type[AllocsimError], *, here: bool) -> Any:
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise UnknownNameError("module", module_name, ())
     folder = str(Path.cwd())
@@ -167,9 +181,9 @@ def _import(name: str, module_name: str, *, here: bool) -> Any:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise UnknownNameError("module", module_name, ()) from None
-        raise PlannerError(f"allocator {name!r} cannot be imported: {error}") from error
+        raise raised(f"{named} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:
-        raise PlannerError(f"allocator {name!r} cannot be imported: {in_a_line(error)}") from error
+        raise raised(f"{named} cannot be imported: {in_a_line(error)}") from error
     finally:
         if added:
             sys.path.remove(folder)

@@ -195,8 +195,18 @@ class Spans:
 
 
 def shares_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether some op of the runs that share the memory of a run is a `same`."""
-    return any(other.program.same_ops.any() for other in case.group(trial))
+    """Return whether some op of the runs that share the memory of a run is a `same`.
+
+    Found once for all runs of its memory.
+    """
+    group = case.group(trial)
+
+    def some() -> bool:
+        programs = {id(other.program): other.program for other in group}
+        return any(program.same_ops.any() for program in programs.values())
+
+    found: bool = case.kept(("shares tags", group[0].index), some)
+    return found
 
 
 def copies(case: TrialDocument, trial: Trial) -> Copies:

@@ -15,12 +15,9 @@ What this module does not see: how a screen finds its rows.
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from allocsim.model.layout import Int64s
-
-if TYPE_CHECKING:
-    from allocsim.checks.s_script import Runs
 
 SCREENS: Final = "allocsim.screens"
 
@@ -37,8 +34,10 @@ class Selector:
 
     screens: bool
 
-    def reads(self, runs: "Runs") -> list[Int64s] | None:
-        """Return, for each run, the reads to look at; None for all."""
+    def reads(self, runs: object) -> list[Int64s] | None:
+        """Return, for each of the runs of one memory (`s_script.Runs`), the reads to look at; None
+        for all.
+        """
         found: list[Int64s] | None = self._asked("reads", lambda screen: screen.reads_to_look_at(runs))
         return found
 
@@ -56,7 +55,7 @@ class Selector:
         )
         return found
 
-    def late(self, work: int) -> "Callable[..., int] | None":
+    def late(self, work: int) -> Callable[..., int] | None:
         """Return what notes the accesses to look at for races, with the arguments of
         `h_clocks.sweep`; None for `sweep` itself.
         """

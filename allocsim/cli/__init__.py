@@ -89,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         prefer(os.environ)
         _end_as_by_a_key()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
+    if sys.stdout is None:
+        return _say("standard output is closed: nothing can be said there", BAD_INPUT)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal cannot show

@@ -37,7 +37,7 @@ from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
 from allocsim.reduction import Reduction, reduce, script
-from allocsim.verdict import judge
+from allocsim.verdict import Cause, judge
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.causes import cure_all
 
@@ -79,6 +79,10 @@ def bisect(
     steps: Annotated[int, typer.Option(help="Training steps of a scenario.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
     fixed: Annotated[bool, typer.Option("--fixed", help="Bisect a scenario's repaired twin.")] = False,
+    ggml: Annotated[
+        str | None,
+        typer.Option(help="Of a captured graph: the libggml whose kernels are run; before, after or a path."),
+    ] = None,
 ) -> int:
     """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not
     found.
@@ -86,7 +90,7 @@ def bisect(
     if out is not None:
         _folder(out)
     if Path(target).exists():
-        found = _file(target, allocator, seconds)
+        found = _file(target, allocator, seconds, ggml)
     else:
         sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
         found = service("bisect_scenario")(
@@ -104,11 +108,11 @@ def bisect(
     return int(not found.record["found"])
 
 
-def _file(path: str, allocator: str | None, seconds: float | None) -> Bisected:
+def _file(path: str, allocator: str | None, seconds: float | None, ggml: str | None) -> Bisected:
     document = load(path)
     cause = leading(document)
     if cause is None:
-        return _by_kernels(path, document)
+        return _by_kernels(path, document, ggml)
     cured = cure_all(document, planner=_planner(allocator))
     reduced = reduce(document, seconds=seconds)
     cure = None
@@ -153,14 +157,14 @@ def _cure_entry(document: Document, cured: Cure) -> dict[str, Any]:
     }
 
 
-def _by_kernels(path: str, document: Document) -> Bisected:
+def _by_kernels(path: str, document: Document, ggml: str | None) -> Bisected:
     """Return what K and D say of a captured graph whose plan is legal.
 
     Of any other document, that nothing is wrong with it.
     """
     record: dict[str, Any] = {"target": path, "found": False, "cause": None, "cure": None, "smallest": None}
     try:
-        examined = service("examine_capture")(document)
+        examined = service("examine_capture")(document, library=ggml)
     except NotInstalledError:
         examined = None
     if examined is None:
@@ -181,11 +185,17 @@ def _by_kernels(path: str, document: Document) -> Bisected:
         lines=[
             f"{show_path(path)}: {in_short(record['cause'])}{first.text}",
             *cure_lines(record["cure"]),
-            "smallest program: not sought; `allocsim audit --ggml` writes the graph of one op that shows a kernel's fault",
+            f"smallest program: not sought; `allocsim audit --ggml {ggml or 'NAME'}{_ops(first)} -o DIR` writes the graph of one op",
             *missing,
         ],
         cured=None if cured is None else cured.document,
     )
+
+
+def _ops(cause: Cause) -> str:
+    """Return the option that has the audit look at the kernel of a cause, "" where it is none's."""
+    kind = cause.charge.op_kind
+    return f" --ops {kind.upper()}" if cause.party == "kernel" and kind else ""
 
 
 def _planner(name: str | None) -> Allocator | None:

@@ -37,7 +37,7 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     plot: Annotated[
-        str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG or SVG, by its suffix.")
+        str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG, SVG or PDF, by its suffix.")
     ] = None,
 ) -> int:
     """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""

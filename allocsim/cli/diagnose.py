@@ -22,10 +22,10 @@ from typing import Annotated
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Required, letters_of, outcome_entry, print_explained
+from allocsim.cli.check import Kinds, Required, kinds_table, letters_of, outcome_entry, print_explained
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
-from allocsim.outcomes import Outcome, outcome_of, read_evidence
+from allocsim.outcomes import JudgeRules, Outcome, outcome_of, read_evidence
 from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
 from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
@@ -38,6 +38,7 @@ def diagnose(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
     require: Required = "",
+    kinds: Kinds = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
     ggml: Annotated[
         str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")
@@ -45,8 +46,9 @@ def diagnose(
 ) -> int:
     """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
     required = letters_of(require)
+    rules = JudgeRules(kinds=kinds_table(kinds))
     evidence, whys, by = _evidence(target, seed, ggml)
-    outcome = outcome_of(str(target), evidence, cures=True, whys=whys, executed_by=by, required=required)
+    outcome = outcome_of(str(target), evidence, rules=rules, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:
         print_json({"files": [outcome_entry(outcome)]})
     elif evidence.document.runs or outcome.causes:

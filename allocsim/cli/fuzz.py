@@ -47,7 +47,7 @@ SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
 """The target that is a real library and no planner of ours."""
 
-DEFAULTS: Final = {LIVE: 200, "hypothesis": 1000, "training": 200, "bulk": 100_000}
+DEFAULTS: Final = {"hypothesis": 1000, "training": 200, "bulk": 100_000}
 """Programs, unless `--examples` or `--minutes` says otherwise."""
 
 
@@ -106,9 +106,6 @@ def fuzz(
                 "--training": training,
                 "--exhaustive": exhaustive is not None,
                 "--execute": execute,
-                "--corpus": corpus is not None,
-                "--minutes": minutes is not None,
-                "--jobs": jobs > 1,
                 "--scheduler": scheduler is not None,
                 "--coverage": coverage,
                 "--timeout": timeout is not None,
@@ -120,11 +117,14 @@ def fuzz(
         )
         status: int = service("fuzz_library")(
             library=ggml or "after",
-            examples=examples or DEFAULTS[LIVE],
+            examples=examples,
             seed=seed,
             shrink=shrink,
             out=out,
             as_json=as_json,
+            minutes=minutes,
+            corpus=corpus,
+            jobs=jobs,
         )
         return status
     if ggml is not None:

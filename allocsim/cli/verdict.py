@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Required, letters_of
+from allocsim.cli.check import Kinds, Required, kinds_table, letters_of
 from allocsim.cli.output import print_error, print_json, print_line, show_path
-from allocsim.outcomes import outcome_of, read_evidence, verdict_entry
+from allocsim.outcomes import JudgeRules, outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
 from allocsim.outcomes.telling import examined_lines, headline, wrapped
 from allocsim.verdict import judge
@@ -27,6 +27,7 @@ def verdict(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     require: Required = "",
+    kinds: Kinds = None,
 ) -> int:
     """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged."""
     required = letters_of(require)
@@ -34,8 +35,11 @@ def verdict(
     if not evidence.document.runs:
         print_error(f"{show_path(target)}: {NO_PLAN}")
         return BAD_INPUT
-    found = judge(evidence)
-    outcome = outcome_of(str(target), evidence, report=found.report, causes=found.causes, required=required)
+    rules = JudgeRules(kinds=kinds_table(kinds))
+    found = judge(evidence, judged=rules.listed)
+    outcome = outcome_of(
+        str(target), evidence, report=found.report, rules=rules, causes=found.causes, required=required
+    )
     if as_json:
         print_json(verdict_entry(found, evidence))
         return outcome.status

@@ -393,36 +393,13 @@ class _Task:
             draft.moved[index] = draft.resized[index] = set(range(len(plan.arena)))
             draft.elements[AllApart(plan=index)] = None
         for demand in self.demands:
-            if not self._placed_by(draft, demand.mend, by_wait=by_wait):
+            if not _also_asked(draft, demand.mend):
                 return None
         mended = built(draft)
         if not self.holds(mended):
             return None
         made = self._cure(draft, mended, "apart")
         return replace(made, pin_all_bytes=made.nbytes)
-
-    def _placed_by(self, draft: Draft, mend: Mend, *, by_wait: bool) -> bool:
-        """Note the slots that a mend is about, each where it now lies.
-
-        False where no plan can be made for another program.
-        """
-        if mend.kind == "stale":
-            return replan(draft, mend)
-        if mend.kind in {"kernel", "promise"}:
-            draft.elements[
-                SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
-            ] = None
-        slots = (
-            {(index, mend.buffer) for index in plans_of(self.document, mend)}
-            if mend.kind in {"slot", "state", "address"}
-            else set()
-        )
-        if mend.kind == "wait" and mend.plan is not None and not by_wait:
-            races = next(demand.violations for demand in self.demands if demand.mend is mend)
-            slots = {(mend.plan, v.buffer) for v in races}
-        for index, buffer in sorted((index, buffer) for index, buffer in slots if buffer is not None):
-            draft.elements[place_of(draft, index, buffer, mend)] = None
-        return True
 
     def _anew(self, *, by_wait: bool) -> tuple[Draft, Document, bool] | None:
         """Plan the mended beliefs anew, where a planner of this project made the plans of
@@ -488,6 +465,20 @@ def minimise(elements: Sequence[Change], cures: Callable[[tuple[Change, ...]], b
         else:
             parts = min(2 * parts, len(current))
     return current
+
+
+def _also_asked(draft: Draft, mend: Mend) -> bool:
+    """Note what a mend asks for beside that every buffer lies apart.
+
+    False where no plan can be made for another program.
+    """
+    if mend.kind == "stale":
+        return replan(draft, mend)
+    if mend.kind in {"kernel", "promise"}:
+        draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = (
+            None
+        )
+    return True
 
 
 __all__ = ["CURABLE", "Cure", "Demand", "Moved", "cure_of", "minimise", "used_pairs"]

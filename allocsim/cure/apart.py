@@ -20,7 +20,7 @@ import numpy as np
 
 from allocsim.cure.room import lasting
 from allocsim.model import OWN, Bools, Document, Plan
-from allocsim.model.layout import Int64s
+from allocsim.model.layout import LIMIT, Int64s
 
 Range = tuple[int, int]
 
@@ -28,7 +28,7 @@ Range = tuple[int, int]
 def all_apart(document: Document) -> tuple[Plan, ...] | None:
     """Return the plans of a document with every buffer apart, in their order.
 
-    The answer is None where that does not fit into an arena.
+    The answer is None where that does not fit into an arena, or an address goes beyond `LIMIT`.
     """
     plans = document.plans
     sizes = [_sizes(document, plan) for plan in plans]
@@ -108,12 +108,12 @@ def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], taken: list[tuple[
     for arena, memory in enumerate(plan.program.arenas):
         here = np.flatnonzero((buffers.arena == arena) & ~own).tolist()
         free = sorted((b for b in here if b not in homes), key=lambda b: _order(plan, sizes, b), reverse=True)
-        offset[free] = list(_free(_of(arena, taken), [_order(plan, sizes, b) for b in free]))
-        settled = [b for b in here if b in homes]
-        offset[settled] = [homes[b] for b in settled]
-        end = int((offset[here] + sizes[here]).max(initial=0))
-        if memory.capacity is not None and end > memory.capacity:
+        found = list(_free(_of(arena, taken), [_order(plan, sizes, b) for b in free]))
+        at = {**dict(zip(free, found, strict=True)), **{b: homes[b] for b in here if b in homes}}
+        end = max((at[b] + int(sizes[b]) for b in here), default=0)
+        if end > (LIMIT if memory.capacity is None else min(memory.capacity, LIMIT)):
             return None
+        offset[here] = [at[b] for b in here]
     return replace(
         plan,
         arena=np.where(own, OWN, buffers.arena).astype(np.int32),

@@ -20,7 +20,7 @@ from typing import Final
 from allocsim import document
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import ggml, minimalloc
+from allocsim.formats import executorch, ggml, inductor, litert_pointers, minimalloc, tflite, torch_snapshot, xla_dump
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -43,6 +43,10 @@ class Format:
 
     The answer is None where it is only read.
     """
+    is_folder: Callable[[Path], bool] | None = None
+    """Whether a folder is a dump of this format; None where dumps are single files."""
+    load_folder: Callable[[Path], Document] | None = None
+    """The document in such a folder, or DocumentError."""
     suffix: str = ""
     """What the names of files to be written end in, for those that can be."""
 
@@ -66,6 +70,44 @@ FORMATS: Final[dict[str, Format]] = {
             name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads
         ),
         Format(
+            name="executorch",
+            what="an ExecuTorch program (.pte) with the memory planned for it",
+            matches=executorch.looks_like,
+            loads=executorch.loads,
+        ),
+        Format(
+            name="xla",
+            what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
+            matches=xla_dump.looks_like,
+            loads=xla_dump.loads,
+            is_folder=xla_dump.looks_like_folder,
+            load_folder=xla_dump.load_folder,
+        ),
+        Format(
+            name="tflite",
+            what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
+            matches=tflite.looks_like,
+            loads=tflite.loads,
+        ),
+        Format(
+            name="litert",
+            what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
+            matches=litert_pointers.looks_like,
+            loads=litert_pointers.loads,
+        ),
+        Format(
+            name="inductor",
+            what="the wrapper that TorchInductor generates, as text",
+            matches=inductor.looks_like,
+            loads=inductor.loads,
+        ),
+        Format(
+            name="torch-snapshot",
+            what="a memory snapshot of PyTorch's caching allocator",
+            matches=torch_snapshot.looks_like,
+            loads=torch_snapshot.loads,
+        ),
+        Format(
             name="minimalloc",
             what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
             matches=minimalloc.looks_like,
@@ -86,6 +128,9 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
+    folder = folder_format(Path(path), format_name)
+    if folder is not None and folder.load_folder is not None:
+        return folder.load_folder(Path(path))
     try:
         with Path(path).open("rb") as file:
             head = file.read(HEAD)
@@ -100,6 +145,14 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     if len(data) > document.MAX_BYTES:
         raise DocumentError(str(path), "", f"is larger than {document.MAX_BYTES >> 20} MiB, the most that is read")
     return FORMATS[format_name].loads(data, str(path))
+
+
+def folder_format(path: Path, format_name: str | None = None) -> Format | None:
+    """Return the format whose dump a folder is, None where it is none, or no folder."""
+    if not path.is_dir():
+        return None
+    rows = FORMATS.values() if format_name is None else (FORMATS[format_name],)
+    return next((row for row in rows if row.is_folder is not None and row.is_folder(path)), None)
 
 
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
@@ -131,4 +184,4 @@ def detect(head: bytes) -> str:
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 
-__all__ = ["FORMATS", "HEAD", "Format", "detect", "load", "save"]
+__all__ = ["FORMATS", "HEAD", "Format", "detect", "folder_format", "load", "save"]

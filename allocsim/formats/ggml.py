@@ -15,7 +15,7 @@ Buffers and values
 Ops
     VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op: no value made,
     nothing counted; where it is a node with sources, an op `none` without operands keeps them
-    counted. Any other node is an op of its own name in lower case. Its operands are what its kernel
+    counted. SPLIT_COPY is `same`. Any other node is an op of its own name in lower case. Its operands are what its kernel
     reads: the destination of CPY is none. An operand whose bytes were overwritten since it was made
     (accumulators, copied roots) is read through the value that lies there now: the last one written
     where that has the same layout, else a value that no op makes. `meta.src` has the sources as
@@ -29,7 +29,7 @@ Declared in place
 Problem and plan
     The problem is `allocsim.allocators.ggml_belief` told what this planner was told: OUTPUT roots
     are pinned (a flag on a view alone protects nothing, as in ggml), external buffers are `own`.
-    The plan is the dump's addresses.
+    The plan is the dump's addresses; each compute buffer is an arena.
 
 Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`,
 `ggml-alloc.c`, `ggml-opt.cpp`.
@@ -43,8 +43,20 @@ import numpy as np
 from allocsim.allocators import ggml_belief, ggml_kinds
 from allocsim.allocators.constraints import Constraints
 from allocsim.errors import DocumentError, ModelError
-from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, DumpedGraph, DumpedTensor, parse
-from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Role
+from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, DumpedTensor, Meta, parse
+from allocsim.model import (
+    DTYPE_CODES,
+    HOST_READ,
+    HOST_WRITE,
+    OWN,
+    UNPLACED,
+    VIEW,
+    Arena,
+    Document,
+    Plan,
+    Program,
+    Role,
+)
 from allocsim.model.layout import LIMIT, same_layout
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.slots import SLOTS
@@ -100,7 +112,7 @@ def _plan(graph: DumpedGraph, program: Program) -> Plan:
     )
     listed = graph.dump.meta.inplace_ops
     kinds = ggml_kinds.IN_PLACE if listed is None else {name.lower() for name in listed}
-    arena = np.array([OWN if t.external else UNPLACED if t.off is None else 0 for t in tensors], dtype=np.int32)
+    arena = np.array([OWN if t.external else UNPLACED if t.off is None else t.buffer for t in tensors], dtype=np.int32)
     return Plan(
         program=program,
         problem=ggml_belief.believe(program, told, in_place=kinds),
@@ -120,7 +132,7 @@ class _Import:
     def __init__(self, graph: DumpedGraph) -> None:
         meta = graph.dump.meta
         self.graph = graph
-        self.builder = ProgramBuilder("graph", arenas=(Arena(name="compute", alignment=meta.alignment),))
+        self.builder = ProgramBuilder("graph", arenas=_arenas(meta))
         self.listed = ggml_kinds.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
         self.value: dict[int, int] = {}
         """Tensor -> value."""
@@ -179,7 +191,9 @@ class _Import:
                 name = f"{name} ({self.graph.place(index)})"
             names.add(name)
             read_only = role is Role.PARAMETER and index not in mutated
-            self.buffer[index] = self.builder.buffer(name, tensor.nbytes, role=role, read_only=read_only)
+            self.buffer[index] = self.builder.buffer(
+                name, tensor.nbytes, role=role, read_only=read_only, arena=tensor.buffer
+            )
 
     def _add_value(self, index: int) -> None:
         tensor, root = self.graph.tensors[index], self.graph.root[index]
@@ -208,8 +222,10 @@ class _Import:
         if len(written) == self.made.get(value, 0):
             return value
         layout = self.layout[value]
-        if self.layout[written[-1]] == layout:
-            return written[-1]
+        return written[-1] if self.layout[written[-1]] == layout else self._alias(root, layout)
+
+    def _alias(self, root: int, layout: Layout) -> int:
+        """Return the value of that layout that no op makes: it reads what lies there."""
         if (root, layout) not in self.alias:
             self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
         return self.alias[root, layout]
@@ -223,6 +239,8 @@ class _Import:
         counted = [self.value[source] for source in sources]
         if tensor.op in ROOTS_KEPT:
             self._add_view(index)
+        elif tensor.op == SPLIT_COPY:
+            self._add_copy(index)
         elif tensor.op != NONE:
             self._add_kernel(index)
         elif sources:
@@ -233,6 +251,13 @@ class _Import:
         if len(sources) != 1 or self.graph.root[sources[0]] != root or not self.graph.is_view(index):
             raise self.graph.refuse(index, "src", "a view has one source, of the root it is a view of")
         self.builder.op(VIEW, (self.value[sources[0]],), (self.value[index],), name=self.graph.tensors[index].name)
+
+    def _add_copy(self, index: int) -> None:
+        source, name = self.graph.src[index][0], self.graph.tensors[index].name
+        early = source >= self.graph.leafs and source >= index
+        root = self.graph.root[source]
+        operand = self._alias(root, self.layout[self.value[source]]) if early else self._current(source)
+        self.builder.same([operand], [self.value[index]], name=name, meta={"src": [self.value[source]]})
 
     def _add_kernel(self, index: int) -> None:
         tensor, sources, root = self.graph.tensors[index], self.graph.src[index], self.graph.root[index]
@@ -285,10 +310,17 @@ class _Import:
             return written[-1]
         if not written and self.layout[self.value[root]] == self.layout[result]:
             return self.value[root]
-        layout = self.layout[result]
-        if (root, layout) not in self.alias:
-            self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
-        return self.alias[root, layout]
+        return self._alias(root, self.layout[result])
+
+
+def _arenas(meta: Meta) -> tuple[Arena, ...]:
+    """Return an arena for each compute buffer, of names that differ."""
+    names = [buffer.name for buffer in meta.buffers]
+    several = tuple(
+        Arena(name=name if names.count(name) == 1 else f"{name} {number}", alignment=buffer.alignment)
+        for number, (name, buffer) in enumerate(zip(names, meta.buffers, strict=True))
+    )
+    return several or (Arena(name="compute", alignment=meta.alignment),)
 
 
 def _same_bytes(one: Layout, other: Layout) -> bool:

@@ -1,20 +1,8 @@
 """The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
 
-One JSON object: `leafs` and `nodes`, each a list of tensors in the graph's order, and `meta`
-(`version`, `alignment` in bytes, `inplace_ops`: names of the ops that may run in place,
-`buffer_size`; all optional, and anything else). A tensor has
-
-    op, name, type       as ggml spells them (`RMS_NORM_BACK`, `f32`)
-    ne, nb, nbytes       elements and byte strides of the four dimensions, the fastest first, and the size in bytes
-    off                  offset in the compute buffer, null where it lies elsewhere
-    external             whether it had memory before planning
-    flags                INPUT 1, OUTPUT 2, PARAM 4, LOSS 8, COMPUTE 16
-    view_src, view_offs  the root it is a view of, null for a root, and its offset there in bytes
-    src                  its sources in slot order; null where an optional one is left out
-    op_params            optional: the op's parameters, as the 32-bit words of `ggml_tensor` up to the last that is not 0
-
-A reference to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered
-through, leafs first.
+One JSON object of `leafs`, `nodes` and `meta`; docs/ggml.md has the keys ("The dump"). A reference
+to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs
+first.
 
 What this module does not see: what the graph means; `allocsim.formats.ggml` reads it.
 """
@@ -36,6 +24,9 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 
 NONE: Final = "NONE"
 
+SPLIT_COPY: Final = "SPLIT_COPY"
+"""The scheduler's copy of a tensor to another backend."""
+
 GRAPH: Final = "graph"
 """Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
 `op_params`.
@@ -52,11 +43,20 @@ class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
     nb: Four
     nbytes: Bytes
     off: Bytes | None = None
+    buffer: Annotated[int, msgspec.Meta(ge=0, le=LIMIT)] = 0
     external: bool = False
     flags: Bytes = 0
     view_src: Reference | None = None
     view_offs: Bytes = 0
     src: tuple[Reference | None, ...] = ()
+
+
+class ComputeBuffer(msgspec.Struct, kw_only=True, frozen=True):
+    """One of several compute buffers."""
+
+    name: str
+    size: Bytes
+    alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
 
 
 class Meta(msgspec.Struct, kw_only=True, frozen=True):
@@ -66,6 +66,7 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
     alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
     inplace_ops: tuple[str, ...] | None = None
     buffer_size: Bytes | None = None
+    buffers: tuple[ComputeBuffer, ...] = ()
 
 
 class Dump(msgspec.Struct, kw_only=True, frozen=True):
@@ -82,12 +83,12 @@ class DumpedGraph:
     def __init__(self, dump: Dump, source: str) -> None:
         self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
         self.tensors = (*dump.leafs, *dump.nodes)
-        self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """The sources of each that are there, in slot order: what the planner counts."""
         self.slots = [[slot for slot, source in enumerate(tensor.src) if source is not None] for tensor in self.tensors]
         """Their slots."""
         self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
         """The tensor that owns the memory of each: itself, or what it is a view of."""
+        self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
+        """The sources of each that are there, in slot order: what the planner counts."""
         for index, tensor in enumerate(self.tensors):
             self._check_memory(index, tensor)
 
@@ -109,10 +110,16 @@ class DumpedGraph:
             if reference is None:
                 continue
             source = self._resolve(index, f"src[{slot}]", reference)
-            if source >= self.leafs and source >= index:
+            if source >= self.leafs and source >= index and not self._copied_early(index, tensor, source):
                 raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
             found.append(source)
         return found
+
+    def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
+        """Whether a scheduler copies a view before the node that makes it, which the executor
+        skips: the bytes are those of its root.
+        """
+        return tensor.op == SPLIT_COPY and self.tensors[source].op in ROOTS_KEPT and self.root[source] < index
 
     def _root(self, index: int, tensor: DumpedTensor) -> int:
         if tensor.view_src is None:
@@ -134,9 +141,16 @@ class DumpedGraph:
         return number if leaf else self.leafs + number
 
     def _check_memory(self, index: int, tensor: DumpedTensor) -> None:
+        count = max(len(self.dump.meta.buffers), 1)
+        if tensor.buffer >= count:
+            raise self.refuse(index, "buffer", f"{tensor.buffer} does not exist; there are {count}")
+        if tensor.op == SPLIT_COPY and (len(self.src[index]) != 1 or self.root[index] != index):
+            raise self.refuse(index, "src", "a copy of the scheduler has one source, and memory of its own")
         root = self.tensors[self.root[index]]
         if tensor is root or tensor.off is None or root.off is None:
             return
+        if tensor.buffer != root.buffer:
+            raise self.refuse(index, "buffer", f"{tensor.buffer} is not that of its root, {root.buffer}")
         if tensor.off != root.off + tensor.view_offs:
             expected = f"{root.off} + {tensor.view_offs}"
             raise self.refuse(index, "off", f"{tensor.off} is not where its root and view_offs put it, {expected}")

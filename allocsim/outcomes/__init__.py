@@ -31,7 +31,7 @@ from allocsim.checks.contract import KindsTable
 from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
 from allocsim.errors import AllocsimError, os_error_line
-from allocsim.formats import load
+from allocsim.formats import folder_format, load
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json
@@ -210,7 +210,9 @@ def read_evidence(path: Path) -> Evidence:
 
     Raises DocumentError or OSError for anything else.
     """
-    return load_evidence(path) if path.is_dir() else Evidence(document=load(str(path)))
+    if path.is_dir() and folder_format(path) is None:
+        return load_evidence(path)
+    return Evidence(document=load(str(path)))
 
 
 def outcome_of(

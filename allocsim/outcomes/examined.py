@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocsim.allocators import ggml_kinds
 from allocsim.checks.violations import KINDS, Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Program
-from allocsim.verdict.dossier import BELIEF_KINDS
+from allocsim.verdict.dossier import BELIEF_KINDS, only_later
 from allocsim.verdict.evidence import Evidence
 
 CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
@@ -34,6 +35,7 @@ DETECTORS: Final = "SLHPDKR"
 """Letters of all detectors, in the order in which they are listed."""
 
 DIAGNOSE: Final = "(`allocsim diagnose FILE` does it)"
+AUDIT_GGML: Final = "(`allocsim audit --ggml LIBRARY` measures ggml's; `allocsim diagnose FILE` runs a capture)"
 NO_PLAN: Final = "no plan here"
 
 
@@ -83,11 +85,11 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
             evidence.audit is not None,
             sum(row.measured == "unsafe" and row.declared for row in evidence.audit or ()),
             counted(len({row.kind for row in evidence.audit or ()}), "kind") + " of kernels",
-            f"no audit of these kinds {DIAGNOSE}",
+            f"no audit of these kinds {AUDIT_GGML if _is_ggml(document) else DIAGNOSE}",
         ),
         "R": (
             runs > 1 and document.session is not None,
-            _only_later(report),
+            only_later(report),
             f"{runs} runs",
             "no run after another over its memory (`allocsim replay FILE` tries)",
         ),
@@ -140,20 +142,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _only_later(report: Report) -> int:
-    """Count the violations of later runs that the first one does not show."""
-
-    def place(v: Violation) -> tuple[object, ...]:
-        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
-
-    static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
-    first = {place(v) for v in static if v.run == 0}
-    return sum(bool(v.run) and place(v) not in first for v in static)
-
-
 def _kernels(document: Document) -> bool:
     """Return whether some op is more than a view or what the host does."""
     return any(set(program.ops.kinds) - {VIEW, HOST_READ, HOST_WRITE} for program in document.programs)
+
+
+def _is_ggml(document: Document) -> bool:
+    """Return whether ggml made a plan of this, and has a kernel of every kind in it."""
+    kinds = {kind for program in document.programs for kind in program.ops.kinds} - {VIEW, HOST_READ, HOST_WRITE}
+    return kinds <= ggml_kinds.KINDS and any(plan.source.split(" ")[0] == "ggml" for plan in document.plans)
 
 
 def _kind(program: Program, v: Violation) -> str | None:

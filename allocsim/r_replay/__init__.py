@@ -87,12 +87,20 @@ class ReplayCase:
 
         Raises ModelError for another number of buffers.
         """
-        plan, program = self.plan, self.program
-        if plan.program is program:
-            return plan
-        if len(program.buffers) != len(plan.arena):
-            raise ModelError("slots", f"{len(program.buffers)} buffers; the plan has {len(plan.arena)} slots")
-        return replace(plan, program=program, problem=None, nbytes=np.maximum(plan.nbytes, program.buffers.nbytes))
+        return slots_for(self.plan, self.program)
+
+
+def slots_for(plan: Plan, program: Program) -> Plan:
+    """Return the slots of a plan as one of another program, with room for what is larger than its
+    slot.
+
+    Raises ModelError for another number of buffers.
+    """
+    if plan.program is program:
+        return plan
+    if len(program.buffers) != len(plan.arena):
+        raise ModelError("slots", f"{len(program.buffers)} buffers; the plan has {len(plan.arena)} slots")
+    return replace(plan, program=program, problem=None, nbytes=np.maximum(plan.nbytes, program.buffers.nbytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,11 @@ What this module does not see: how K, D, P and a measured cure came about.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from allocsim.checks import Violation
 from allocsim.cure import Cure
+from allocsim.cure.defects import Judged, listed
 from allocsim.files.sizes import in_bytes
 from allocsim.verdict.causes import causes_of, found_in, with_cures
-from allocsim.verdict.dossier import BELIEF_KINDS, Dossier
+from allocsim.verdict.dossier import BELIEF_KINDS, Dossier, only_later
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
 from allocsim.verdict.naming import MEASURED_NAMES, NAMES, NamingRow
@@ -38,9 +38,12 @@ OVER_RUNS: Final = frozenset({"upload", "state"})
 """Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence, *, cures: bool = True) -> Verdict:
-    """Return the verdict for this evidence; without `cures`, none is sought."""
-    dossier = Dossier(evidence)
+def judge(evidence: Evidence, *, cures: bool = True, judged: Judged = listed) -> Verdict:
+    """Return the verdict for this evidence; without `cures`, none is sought.
+
+    `judged` is the judge with the rules by which it is asked, by default the usual ones.
+    """
+    dossier = Dossier(evidence, judged=judged)
     causes, cure = found_in(dossier), None
     if cures:
         causes, cure = with_cures(dossier, causes)
@@ -105,23 +108,13 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
                 if row.measured == "unsafe" and row.declared
             ],
         ),
-        "R": _status(_only_later(dossier), runs=len(dossier.runs))
+        "R": _status(only_later(dossier.report), runs=len(dossier.runs))
         if len(dossier.runs) > 1
         else not_run | {"why": "one run"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},
     }
-
-
-def _only_later(dossier: Dossier) -> int:
-    """Count the violations of later runs that the first run, of the same program, does not show."""
-
-    def place(v: Violation) -> tuple[object, ...]:
-        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
-
-    first = {place(v) for v in dossier.static if v.run == 0}
-    return sum(bool(v.run) and place(v) not in first for v in dossier.static)
 
 
 def _without_lockstep(diverges: bool | None) -> dict[str, Any]:  # noqa: FBT001 - a fact of the evidence

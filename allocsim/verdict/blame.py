@@ -30,6 +30,9 @@ Answer = tuple[Mend, ...] | None
 
 SLOT: Final = None
 
+IN_PLACE: Final = frozenset({"UnsafeInPlace", "AssumedInPlace"})
+"""Kinds that say that an op is in place where nobody vouches for it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
@@ -69,7 +72,7 @@ def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
         return SLOT
     if meeting.late:
         return tuple(Mend(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
-    if not meeting.kinds.isdisjoint({"UnsafeInPlace", "AssumedInPlace"}):
+    if not meeting.kinds.isdisjoint(IN_PLACE):
         donor, recipient = _in_time(dossier, meeting, plan)
         return (Mend(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
     return SLOT
@@ -214,4 +217,4 @@ def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
     return False
 
 
-__all__ = ["Answer", "Meeting", "allowed_by", "life_mend", "pair_mend"]
+__all__ = ["IN_PLACE", "Answer", "Meeting", "allowed_by", "life_mend", "pair_mend"]

@@ -29,12 +29,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from allocsim.checks import Violation
-from allocsim.cure.defects import key_of
+from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
 from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.model import HOST_WRITE
-from allocsim.verdict.blame import Meeting, allowed_by, life_mend, pair_mend
+from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by, life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
 
 Charges = dict[Mend, list[Violation]]
@@ -48,8 +48,7 @@ Beyond that the writer found is believed.
 OWN_KINDS: Final[dict[str, str]] = {
     "UninitialisedRead": "unwritten",
     "OverwrittenRead": "mutation",
-    "UnsafeInPlace": "in place",
-    "AssumedInPlace": "in place",
+    **dict.fromkeys(sorted(IN_PLACE), "in place"),
     "ResultsOverlap": "results",
     "WriteToReadOnly": "read only",
     "OutOfBounds": "bounds",
@@ -57,9 +56,7 @@ OWN_KINDS: Final[dict[str, str]] = {
 """Kind of violation that a program can have by itself -> kind of mend."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
-PAIRED: Final = frozenset(
-    {"Overlap", "StaleRead", "UnsafeInPlace", "AssumedInPlace", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
-)
+PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
 """Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
@@ -104,7 +101,7 @@ def _is_own(dossier: Dossier, v: Violation, *, mixed: bool) -> bool:
         return True
     if v.kind == "OutOfBounds":
         return v.value is not None
-    if v.kind in {"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"}:
+    if v.kind in OPS:
         return v.other_buffer is None or v.buffer == v.other_buffer or (mixed and _op_of(v) in _ops_apart(dossier))
     return False
 
@@ -450,7 +447,8 @@ def _beliefs(dossier: Dossier, found: Charges) -> None:
 def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
     """Charge races to waits: the program's own first, as few as order all that exists apart.
 
-    Then those of reuse, plan by plan.
+    Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
+    had been given back in stream order.
 
     A wait of the program's reaches on to the last op after it that its own op needs for reuse as
     well: what is left out is one wait. Races that this orders too are its.
@@ -467,8 +465,11 @@ def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None
         own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
         _by_wait(found, ordered, (program, None), waits, own)
         known = {id(v) for v in own}
-        for plan in dict.fromkeys(v.plan for v in here if id(v) not in known):
-            mine = [v for v in here if v.plan == plan and id(v) not in known]
+        reused: dict[tuple[int | None, bool], list[Violation]] = defaultdict(list)
+        for v in here:
+            if id(v) not in known:
+                reused[v.plan, dossier.rule_kept(v)].append(v)
+        for (plan, _), mine in reused.items():
             _by_wait(found, mended, (program, plan), covering(mended, map(_pair, mine)), mine)
 
 

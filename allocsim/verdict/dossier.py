@@ -25,9 +25,23 @@ from allocsim.programs.fingerprints import same_program
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
+from allocsim.verdict.stream_order import StreamBook
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
+
+
+def only_later(report: Report) -> int:
+    """Count the violations of S and H in later runs that the first run, of the same program, does
+    not show.
+    """
+
+    def place(v: Violation) -> tuple[object, ...]:
+        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
+
+    static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
+    first = {place(v) for v in static if v.run == 0}
+    return sum(bool(v.run) and place(v) not in first for v in static)
 
 
 class Dossier:
@@ -50,6 +64,7 @@ class Dossier:
         """How many wrong beliefs there are, listed or not."""
         self._doings: dict[int, Doings] = {}
         self._strange: dict[tuple[int, int], bool] = {}
+        self._books: dict[tuple[int, int], StreamBook | None] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._believed: dict[int, frozenset[tuple[int, int]]] = {}
@@ -121,6 +136,18 @@ class Dossier:
             document = self.document
             self._strange[plan, program] = not same_program(document.plans[plan].program, document.programs[program])
         return self._strange[plan, program]
+
+    def rule_kept(self, race: Violation) -> bool:
+        """Whether a race of one run is over bytes that an allocator had been given back, in stream
+        order, before it gave them out again (`allocsim.verdict.stream_order`).
+        """
+        if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
+            return False
+        key = race.plan, race.program
+        if key not in self._books:
+            self._books[key] = StreamBook.of(self.document.plans[race.plan], self.document.programs[race.program])
+        book = self._books[key]
+        return book is not None and book.kept_rule(race.other_buffer or 0, race.buffer or 0)
 
     @cached_property
     def left_out(self) -> tuple[frozenset[int], ...]:

@@ -230,6 +230,13 @@ def counted_on(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) 
     return bool(_late(violations))
 
 
+def given_back(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+    """The races come of reuse, and the planner, told of nothing but what was given back, gave the
+    bytes out again in stream order.
+    """
+    return mend.plan is not None and all(dossier.rule_kept(v) for v in violations)
+
+
 def of_plan(_dossier: Dossier, mend: Mend, _violations: Sequence[Violation]) -> bool:
     """The race comes of reuse by a plan."""
     return mend.plan is not None
@@ -344,6 +351,13 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     ),
     NamingRow(
         mends=("wait",),
+        evidence="unordered accesses of bytes that were given back in stream order, in use on another stream",
+        class_="C09",
+        party="schedule",
+        applies=given_back,
+    ),
+    NamingRow(
+        mends=("wait",),
         evidence="unordered accesses that do not exist apart",
         class_="C09",
         party="plan",
@@ -351,7 +365,7 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     ),
     NamingRow(
         mends=("wait",),
-        evidence="unordered accesses that exist apart too, or of bytes that were given back",
+        evidence="unordered accesses that exist apart too",
         class_="C09",
         party="schedule",
     ),

@@ -191,6 +191,11 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     if v.in_apart:
         return None
     names = dossier.program(v).ops.names
+    if dossier.rule_kept(v):
+        return (
+            f"the bytes came back, in the order of their stream, before op {v.op} ({names[v.op or 0]}) took them; "
+            f"nothing told of op {v.other_op} ({names[v.other_op or 0]}), on another stream"
+        )
     return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"
 
 

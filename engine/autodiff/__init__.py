@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
+from allocsim.model import Role
 from engine.graph import Graph, Tensor
 from engine.ops.pullback import Image, needing, pull
 from engine.ops.shapes import FLOATS
@@ -56,12 +57,14 @@ def backward(
     parameters: Iterable[Tensor] | None = None,
     seed: Tensor | None = None,
     seeds: Mapping[Tensor, Tensor] | None = None,
-    accumulate: bool = False,
+    accumulate: bool | Mapping[Tensor, Tensor] = False,
     checkpoints: Iterable[Tensor] | None = None,
 ) -> dict[Tensor, Tensor]:
     """Append the derivative of the losses' sum; return parameter -> gradient tensor.
 
-    The order is that of `parameters`.
+    The order is that of `parameters`. A trainable parameter that the losses do not depend on has no
+    gradient and is left out, as `get_grad` then returns None; one that is asked for by name must
+    have one.
 
     Args:
         graph: the graph of the losses, which are expanded if they are not yet part of the order.
@@ -71,13 +74,14 @@ def backward(
             default.
         seeds: output -> its gradient, of its shape and dtype.
         accumulate: add into state tensors that outlive the run instead of fresh memory; parameters
-            must be leafs.
+            must be leafs. A mapping of parameters gives states of the caller's own, of the shape
+            and dtype of the parameter; parameters that it leaves out get new ones.
         checkpoints: forward values that backward may read beside the leafs; all of them by default.
             What comes after the last of them in order is not computed again.
 
     Raises:
-        EngineError: a loss is no scalar and has no seed, or they reach none of the parameters; an
-            argument on the way has no rule; a forward mutation would need a gradient.
+        EngineError: a loss is no scalar and has no seed, or they reach none of the parameters, or
+            not one asked for by name; an accumulator does not fit; an argument on the way has no rule; a forward mutation would need a gradient.
     """
     losses = (loss,) if isinstance(loss, Tensor) else tuple(loss)
     wanted = tuple(graph.trainable if parameters is None else parameters)
@@ -85,6 +89,8 @@ def backward(
     _check(graph, losses, given, wanted, accumulate=accumulate)
     graph.expand(*losses)
     forward = tuple(graph.nodes)
+    if parameters is None and (reached := _reached(forward, losses)) & set(wanted):
+        wanted = tuple(parameter for parameter in wanted if parameter in reached)
     needed = needing(forward, wanted)
     for end in losses:
         if end not in needed:
@@ -98,7 +104,15 @@ def backward(
             if end not in given and seed is None:
                 seed = graph.input(SEED if not graph.passes else f"{SEED}_{graph.passes + 1}", (1,), end.dtype)
             gradients[end] = given[end] if end in given else _as(seed, end)
-        accumulators = {p: graph.state(f"acc.{p.name}", p.shape, p.dtype, reset=True) for p in wanted if accumulate}
+        own = accumulate if isinstance(accumulate, Mapping) else {}
+        for parameter, state in own.items():
+            _accumulator(parameter, state)
+        adds = isinstance(accumulate, Mapping) or accumulate
+        accumulators = {
+            p: own[p] if p in own else graph.state(f"acc.{p.name}", p.shape, p.dtype, reset=True)
+            for p in wanted
+            if adds
+        }
         gradients.update(accumulators)
         parts = pull(forward, needed, gradients, accumulators=accumulators, image=image, expand=graph.expand)
     unreached = next((p for p in wanted if p not in parts and p not in losses), None)
@@ -181,7 +195,7 @@ def reset(graph: Graph, *, seed: float = 1.0) -> dict[str, Any]:
     and skip `keeping(graph)`.
     """
     dtypes = {"f32": np.float32, "f64": np.float64}
-    found = {acc.name: np.zeros(acc.shape, dtypes[acc.dtype]) for acc in graph.accumulators.values()}
+    found = {acc.name: np.zeros(acc.shape, dtypes[acc.dtype]) for acc in graph.accumulators.values() if acc.reset}
     for leaf in graph.leafs:
         if leaf.name == SEED or leaf.name.startswith(f"{SEED}_"):
             found[leaf.name] = np.full(leaf.shape, seed, dtypes[leaf.dtype])
@@ -190,7 +204,7 @@ def reset(graph: Graph, *, seed: float = 1.0) -> dict[str, Any]:
 
 def keeping(graph: Graph) -> tuple[str, ...]:
     """Return the names of the accumulators: what a run within a window of accumulation skips."""
-    return tuple(acc.name for acc in graph.accumulators.values())
+    return tuple(acc.name for acc in graph.accumulators.values() if acc.reset)
 
 
 def _as(seed: Tensor | None, end: Tensor) -> Tensor:
@@ -238,6 +252,22 @@ def _stand_ins(graph: Graph, forward: tuple[Tensor, ...], checkpoints: tuple[Ten
     return lambda node: twins.get(node, node)
 
 
+def _reached(forward: tuple[Tensor, ...], losses: Iterable[Tensor]) -> set[Tensor]:
+    """Return all that gradients of the losses flow to."""
+    reached = set(losses)
+    for node in reversed(forward):
+        if node in reached:
+            arguments = zip(node.rule.arguments, node.sources, strict=False)
+            reached.update(source for argument, source in arguments if argument not in node.rule.constant)
+    return reached
+
+
+def _accumulator(parameter: Tensor, state: Tensor) -> None:
+    if state.role != Role.STATE:
+        raise EngineError(f"accumulator {state} of {parameter} is no state; graph.state(..., reset=True) makes one")
+    _matching("accumulator", parameter, state)
+
+
 def _blocked(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...], end: Tensor) -> str:
     """Return what cuts the way from `wanted` to `end`, for a message.
 
@@ -260,7 +290,7 @@ def _check(
     seeds: Mapping[Tensor, Tensor],
     wanted: tuple[Tensor, ...],
     *,
-    accumulate: bool,
+    accumulate: bool | Mapping[Tensor, Tensor],
 ) -> None:
     if not losses:
         raise EngineError(f"graph {graph.name!r} is given no loss to differentiate")
@@ -280,7 +310,7 @@ def _check(
         raise EngineError(f"graph {graph.name!r} has no trainable parameter to differentiate {losses[0]} by")
     for parameter in wanted:
         _computed(parameter)
-        if accumulate and not parameter.is_leaf:
+        if accumulate is not False and not parameter.is_leaf:
             raise EngineError(f"{parameter} is no leaf; only the gradients of leafs add up over runs")
 
 

@@ -3,7 +3,8 @@
 Every kernel is run with its results over its operands.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept
-for scenarios). With `--ggml`: every op of a real library's in-place list. With
+for scenarios). With `--ggml`: every op of a real library's in-place list; of several libraries, a
+table of pair by version. With
 `package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a
 process that may crash or hang: both are findings. A row is a kernel, an operand and a layout
 (`engine.k_audit.arrangements`).
@@ -30,6 +31,7 @@ from allocsim.model import Document
 from allocsim.plugins import service
 from allocsim.verdict.evidence import Evidence, save
 from engine import k_audit
+from engine.commands.audit_versions import EVERY, print_versions
 from engine.ggml.access.probe import open_library
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture_evidence import examine
@@ -62,7 +64,8 @@ def audit(
     ] = None,
     *,
     ggml: Annotated[
-        str | None, typer.Option(help="before, after, or the path of a libggml: audit its kernels.")
+        str | None,
+        typer.Option(metavar="A,B", help="before, after, or the path of a libggml; all, or several: pair by version."),
     ] = None,
     variants: Annotated[
         bool, typer.Option("--variants", help="All variants of a kernel, not the default one alone.")
@@ -76,9 +79,12 @@ def audit(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")
     ] = 60.0,
+    graphs: Annotated[
+        int, typer.Option("--fuzz", metavar="N", min=0, help="With several --ggml: fuzz each with N graphs.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     picture: Annotated[
-        str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG or SVG, by its suffix.")
+        str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG, SVG or PDF, by its suffix.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the graph of each unsafe pair here.")
@@ -91,8 +97,15 @@ def audit(
         raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
     if ggml is None and ops:
         raise typer.BadParameter("--ops chooses from the in-place list of a library; it needs --ggml")
+    wanted = [op.strip().upper() for op in ops.split(",") if op.strip()] or None
+    if ggml is not None and (ggml == EVERY or "," in ggml):
+        if picture is not None or out is not None:
+            raise typer.BadParameter("--picture and --out are of one library; give one --ggml")
+        return print_versions(ggml, wanted, graphs, as_json=as_json)
+    if graphs:
+        raise typer.BadParameter("--fuzz goes with several --ggml; `allocsim fuzz ggml --ggml NAME` fuzzes one")
     if ggml is not None:
-        found = _of_ggml(ggml, layouts, ops)
+        found = _of_ggml(ggml, layouts, wanted)
     else:
         found = _of_table(target, layouts, every=variants, seed=seed, timeout=timeout)
     wrong = [row for row in found.rows if row["verdict"] in WRONG]
@@ -140,8 +153,7 @@ def _chosen(text: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in known if name in names or "all" in names)
 
 
-def _of_ggml(which: str, layouts: str, ops: str) -> Measured:
-    wanted = [op.strip().upper() for op in ops.split(",") if op.strip()] or None
+def _of_ggml(which: str, layouts: str, wanted: list[str] | None) -> Measured:
     with open_library(which) as child:
         chosen = _chosen(layouts, library_audit.LAYOUTS)
         found = library_audit.audit(child, ops=wanted, layouts=chosen)

@@ -26,6 +26,7 @@ from allocsim.cli.check import outcome_entry
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError
+from allocsim.files import write_atomic
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
@@ -36,6 +37,7 @@ from engine.ggml.access.probe import open_library
 from engine.ggml.capture.capture_hints import hints_of
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture_evidence import examine
+from engine.ggml.dumper import DUMPER
 from engine.ggml.lora_training.transformer import TINY
 from engine.ggml.random_graphs import graph_fuzzing
 
@@ -73,7 +75,7 @@ def ggml(
     graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
     mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
     out: Annotated[str | None, typer.Option("-o", "--out", help="Write the native document here.")] = None,
-    plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG or SVG.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw the memory map here, PNG, SVG or PDF.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")
     ] = None,
@@ -101,6 +103,18 @@ def ggml(
             if path is not None:
                 print_line(f"wrote {show_path(path)}")
     return outcome.status
+
+
+@app.command()
+def dumper(
+    *, out: Annotated[Path, typer.Option("-o", "--out", help="Where to write it.")] = Path("allocsim_dump.c")
+) -> int:
+    """The C file with which a C or C++ program dumps its planned graph."""
+    write_atomic(out, DUMPER.read_bytes())
+    print_line(
+        f"wrote {show_path(out)}: compile it with your program and call allocsim_dump(graph, path); its head says how"
+    )
+    return 0
 
 
 def _captured(

@@ -3,49 +3,148 @@
 Both the graph allocator and the scheduler plan each graph, in a process that may crash.
 
 The same seed gives the same finding, but for races. Findings are joined by cause: the first of each
-is shrunk, which runs it again, and printed, and written at once where a folder is given, so that an
-interrupt loses none; the others are counted.
+is made small, run again, and printed, and written at once where a folder is given, so that an
+interrupt loses none; the others are counted. With a corpus, findings and progress are kept there,
+and a later campaign of the same library and seed goes on behind the last graph tried. `--jobs` are
+processes, each with a library of its own.
 
 What this module does not see: how graphs are made and judged
 (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
+import json
+import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from itertools import count, islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
+from allocsim.errors import DocumentError
+from allocsim.files import write_atomic
+from engine.ggml.access.child import Child
 from engine.ggml.access.probe import open_library
+from engine.ggml.child_tasks import versions
 from engine.ggml.random_graphs import graph_fuzzing as live
 
+DEFAULT_EXAMPLES: Final = 200
 
-def fuzz_library(*, library: str, examples: int, seed: int, shrink: bool, out: Path | None, as_json: bool) -> int:
-    """Fuzz a library with `examples` graphs from `seed` on; return the exit status."""
+PROGRESS: Final = "progress.json"
+"""File of a corpus: the library's version, the seed, how many graphs were tried, findings by
+cause.
+"""
+
+
+def fuzz_library(
+    *,
+    library: str,
+    examples: int | None,
+    seed: int,
+    shrink: bool,
+    out: Path | None,
+    as_json: bool,
+    minutes: float | None = None,
+    corpus: Path | None = None,
+    jobs: int = 1,
+) -> int:
+    """Fuzz a library with graphs from `seed` on; return the exit status.
+
+    It ends after `examples` graphs, or after so many minutes where only these are given.
+    """
+    most = examples if examples is not None else None if minutes is not None else DEFAULT_EXAMPLES
+    ends = None if minutes is None else time.monotonic() + 60 * minutes
     entries: list[dict[str, Any]] = []
-    with open_library(library) as child, counting("fuzz", examples) as advance:
-        counts: Counter[str] = Counter()
-        for first in range(seed, seed + examples, live.BATCH):
-            numbers = range(first, min(first + live.BATCH, seed + examples))
-            for finding in live.fuzz(child, numbers):
+    with ExitStack() as stack:
+        child = stack.enter_context(open_library(library))
+        version = child.call(versions)["version"]
+        done, counts = _progress(corpus, version, seed)
+        advance = stack.enter_context(counting("fuzz", most or 0))
+        advance(done)
+        numbers = range(seed + done, seed + most) if most is not None else count(seed + done)
+        for tried, findings in _tried(stack, library, child, iter(numbers), jobs):
+            for finding in findings:
                 counts[finding.cause] += 1
                 if counts[finding.cause] > 1:
                     continue
                 small = live.minimise(child, finding) if shrink else finding
-                path = None if out is None else live.keep(small, out)
-                size = f"{len(small.recipe.steps)} tensors"
-                file = None if path is None else str(path)
-                about = {"seed": small.seed, "kind": small.kind, "cause": small.cause, "words": small.words}
-                entries.append({**about, "size": size, "file": file})
-                if not as_json:
-                    kept = f"; kept in {show_path(path)}" if path is not None else ""
-                    print_line(f"seed {small.seed}: {small.kind}: {small.cause}; {small.words} ({size}){kept}")
-            advance(len(numbers))
+                entries.append(_told(small, live.replayed(child, small), [f for f in (out, corpus) if f], as_json))
+            done += tried
+            if corpus is not None:
+                about = {"ggml": version, "seed": seed, "tried": done, "causes": dict(counts)}
+                write_atomic(corpus / PROGRESS, json.dumps(about, indent=1).encode())
+            advance(tried)
+            if ends is not None and time.monotonic() >= ends:
+                break
     entries = [{**entry, "count": counts[entry["cause"]]} for entry in entries]
     if as_json:
-        print_json({"target": "ggml", "examples": examples, "seed": seed, "findings": entries})
+        more = {"causes": dict(counts)} if corpus is not None else {}
+        print_json({"target": "ggml", "examples": done, "seed": seed, "findings": entries, **more})
     else:
-        for cause, count in counts.most_common():
-            print_line(f"{count} of {examples} graphs: {cause}")
-        print_line(f"{counts.total()} of {examples} graphs have a finding, of {len(counts)} causes")
-    return int(bool(entries))
+        for cause, number in counts.most_common():
+            print_line(f"{number} of {done} graphs: {cause}")
+        print_line(f"{counts.total()} of {done} graphs have a finding, of {len(counts)} causes")
+    return int(bool(counts))
+
+
+def _told(finding: live.FuzzedFault, again: str, folders: list[Path], as_json: bool) -> dict[str, Any]:  # noqa: FBT001
+    """Print a finding, keep it, and return it as an entry."""
+    paths = [live.keep(finding, folder) for folder in folders]
+    size = f"{len(finding.recipe.steps)} tensors"
+    if not as_json:
+        kept = f"; kept in {show_path(paths[0])}" if paths else ""
+        print_line(f"seed {finding.seed}: {finding.kind}: {finding.cause}; {finding.words}; {again} ({size}){kept}")
+    about = {"seed": finding.seed, "kind": finding.kind, "cause": finding.cause, "words": finding.words}
+    return {**about, "replayed": again, "size": size, "file": str(paths[0]) if paths else None}
+
+
+def _tried(
+    stack: ExitStack, library: str, child: Child, numbers: Iterator[int], jobs: int
+) -> Iterator[tuple[int, list[live.FuzzedFault]]]:
+    """Yield for each batch how many graphs were tried, and the findings; in order of seeds."""
+    if jobs == 1:
+        while batch := list(islice(numbers, live.BATCH)):
+            yield len(batch), list(live.fuzz(child, batch))
+        return
+    pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=get_context("spawn")))
+    while batches := [batch for _ in range(jobs) if (batch := list(islice(numbers, live.BATCH * BATCHES)))]:
+        for batch, findings in zip(batches, pool.map(partial(_in_process, library), batches), strict=True):
+            yield len(batch), findings
+
+
+BATCHES: Final = 2
+"""Batches that a process of `--jobs` takes at a time."""
+
+_CHILDREN: Final[dict[str, Child]] = {}
+"""The library of a process of `--jobs`, which lives as long as it does."""
+
+
+def _in_process(library: str, numbers: list[int]) -> list[live.FuzzedFault]:
+    if library not in _CHILDREN:
+        _CHILDREN[library] = open_library(library)
+    return list(live.fuzz(_CHILDREN[library], numbers))
+
+
+def _progress(corpus: Path | None, version: str, seed: int) -> tuple[int, Counter[str]]:
+    """Return how many graphs a corpus has seen, and its findings by cause.
+
+    Raise DocumentError where it is of another library or seed.
+    """
+    path = None if corpus is None else corpus / PROGRESS
+    if path is None or not path.exists():
+        return 0, Counter()
+    try:
+        about = json.loads(path.read_text())
+        whose, tried, causes = (about["ggml"], about["seed"]), int(about["tried"]), Counter(about["causes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DocumentError(str(path), "", f"is no progress of a campaign: {error}") from None
+    if whose != (version, seed):
+        raise DocumentError(
+            str(path), "", f"is of ggml {whose[0]}, seed {whose[1]}; this campaign is of {version}, seed {seed}"
+        )
+    return tried, causes

@@ -28,6 +28,7 @@ from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
 from engine.training.loop import OnBatch
+from engine.training.memory_categories import by_category
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -90,6 +91,7 @@ def train(
             print_line(
                 f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
             )
+            print_line(_memory(fitted))
         return 0
 
 
@@ -126,6 +128,14 @@ def _line(number: int, epochs: int, epoch: Epoch) -> str:
             error = f" ± {result.loss_error:.2g}" if len(result.losses) > 1 else ""
             parts.append(f"{name} loss {result.loss:.5g}{error}{accuracy}")
     return "   ".join(parts)
+
+
+def _memory(fitted: Fitted) -> str:
+    """Return what the largest program holds at its fullest step, by category."""
+    plan = max(fitted.document.plans, key=lambda plan: plan.peak_bytes)
+    found = by_category(plan.program)
+    parts = ", ".join(f"{name} {in_bytes(nbytes)}" for name, nbytes in found.at_fullest.items())
+    return f"live at the fullest step of {plan.program.name}: {parts}"
 
 
 def _history(fitted: Fitted) -> dict[str, Any]:

@@ -3,13 +3,33 @@
 They use the same graph, derivatives, plans and kernels as everything else.
 
 `tensor` makes one, `no_grad` stops recording, `gradcheck` compares derivatives with finite
-differences; all three are names of `engine` too. `engine.front.functions` has what is no method.
+differences, `model` makes a model of a function of tensors; they, and the other names here, are
+names of `engine` too. `engine.front.functions` has what is no method, `custom_ops` ops of one's
+own.
 `engine.front.tensors` tells what tensors do, `value` what they are, `record` how a value is
 computed and remembered, `reverse` how a gradient is.
 """
 
+from engine.front.derivatives import hessian, jacobian, jvp, vmap
 from engine.front.differences import GradCheck, gradcheck
+from engine.front.recorded_models import model, scope
 from engine.front.reverse import clear, kept_bytes
+from engine.front.stepwise import detect_anomaly
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
-__all__ = ["EagerTensor", "GradCheck", "clear", "gradcheck", "kept_bytes", "no_grad", "tensor"]
+__all__ = [
+    "EagerTensor",
+    "GradCheck",
+    "clear",
+    "detect_anomaly",
+    "gradcheck",
+    "hessian",
+    "jacobian",
+    "jvp",
+    "kept_bytes",
+    "model",
+    "no_grad",
+    "scope",
+    "tensor",
+    "vmap",
+]

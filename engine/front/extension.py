@@ -97,7 +97,7 @@ class Extension:
     saved: list[int]
     """Each value read of what exists: a position in the history, or its length for the seed."""
     gradients: list[tuple[int, int]]
-    """Each leaf that wants a gradient: (position, value)."""
+    """Each leaf that wants a gradient, and each result that keeps its own: (position, value)."""
     readers: list[str] = field(default_factory=list)
     """For each of `saved` the op whose derivative reads it first."""
 
@@ -154,7 +154,7 @@ class _BackwardWalk:
         wanted = [
             (p, g)
             for p, (node, g) in enumerate(zip(order, gradient, strict=True))
-            if node.recipe is None and node.needs_grad and g is not None
+            if (node.recipe is None or node.leaf_of is not None) and node.needs_grad and g is not None
         ]
         return self.program(wanted)
 
@@ -343,6 +343,11 @@ def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) 
     if not params:
         _plain[kind] = made
     return made
+
+
+def unlearn_action(kind: str) -> None:
+    """Forget what ops of a kind share, where its row is gone."""
+    _plain.pop(kind, None)
 
 
 _CAST: Final = {dtype: _action("cast", {"dtype": dtype}) for dtype in ("f32", *STORED)}

@@ -27,11 +27,12 @@ import numpy as np
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
 from engine.front.broadcasting import broadcast, meet
-from engine.front.record import Eager, Node, composed, constant
+from engine.front.record import Eager, Node, composed, constant, tracking
+from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
-from engine.ops import OPS
+from engine.ops import OPS, views
 from engine.ops.shapes import counts, real, whole
 
 
@@ -69,8 +70,11 @@ def where(condition: Any, a: Any, b: Any) -> EagerTensor:
     """
     first = _first("where", a, b)
     left, right = operand(a, first), operand(b, first)
-    given = _array("where", condition)
-    chosen = EagerTensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
+    if _followed(condition):
+        chosen = condition.detach().astype(first.dtype)
+    else:
+        given = _array("where", condition)
+        chosen = EagerTensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
     shape = meet("where", chosen, left, right)
     return EagerTensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
 
@@ -87,8 +91,10 @@ def minimum(a: Any, b: Any) -> EagerTensor:
     return binary("minimum", operand(a, first), b)
 
 
-def one_hot(classes: Any, count: int, *, dtype: Any = np.float64) -> EagerTensor:
+def one_hot(classes: Any, count: int, *, dtype: Any = np.float32) -> EagerTensor:
     """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
+    if _followed(classes):
+        return embedding(tensor(np.eye(whole("one_hot", count)), dtype=dtype), classes)
     ids, count = _numbers("one_hot", classes), whole("one_hot", count)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"one_hot of {count}: class numbers run from {ids.min()} to {ids.max()}")
@@ -136,6 +142,8 @@ def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
 
     Ids are shaped like x but for that axis. One out of range is refused.
     """
+    if _followed(ids):
+        return EagerTensor(Eager.op("gather", _node(x), _places("gather", ids), axis=axis), ids.shape)
     return EagerTensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
 
 
@@ -144,7 +152,10 @@ def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> Eager
 
     What `gather` is transposed.
     """
-    places, length, axis = _numbers("scatter", ids), whole("scatter", length), whole("scatter", axis)
+    length, axis = whole("scatter", length), whole("scatter", axis)
+    if _followed(ids):
+        return _made(Eager.op("scatter", _node(values), _places("scatter", ids), length=length, axis=axis))
+    places = _numbers("scatter", ids)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
         raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
     return _made(Eager.op("scatter", _node(values), constant(places), length=length, axis=axis))
@@ -155,6 +166,11 @@ def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
     _check(table)
     if table.ndim != 2:
         raise EngineError(f"embedding: {_node(table)} is no matrix")
+    if _followed(ids):
+        return EagerTensor(
+            indexing.rows_at(_node(table), _places("embedding", ids.reshape(-1)), ids.shape),
+            (*ids.shape, table.shape[1]),
+        )
     return _made(indexing.rows(_node(table), _numbers("embedding", ids)))
 
 
@@ -223,7 +239,7 @@ def rope(
 
     Pairs are neighbours (`normal`) or halves (`neox`).
     """
-    ids = constant(_numbers("rope", positions))
+    ids = _places("rope", positions) if _followed(positions) else constant(_numbers("rope", positions))
     return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
 
 
@@ -294,6 +310,11 @@ def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
         pair = (_node(x.reshape(rows, count)) for x in (logits, labels))
         return EagerTensor(Eager.op("cross_entropy_loss", *pair), ())
+    if _followed(labels):
+        if labels.shape != logits.shape[:-1]:
+            raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {labels.shape}")
+        known = _places("cross_entropy", labels.reshape(-1))
+        return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), known), ())
     ids = _numbers("cross_entropy", labels)
     if ids.shape != logits.shape[:-1]:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
@@ -346,6 +367,23 @@ def _numbers(what: str, given: Any) -> Array:
     if found.size and (found.dtype.kind not in "iu" or not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31):
         raise EngineError(f"{what}: whole numbers of 32 bits are needed, not {found.dtype}")
     return np.array(found, np.int32, order="C")  # a copy: what the caller does to his own later is not our history
+
+
+def _followed(given: Any) -> bool:
+    """Whether a model is recorded and what is given follows from its columns or parameters."""
+    now = tracking.get()
+    return isinstance(now, Recording) and isinstance(given, EagerTensor) and given._node in now.known  # noqa: SLF001
+
+
+def _places(what: str, given: EagerTensor) -> Node:
+    """Return the node of whole numbers that are known when the program runs."""
+    node = _node(given)
+    if node.dtype != "i32":
+        raise EngineError(
+            f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column"
+        )
+    found: Node = composed(views.contiguous, node)
+    return found
 
 
 def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:

@@ -71,8 +71,15 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
 def rows(table: Node, ids: Array) -> Node:
     """Return the rows of a matrix that ids of any shape name: [V, D] -> [*ids, D]."""
     flat = constant(np.ascontiguousarray(_within(table, 0, ids, table.shape[0]).reshape(-1), np.int32))
+    return rows_at(table, flat, ids.shape)
+
+
+def rows_at(table: Node, flat: Node, shape: Shape) -> Node:
+    """Return the rows of a matrix that int32 numbers in one dimension name, in that shape: [*shape,
+    D].
+    """
     found = Eager.op("get_rows", composed(contiguous, table), flat)
-    return reshaped(found, (*ids.shape, table.shape[1]))
+    return reshaped(found, (*shape, table.shape[1]))
 
 
 def reshaped(x: Node, shape: Shape) -> Node:

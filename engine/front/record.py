@@ -11,7 +11,9 @@ what the shape rule said of it, and how its kernel is called where `bind` only h
 through. Asking both anew takes several times as long as a kernel on a scalar.
 
 Only nodes that need a gradient keep their sources: what does not is a constant to whatever uses it,
-and its history is freed.
+and its history is freed. While a model is *recorded* (`engine.front.recording`), all that depends
+on its columns and parameters keeps its sources, and nobody may read its numbers: what followed from
+them would be the same in every run of the program.
 
 What this module does not see: tensors people hold, gradients, plans.
 """
@@ -34,13 +36,15 @@ from engine.ops import OPS, REQUIRED, ResultLayout, Rule
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
+    from engine.front.recording import Recording
     from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
 
-tracking: Final[ContextVar[bool]] = ContextVar("tracking", default=True)
-"""Whether what is computed now is recorded."""
+tracking: Final[ContextVar["bool | Recording"]] = ContextVar("tracking", default=True)
+"""Whether what is computed now keeps its history, for gradients alone (True) or for a program (a
+`Recording`)."""
 
 
 class ArrayLayout:
@@ -160,6 +164,7 @@ class Node:
 
     __slots__ = (
         "array",
+        "hooks",
         "laid",
         "leaf_of",
         "name",
@@ -193,7 +198,9 @@ class Node:
         self.sources = sources
         self.needs_grad = needs_grad
         self.leaf_of: Any = None
-        """Who collects the gradient of a leaf."""
+        """Who collects the gradient of a leaf, or of a result that is to keep its own."""
+        self.hooks: list[Any] | None = None
+        """What is asked about its gradient, in this order, before anything flows on."""
         self.name = ""
         self.serial = next(_serials)
         """Order of creation: sources have lower ones."""
@@ -315,10 +322,12 @@ class _Quiet(local):
 _quiet: Final = _Quiet()
 
 
-def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool = True) -> Node:
+def apply(
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: "bool | Recording" = True
+) -> Node:
     """Compute an op now and return its node.
 
-    It keeps history only if `track` and a source needs a gradient.
+    It keeps history only if `track` and a source needs a gradient, or as a `Recording` has it.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -343,6 +352,8 @@ def apply(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = 
             called, arguments = recipe.bind(recipe.params, tuple([source.array for source in sources]), (array,))
             _quiet.run(called, *arguments)
     if track:
+        if track is not True:
+            return track.kept(array, laid, shared, recipe, sources)
         for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
                 return Node(array, laid, shared, recipe, sources, True)
@@ -364,6 +375,12 @@ def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any
         _recipes.clear()
     _recipes[key] = recipe, layout
     return recipe, layout
+
+
+def unlearn(kind: str) -> None:
+    """Forget all recipes of an op whose row is gone."""
+    for key in [key for key in list(_recipes) if key[0] == kind]:
+        _recipes.pop(key, None)
 
 
 class Eager:
@@ -414,7 +431,7 @@ def alias(node: Node) -> Node:
 
     The same bytes, the gradient passed on.
     """
-    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))})
+    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=tracking.get() or True)
     made.array, made.name = node.array, node.name
     return made
 

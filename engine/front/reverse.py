@@ -12,9 +12,9 @@ tells the tape where the forward values lie this time. `kept_bytes` says what me
 `clear` gives it back. Safe from any number of threads: each pass has a bound program to itself
 while it runs, and the same bits whichever it is.
 
-What comes back is data. Where gradients are to be differentiated again, `recorded_gradients`
-computes the same ops one by one, as the front computes everything; they are then history like any
-other, and nothing is planned.
+What comes back is data. Where gradients are to be differentiated again, where a hook asks about the
+gradient of a result, and under `detect_anomaly`, the same ops are computed one by one
+(`engine.front.stepwise`), as the front computes everything, and nothing is planned.
 """
 
 import gc
@@ -27,10 +27,11 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
-from engine.front.eager import changed, contributions, summed
+from engine.front.eager import changed
 from engine.front.extension import Extension, extend
 from engine.front.kept import KeptPrograms
-from engine.front.record import Node, history
+from engine.front.record import Node, constant, history, tracking
+from engine.front.stepwise import anomalies, recorded_gradients
 from engine.kernels.binding import Array, Call
 from engine.runtime.entrance import planned
 from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_placed
@@ -174,27 +175,16 @@ def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> lis
         return [(end, seed.copy())]
     with _without_collections():
         order = history(end)
+        if anomalies.get() or any(node.hooks is not None and node.recipe is not None for node in order):
+            token = tracking.set(False)
+            try:
+                return [(node, found.array) for node, found in recorded_gradients(end, constant(seed))]
+            finally:
+                tracking.reset(token)
         if len(order) > KEPT_NODES:
             return _run(_planned(order, allocator)(), order, seed)
         with _kept.lent(_structure(order, allocator), partial(_planned, order, allocator)) as program:
             return _run(program, order, seed)
-
-
-def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
-    """Return what `gradients` returns, as nodes with a history; the same ops in the same order.
-
-    Raises EngineError as `gradients` does.
-    """
-    if end.recipe is None:
-        return [(end, seed)]
-    order = history(end)
-    found: dict[Node, Node] = {end: seed}
-    for node in reversed(order):
-        if node.recipe is None or node not in found:
-            continue
-        for source, more in contributions(node, found[node]):
-            found[source] = more if source not in found else summed(found[source], more)
-    return [(node, found[node]) for node in order if node.recipe is None and node.needs_grad and node in found]
 
 
 def _run(program: BoundBackward, order: list[Node], seed: Array) -> list[tuple[Node, Array]]:
@@ -214,7 +204,7 @@ def _structure(order: list[Node], allocator: str) -> Hashable:
     return (
         allocator,
         *(
-            (n.recipe, *[index[s] for s in n.sources], *[s.needs_grad for s in n.sources])
+            (n.recipe, n.leaf_of is not None, *[index[s] for s in n.sources], *[s.needs_grad for s in n.sources])
             if n.recipe is not None
             else (n.laid, n.needs_grad)
             for n in order

@@ -13,7 +13,7 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
 shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
-is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float64,
+is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
 numbers beside a tensor take the tensor's. `x ** p` takes a constant; where p is a tensor it is
 exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without history. Infinities
 and NaN are results like any other, without a warning. What is no method is in
@@ -50,7 +50,9 @@ from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, se
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.indexing import reshaped
 from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
-from engine.front.reverse import DEFAULT_ALLOCATOR, gradients, recorded_gradients
+from engine.front.recording import Recording, unread
+from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
+from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import EagerValue, no_grad
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
@@ -91,6 +93,7 @@ class EagerTensor(EagerValue):
             PlannerError: the allocator's plan is not sound; nothing runs then.
         """
         node = self._present()
+        unread(node, "backward")
         if node.dtype == "i32":
             raise EngineError(f"{node} holds whole numbers, such as argmax gives, and nothing that requires a gradient")
         if not node.needs_grad:
@@ -108,8 +111,9 @@ class EagerTensor(EagerValue):
             start = constant(given)
             if isinstance(gradient, EagerTensor) and gradient.requires_grad:
                 start = broadcast(gradient.astype(self.dtype), self.shape)
-            for leaf, found in recorded_gradients(node, start):
+            for leaf, made_of in recorded_gradients(node, start):
                 owner: EagerTensor = leaf.leaf_of
+                found = made_of if leaf.recipe is not None or not leaf.hooks else hooked(leaf, made_of)
                 own = apply(
                     "cont", (found,), {"shape": None}, track=tracking.get()
                 )  # leaves may have been handed one node
@@ -117,7 +121,7 @@ class EagerTensor(EagerValue):
                 with _accumulating:
                     owner.grad = more if owner.grad is None else owner.grad + more
             return
-        made = gradients(node, given, allocator)
+        made = [(leaf, _asked(leaf, data)) for leaf, data in gradients(node, given, allocator)]
         with _accumulating:
             for leaf, data in made:
                 owner = leaf.leaf_of
@@ -390,7 +394,7 @@ def tensor(
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
         dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
-            floating array by default, else float64.
+            floating array by default, else float32.
         name: for messages.
 
     Raises:
@@ -398,7 +402,13 @@ def tensor(
     """
     try:
         given = np.asarray(data)
-        wanted = dtype_of(dtype) if dtype is not None else given.dtype if keeps(given.dtype) else np.dtype(np.float64)
+        wanted = (
+            dtype_of(dtype)
+            if dtype is not None
+            else given.dtype
+            if hasattr(data, "dtype") and keeps(given.dtype)
+            else np.dtype(np.float32)
+        )
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
         array = np.array(given, wanted, order="C")
@@ -430,6 +440,11 @@ def operand(value: Any, beside: EagerTensor) -> EagerTensor:
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
 
 
+def _asked(leaf: Node, gradient: Array) -> Array:
+    """Return what the hooks of a leaf make of its gradient."""
+    return gradient if leaf.recipe is not None or not leaf.hooks else hooked(leaf, constant(gradient)).array.copy()
+
+
 def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     node = x._node  # noqa: SLF001
     if node.shared is not None:
@@ -437,6 +452,8 @@ def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     return EagerTensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
 
 
+_STEPS: Final = {np.greater: 1, np.less: -1}
+"""Comparisons that are a step of a difference, to the bit, also where it overflows or is NaN."""
 _SWAPS = frozenset({"add", "mul"})
 """Kinds whose operands may change places, to the bit."""
 
@@ -460,6 +477,8 @@ def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
 
 def _truth(function: Callable[[Array, Array], Any], a: EagerTensor, other: Any) -> EagerTensor:
     b = other if isinstance(other, EagerTensor) else operand(other, a)
+    if isinstance(tracking.get(), Recording) and function in _STEPS:
+        return _unary("step", binary("sub", *((a, b) if _STEPS[function] > 0 else (b, a)))).detach()
     shape = meet(function.__name__, a, b)
     return EagerTensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
 

@@ -9,7 +9,7 @@ said in the header of `engine.front.tensors`.
 What this module does not see: operators, functions, backward.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Self
@@ -18,7 +18,9 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
-from engine.front.record import Node, alias, constant, tracking
+from engine.front.gradient_functions import GradientFunction
+from engine.front.record import Node, alias, apply, constant, tracking
+from engine.front.recording import Recording, unread
 from engine.kernels.binding import Array
 
 _VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
@@ -68,6 +70,7 @@ class EagerValue:
     @property
     def data(self) -> Array:
         """The bytes themselves, read-only; `set_` and the other methods in `_` write."""
+        unread(self._node, "data")
         view = self._node.array.reshape(self.shape, copy=False).view()
         view.flags.writeable = False
         return view
@@ -79,12 +82,14 @@ class EagerValue:
 
     def numpy(self) -> Array:
         """Return a copy as a numpy array."""
+        unread(self._node, "numpy()")
         return self._node.array.reshape(self.shape).copy()
 
     def item(self) -> float:
         """Return the only element; raise EngineError if there are several."""
         if self.size != 1:
             raise EngineError(f"{self._node} has {self.size} elements; item needs one")
+        unread(self._node, "item()")
         return float(self._node.array.item())
 
     def __float__(self) -> float:
@@ -104,7 +109,7 @@ class EagerValue:
     def __repr__(self) -> str:
         name = f", name={self._node.name!r}" if self._node.name else ""
         grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({np.array2string(self.data, separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
+        return f"tensor({np.array2string(self._node.array.reshape(self.shape), separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
 
     def named(self, name: str) -> Self:
         """Give it a name for messages and return it."""
@@ -117,6 +122,9 @@ class EagerValue:
 
     def detach(self) -> Self:
         """Return the same bytes without history; changes in place are seen by both."""
+        now = tracking.get()
+        if isinstance(now, Recording) and self._node in now.known:
+            return type(self)(apply("stop_gradient", (self._present(),), {}, track=now), self.shape)
         twin = constant(self._node.array, self._node.storage)
         twin.rebased = None
         return type(self)(twin, self.shape)
@@ -139,6 +147,53 @@ class EagerValue:
             self._node.rebased = node.rebased
         return self._node
 
+    # its gradient and its history
+
+    def retain_grad(self) -> None:
+        """Let backward passes leave a gradient in this result too, as they do in leaves."""
+        node = self._node_with_gradient("retain_grad")
+        node.leaf_of = self if node.leaf_of is None else node.leaf_of
+
+    def register_hook(self, hook: "Callable[[Self], Self | None]") -> "Callable[[], None]":
+        """Ask `hook` about the gradient of this tensor in every backward pass through it.
+
+        It is given the gradient, all of it, before it flows on, and may return another of its shape
+        in its place. A pass with a hook on a result runs op by op, without a plan; on leaves hooks
+        are asked after the planned pass. Returns what takes the hook away again.
+        """
+        node = self._node_with_gradient("register_hook")
+        shape, kind = self.shape, type(self)
+
+        def asked(gradient: Node) -> Node | None:
+            answer = hook(kind(gradient, shape))
+            return None if answer is None else _answered(answer, gradient)
+
+        if node.hooks is None:
+            node.hooks = []
+        hooks = node.hooks
+        hooks.append(asked)
+
+        def remove() -> None:
+            if asked in hooks:
+                hooks.remove(asked)
+
+        return remove
+
+    @property
+    def grad_fn(self) -> GradientFunction | None:
+        """The op that made it, to walk from (`engine.front.gradient_functions`); None for a leaf
+        and for what needs no gradient.
+        """
+        node = self._node
+        return GradientFunction(node) if node.needs_grad and node.kind is not None else None
+
+    def _node_with_gradient(self, what: str) -> Node:
+        node = self._present()
+        unread(node, what)
+        if not node.needs_grad:
+            raise EngineError(f"{what}: {node} has no gradient")
+        return node
+
     # in place
 
     def zero_(self) -> Self:
@@ -151,6 +206,8 @@ class EagerValue:
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
+        for held in (self, values) if isinstance(values, EagerValue) else (self,):
+            unread(held._node, op)  # noqa: SLF001 - of ours
         if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
@@ -166,18 +223,23 @@ class EagerValue:
         """Put the value of `result` into the own bytes, and its history behind them."""
         if result.shape != self.shape:
             raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
-        made = result._node
+        made, now = result._node, tracking.get()
+        followed = made.needs_grad or (isinstance(now, Recording) and made in now.known)
         if made.needs_grad and self.is_leaf and self.requires_grad:
             raise EngineError(
                 f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
         shared = self._node
-        if made.needs_grad and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
+        if followed and self.is_leaf and isinstance(now, Recording) and self._node in now.given:
+            raise EngineError(
+                f"{op} of {shared}: a column or a parameter is not changed while the model is recorded; change a copy (x * 1.0)"
+            )
+        if followed and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
             raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
         np.copyto(self._node.array, made.array)
         name = shared.name
-        self._changed(op, rebased=made.needs_grad)
-        if made.needs_grad:
+        self._changed(op, rebased=followed)
+        if followed:
             made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
             made.version, made.rebased = shared.storage.version, shared.storage.rebased
             self._node = made
@@ -193,10 +255,26 @@ class EagerValue:
         storage.rebased += rebased
 
 
+def _answered(answer: Any, gradient: Node) -> Node:
+    """Return the node of what a hook answered: a tensor, or numbers in the dtype of the
+    gradient.
+    """
+    if isinstance(answer, EagerValue):
+        return answer._present()  # noqa: SLF001 - of ours
+    try:
+        return constant(np.array(np.broadcast_to(answer, gradient.shape), gradient.array.dtype, order="C"))
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"a hook answers {type(answer).__name__}: {error}") from None
+
+
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Record nothing inside: results have no history, and leaves may be changed in place."""
-    token = tracking.set(False)
+    """Record nothing inside: results have no history, and leaves may be changed in place.
+
+    While a model is recorded, its ops are kept all the same; no gradient flows through them.
+    """
+    now = tracking.get()
+    token = tracking.set(now.silent() if isinstance(now, Recording) else False)
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 
 from allocsim.errors import AllocsimError, EngineError
-from allocsim.formats.ggml_dump import GRAPH
+from allocsim.formats.ggml_dump import GRAPH, NONE, SPLIT_COPY
 from allocsim.model import Document, Plan, Program, Run
 from allocsim.programs.slots import position_of
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
@@ -40,7 +40,7 @@ from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.drawn_elements import fill
 from engine.ggml.capture.graph_document import document as document_of
 from engine.ggml.capture.graph_document import ops_of_nodes
-from engine.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of
+from engine.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of, unsplit
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.d_lockstep import Departure, NodeSide, lockstep
 from engine.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
@@ -136,8 +136,28 @@ def captured_plan(document: Document) -> CapturedPlan:
     if not _same_program(made.programs[0], plan.program):
         raise EngineError("the graph in meta.ggml.graph is not that of the document's program")
     roots = [place for place, root in enumerate(roots_of(rows)) if place == root]
-    offsets = {place: int(plan.offset[buffer]) for buffer, place in enumerate(roots) if plan.arena[buffer] >= 0}
+    starts = _arena_starts(plan)
+    offsets = {
+        place: starts[int(plan.arena[buffer])] + int(plan.offset[buffer])
+        for buffer, place in enumerate(roots)
+        if plan.arena[buffer] >= 0
+    }
     return CapturedPlan(rows=rows, plan=plan, offsets=offsets, steps=ops_of_nodes(rows))
+
+
+ARENA_ALIGNMENT: Final = 4096
+"""Where arenas begin that are laid end to end to be run."""
+
+
+def _arena_starts(plan: Plan) -> list[int]:
+    """Return where each arena begins, laid end to end."""
+    starts, end = [], 0
+    for arena in range(len(plan.program.arenas)):
+        starts.append(end)
+        inside = plan.arena == arena
+        last = int((plan.offset + plan.nbytes)[inside].max(initial=0))
+        end += -(-last // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
+    return starts
 
 
 def _same_program(one: Program, other: Program) -> bool:
@@ -221,12 +241,15 @@ def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: in
 
     Return where it departs, and how many results are not finite.
 
-    One thread: a race is K's to find, and a reference that races is none.
+    One thread: a race is K's to find, and a reference that races is none. The reference knows no
+    backends: it reads each tensor and no scheduler's copy of it.
     """
     with LibraryWorkspace(library) as planned_ws, LibraryWorkspace(library) as reference_ws:
-        planned, reference = rebuild(planned_ws, rows, offsets), rebuild(reference_ws, rows, {})
-        for graph in (reference, planned):
-            fill(graph, seed)
+        planned, reference = rebuild(planned_ws, rows, offsets), rebuild(reference_ws, unsplit(rows), {})
+        fill(reference, seed)  # it knows the readers behind a scheduler's copy
+        for place, row in enumerate(planned.rows):
+            if row["op"] == NONE and row["view_src"] is None:
+                np.copyto(planned.arrays[place], reference.arrays[place])
         found, empty = [], 0
         for place in range(planned.leafs, len(planned.tensors)):
             op = planned.rows[place]["op"]
@@ -241,6 +264,10 @@ def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: in
 
 def _side(graph: RebuiltGraph, place: int) -> NodeSide:
     operands = [None if source is None else graph.arrays[source] for source in graph.sources[place]]
+    if graph.rows[place]["op"] == SPLIT_COPY:
+        (original,) = graph.sources[place]
+        assert original is not None
+        return NodeSide(operands, graph.arrays[place], lambda: np.copyto(graph.arrays[place], graph.arrays[original]))
     return NodeSide(operands, graph.arrays[place], lambda: graph.execute(place))
 
 

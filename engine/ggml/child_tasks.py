@@ -37,9 +37,7 @@ def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", p
     with LibraryWorkspace(library) as ws:
         built = build(ws, recipe)
         place(ws, built, mode=mode, planner=planner)
-        return walk(
-            library, built.graph, known=True, meta={"name": recipe.name, "recipe": recipe.encode(), "mode": mode}
-        )
+        return walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": mode})
 
 
 def transformer_rows(

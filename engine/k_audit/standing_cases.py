@@ -92,7 +92,7 @@ def _columns_back(r: int, n: int) -> list[CallShapes]:
     return [_call((r, n, 1, 1), to=(r, 1, n, 1), shape=(r, 1, n, 1), dilation=(1, 1), **_ONE)]
 
 
-CASES: Final[Mapping[str, Callable[[], tuple[CallShapes, ...]]]] = {
+CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "get_rows": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,))]),
     "get_rows_back": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,), rows=r)]),
     "rms_norm": _rows(1, eps=1e-5),

@@ -26,7 +26,7 @@ from engine.kernels import elementwise as ew
 from engine.kernels import fused, indexed, moving, products, rowwise, windows
 from engine.kernels.binding import Bind, Call, Kernel
 
-__all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel"]
+__all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel", "register"]
 
 _EVERY: Final = ((0, 0), (1, 0))
 _FIRST: Final = ((0, 0),)
@@ -153,11 +153,23 @@ def _table() -> dict[str, dict[str, Kernel]]:
     }  # fmt: skip
 
 
-KERNELS: Final[Mapping[str, Mapping[str, Kernel]]] = MappingProxyType(
-    {kind: MappingProxyType(variants) for kind, variants in _table().items()}
-)
-"""kind -> variant -> kernel. Read-only; a table with more or other kernels is a new dict made from
-this one."""
+_rows: Final[dict[str, Mapping[str, Kernel]]] = {
+    kind: MappingProxyType(variants) for kind, variants in _table().items()
+}
+KERNELS: Final[Mapping[str, Mapping[str, Kernel]]] = MappingProxyType(_rows)
+"""kind -> variant -> kernel. Read-only but for `register`; a table with more or other kernels is a
+new dict made from this one."""
+
+
+def register(kind: str, variants: Mapping[str, Kernel] | None) -> None:
+    """Add the kernels of a new kind, or with None take those of an added one away.
+
+    The caller sees to it that the table of ops has the same kinds (`engine.front.custom_ops`).
+    """
+    if variants is None:
+        _rows.pop(kind, None)
+    else:
+        _rows[kind] = MappingProxyType(dict(variants))
 
 
 def default(kind: str) -> str:

@@ -71,15 +71,18 @@ def admit(plan: Plan, *, by: str = "") -> Plan:
 
 
 def carried(plan: Plan, program: Program) -> Plan:
-    """Return a plan that was admitted as one of another program of the same fingerprint, without
-    its belief: it is as sound there.
+    """Return a plan that was admitted as one of another program of the same fingerprint, with its
+    belief: it is as sound there.
     """
+    if plan.program is program:
+        return admit(plan)
     if not same_program(plan.program, program):
         raise PlannerError(
             f"{plan!r} is not a plan of {program!r}: made for {fingerprint(plan.program)}, not for {fingerprint(program)}"
         )
     admit(plan)
-    made = replace(plan, program=program, problem=None)
+    problem = None if plan.problem is None else replace(plan.problem, program=program)
+    made = replace(plan, program=program, problem=problem)
     with _lock:
         _sound.add(made)
     return made

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.model import Document
 from engine.models.trainable import Model
 from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
@@ -156,6 +157,7 @@ def fit(
             steps=trainer.steps,
             plans=len(trainer.plans),
             peak_bytes=max((plan.peak_bytes for plan in trainer.plans.values()), default=0),
+            document=Document.of(*trainer.plans.values()),
         )
 
 
@@ -171,6 +173,8 @@ class Fitted:
     """Plans that were made."""
     peak_bytes: int
     """The largest of them."""
+    document: Document
+    """Every program that ran, with the plan it ran by and the belief that plan was made from."""
 
 
 def epoch(

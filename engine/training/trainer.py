@@ -1,7 +1,8 @@
 """One step of training at a time: the graphs, their plans, and the memory they share.
 
-What is asked for is one of three *builds*, ggml-opt's: `forward` (outputs and loss), `gradient`
-(also the gradients, added to accumulators) and `optimizer` (also the step of every weight). Each is
+What is asked for is one of four *builds*: `outputs` (predictions, without labels), and ggml-opt's
+three, `forward` (outputs and loss), `gradient` (also the gradients, added to accumulators) and
+`optimizer` (also the step of every weight). Each is
 a graph of its own; all work on the same weights, moments and accumulators, which lie outside the
 arenas, and take turns in one block of memory for everything else.
 
@@ -45,7 +46,7 @@ from engine.training.losses import LOSSES, Loss
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
-Build = Literal["forward", "gradient", "optimizer"]
+Build = Literal["outputs", "forward", "gradient", "optimizer"]
 Graphs = Literal["static", "shapes", "dynamic"]
 GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
 
@@ -55,6 +56,7 @@ class BatchOutcome:
     """What one run gave."""
 
     loss: float
+    """NaN of the build `outputs`, which has none."""
     outputs: Array
     made: tuple[NonfiniteOrigin, ...] = ()
     """The first NaN and infinity, and who made them; only looked for by a trainer that watches."""
@@ -76,6 +78,19 @@ class BoundBuild:
     classes: int
     """Numbers in a row of the outputs."""
     accumulators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnplannedBuild:
+    """A build as a graph with all that its runs take but a plan."""
+
+    graph: Graph
+    loss: Tensor
+    outputs: Tensor
+    parameters: Mapping[str, Array]
+    """Weights to start from, and the hyper-parameters of the first step."""
+    inputs: Mapping[str, Array]
+    """What the host offers in each run: a batch, constants and the seed of the loss."""
 
 
 class Trainer:
@@ -165,13 +180,14 @@ class Trainer:
         self._tell(self.steps + 1)
         first = self.pending == 0
         watch = FiniteWatch(bound.runtime) if self._watch else None
-        given = bound.runtime.run(self._inputs(bound, batch), skip=() if first else bound.accumulators, observer=watch)
+        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes)
+        given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=watch)
         if build == "optimizer":
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
             self.pending = (self.pending + 1) % self.period if self.period > 1 else 0
         return BatchOutcome(
-            loss=float(given[bound.loss][0]),
+            loss=float("nan") if build == "outputs" else float(given[bound.loss][0]),
             outputs=given[bound.outputs],
             made=() if watch is None else tuple(watch.findings),
         )
@@ -183,18 +199,45 @@ class Trainer:
         """
         return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
 
+    def predict(self, batch: Mapping[str, Array]) -> Array:
+        """Return the outputs of the model for a batch, which needs no labels."""
+        return self.run("outputs", batch).outputs
+
     def bound(self, build: Build, batch: Mapping[str, Array]) -> BoundBuild:
         """Return the build for a batch of these shapes, made now if there is none yet."""
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         key = (build, tuple(sorted(shapes.items())))
         if self._graphs != "dynamic" and key in self._made:
             return self._made[key]
-        if self._graphs == "static" and (other := next((k for k in self._made if k[1] != key[1]), None)):
+        trained = (k for k in self._made if k[0] != "outputs" and k[1] != key[1])
+        if self._graphs == "static" and build != "outputs" and (other := next(trained, None)):
             raise EngineError(f"the graphs are static, for columns {dict(other[1])}; this batch has {shapes}")
         found = self._make(build, shapes)
         if self._graphs != "dynamic":
             self._made[key] = found
         return found
+
+    def unplanned(self, build: Build, batch: Mapping[str, Array]) -> UnplannedBuild:
+        """Return a build for a batch as it is before anybody plans it; nothing runs.
+
+        Raises EngineError if the batch does not fit the model.
+        """
+        shapes = {name: tuple(column.shape) for name, column in batch.items()}
+        graph, loss, outputs = self.graph(build, shapes)
+        leafs = {leaf.name: leaf for leaf in graph.leafs}
+        parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
+        self._lay(parameters, {})
+        self._tell(1)
+        given = {**self.model.parameters, **self._hyper, **self.weights}
+        inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
+        constants = self._constants(shapes, loss, inputs)
+        return UnplannedBuild(
+            graph=graph,
+            loss=loss,
+            outputs=outputs,
+            parameters={name: given[name].copy() for name in parameters},
+            inputs=self._inputs(inputs, constants, batch, outputs.shape[-1]),
+        )
 
     def gradients(self) -> dict[str, Array]:
         """Return weight -> what its accumulator holds now.
@@ -227,15 +270,21 @@ class Trainer:
         self.close()
 
     def graph(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
-        """Return a new graph of a build with its loss and outputs, in the order it runs."""
+        """Return a new graph of a build with its loss and outputs, in the order it runs.
+
+        The build `outputs` has no loss; the outputs stand in its place.
+        """
         graph = Graph(f"{self.model.name}.{build}")
         outputs = self.model.build(graph, shapes)
+        if build == "outputs":
+            graph.expand(outputs)
+            return graph, outputs, outputs
         labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
         graph.expand(outputs, loss)
         if build == "forward":
             return graph, loss, outputs
-        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
+        gradients = backward(graph, loss, parameters=graph.trainable, accumulate=build == "gradient" or self.period > 1)
         if build == "gradient":
             return graph, loss, outputs
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
@@ -282,18 +331,22 @@ class Trainer:
             executor=self._executor,
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
-        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
         return BoundBuild(
             lowered=lowered,
             plan=plan,
             runtime=runtime,
             inputs=inputs,
-            constants={name: array for name, array in constants.items() if name in inputs},
+            constants=self._constants(shapes, loss, inputs),
             loss=loss.name,
             outputs=outputs.name,
             classes=outputs.shape[-1],
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
         )
+
+    def _constants(self, shapes: Shapes, loss: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+        """Return the inputs that are the same in every run of these shapes."""
+        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
+        return {name: array for name, array in constants.items() if name in inputs}
 
     def _seed(self) -> float:
         return 1 / self.period if self.loss.mean else 1.0
@@ -353,16 +406,18 @@ class Trainer:
             if name in self._hyper:
                 self._hyper[name][...] = values
 
-    def _inputs(self, bound: BoundBuild, batch: Mapping[str, Array]) -> dict[str, Array]:
-        given: dict[str, Array] = dict(bound.constants)
-        for name, leaf in bound.inputs.items():
+    def _inputs(
+        self, inputs: Mapping[str, Tensor], constants: Mapping[str, Array], batch: Mapping[str, Array], classes: int
+    ) -> dict[str, Array]:
+        given: dict[str, Array] = dict(constants)
+        for name, leaf in inputs.items():
             if name in given:
                 continue
             if name not in batch:
                 raise EngineError(
                     f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})"
                 )
-            given[name] = self._fed(name, batch[name], leaf, bound.classes)
+            given[name] = self._fed(name, batch[name], leaf, classes)
         return given
 
     def _fed(self, name: str, column: Array, leaf: Tensor, classes: int) -> Array:

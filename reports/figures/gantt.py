@@ -4,10 +4,12 @@ A solid bar is what the program needs, a frame what a planner believes.
 
 A frame that ends before its bar is a buffer believed dead too early, and the missing steps are red;
 a frame that goes on behind its bar is waste, and hatched. A pinned buffer may go on without being
-waste; a dot marks it. Rows are the largest buffers, in order of birth; those believed dead too
-early come into it whatever their size. Buffers that nothing touches, and parameters and state
-(which live throughout), have no row. Where the document holds no belief, the bars stand alone;
-where it holds no ops, the belief is all there is.
+waste; a dot marks it. With a report, a cross marks each late read on its victim's row, and a
+triangle the step in which the bytes were taken, on the row of who took them; the names of all
+parties of a violation are red, behind an exclamation mark. Which buffers have a
+row says `lifetime_rows`. A bar is never drawn thinner than a few pixels. Buffers that nothing
+touches, and parameters and state (which live throughout), have no row. Where the document holds no
+belief, the bars stand alone; where it holds no ops, the belief is all there is.
 """
 
 from typing import Any, Final
@@ -19,9 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from allocsim.checks.violations import Report
 from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
+from reports.figures import lifetime_rows
 from reports.figures.families import families
+from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
 from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, canvas, heading, pale, step_axis, styled
 from reports.number_format import count, nbytes, short
@@ -32,17 +37,33 @@ ROWS: Final = 40
 LABELLED_ROWS: Final = 64
 """More rows than this carry no names: they would cover one another."""
 
+MARKED: Final = 200
+"""Late reads and taken bytes that are marked."""
+
+MARKS: Final[dict[bool, dict[str, Any]]] = {
+    True: {"marker": "X", "markersize": 8, "markerfacecolor": RED, "markeredgecolor": "white", "markeredgewidth": 1.0},
+    False: {"marker": "v", "markersize": 7, "markerfacecolor": "white", "markeredgecolor": RED, "markeredgewidth": 1.5},
+}
+"""Whether it is a late read, else the taking of bytes -> how it looks."""
+
+
+THINNEST: Final = 1 / 400
+"""Part of the time axis that a bar takes at least: some four pixels."""
+
 
 @styled
-def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> Figure:
-    """Draw the lifetimes of the `limit` largest buffers of one run (None: all of them).
+def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, report: Report | None = None) -> Figure:
+    """Draw the lifetimes of the `limit` buffers of one run that matter most (None: all of them).
 
     The belief is that of the run's plan, else the document's first problem for the program.
-    Raises ModelError for a run that does not exist.
+    `report` gives the parties of violations and the late reads; without one the picture says
+    nothing of them. Raises ModelError for a run that does not exist.
     """
     shown = scene(document, run)
     believed = shown.problem if shown is not None and len(shown.program.ops) else None
-    rows = _rows(shown, believed, limit) if shown is not None else np.empty(0, dtype=np.int64)
+    rows = np.empty(0, dtype=np.int64)
+    if shown is not None:
+        rows = lifetime_rows.rows(shown, believed, report, run=run, limit=limit)
     if shown is None or not len(rows):
         figure = canvas(9.0, 3.2)
         axes = figure.add_subplot()
@@ -62,47 +83,44 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS) -> 
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     if named:
+        parties = set(lifetime_rows.in_conflict(report, run))
         labels = [
-            f"{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}"
+            f"{'! ' if b in parties else ''}{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}"
             for b in rows.tolist()
         ]
         axes.set_yticks(range(len(rows)), labels, fontsize=8)
+        for label, b in zip(axes.get_yticklabels(), rows.tolist(), strict=True):
+            label.set_color(RED if b in parties else INK)
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_yticks([])
         axes.set_ylabel(f"{len(rows):,} buffers in order of birth")
-    early, late = _wrong(shown, rows, believed)
-    _legend(figure, shown, rows, believed, early=early, late=late, colours=colours if colours.by != "layer" else None)
-    finding, details = _heading(shown, rows, believed)
+    drawn, hidden = _mark(axes, rows, lifetime_rows.marks(report, run)) if named else ((), 0)
+    early, late = wrong(shown, rows, believed)
+    _legend(
+        figure, shown, rows, believed, early=early, late=late, marks=drawn,
+        colours=colours if colours.by != "layer" else None,
+    )  # fmt: skip
+    finding, details = _heading(
+        shown, rows, believed, parties=lifetime_rows.in_conflict(report, run),
+        cut=report is not None and report.count > len(report.violations),
+    )  # fmt: skip
+    if hidden:
+        details.append(f"{count(hidden, 'mark')} of other buffers, or beyond the {MARKED} first, not drawn")
     heading(axes, finding, details)
     return figure
 
 
-def _rows(shown: Scene, believed: Problem | None, limit: int | None) -> Int64s:
-    """Return the buffers to show, in order of birth: those that live and do not live throughout.
-
-    Where not all can be shown, up to half the rows are the largest of those believed dead too
-    early, the rest the largest.
-    """
-    candidates = np.flatnonzero(shown.used & ~shown.program.buffers.persistent)
-    largest = candidates[np.argsort(-shown.nbytes[candidates], kind="stable")]
-    early, _ = _wrong(shown, largest, believed)
-    first = early if limit is None else early[: max(limit, 0) // 2]
-    kept = np.concatenate([first, largest[~np.isin(largest, first)]])[: limit if limit is None else max(limit, 0)]
-    order = np.lexsort((kept, shown.stop[kept], shown.start[kept]))
-    return kept[order]
-
-
-def _wrong(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[Int64s, Int64s]:
-    """Return the rows believed to live too short, and the unpinned ones believed to live too
-    long.
-    """
-    if believed is None:
-        return rows[:0], rows[:0]
-    start, stop = believed.start[rows], believed.stop[rows]
-    short_of = (start > shown.start[rows]) | (stop < shown.stop[rows])
-    beyond = ((start < shown.start[rows]) | (stop > shown.stop[rows])) & ~believed.pinned[rows]
-    return rows[short_of], rows[beyond]
+def _mark(axes: Axes, rows: Int64s, found: tuple[Mark, ...]) -> tuple[tuple[Mark, ...], int]:
+    """Mark late reads and what took the bytes; return what was drawn, and how many were not."""
+    place = {int(buffer): row for row, buffer in enumerate(rows.tolist())}
+    drawn = tuple(mark for mark in found if mark.buffer in place)[:MARKED]
+    for mark in drawn:
+        axes.plot(
+            mark.step + 0.5, place[mark.buffer], linestyle="none", clip_on=False, zorder=6,
+            **MARKS[mark.late_read], gid="late read" if mark.late_read else "taken",
+        )  # fmt: skip
+    return drawn, len(found) - len(drawn)
 
 
 def _end(shown: Scene, rows: Int64s, believed: Problem | None) -> int:
@@ -115,13 +133,14 @@ def _end(shown: Scene, rows: Int64s, believed: Problem | None) -> int:
 def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Problem | None) -> None:
     place = np.arange(len(rows), dtype=np.float64)
     start, stop = shown.start[rows].astype(float), shown.stop[rows].astype(float)
+    thinnest = max(shown.steps, _end(shown, rows, believed)) * THINNEST
     raster = len(rows) > RASTER_ABOVE // 3
     named = len(rows) <= LABELLED_ROWS
     faces = [pale(colours[b] if colours is not None else "#0072B2", 0.25) for b in rows.tolist()]
     _boxes(
         axes,
         start,
-        stop,
+        np.maximum(stop, start + thinnest),
         place,
         0.3 if named else 0.5,
         facecolors=faces,
@@ -138,7 +157,7 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     for first, last, unless in ((low, np.minimum(start, high), pinned), (np.maximum(stop, low), high, pinned)):
         waste = (last > first) & ~unless
         _boxes(
-            axes, first[waste], last[waste], place[waste], 0.3 if named else 0.5, facecolors=pale(GREY, 0.55), edgecolors=FAINT,
+            axes, first[waste], np.maximum(last, first + thinnest)[waste], place[waste], 0.3 if named else 0.5, facecolors=pale(GREY, 0.55), edgecolors=FAINT,
             hatch="////" if named else None, linewidths=0, rasterized=raster, gid="waste",
         )  # fmt: skip
     if named:
@@ -157,7 +176,7 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     for first, last in ((start, np.minimum(low, stop)), (np.maximum(high, start), stop)):
         missed = last > first
         _boxes(
-            axes, first[missed], last[missed], place[missed], 0.3 if named else 0.5, facecolors=RED, edgecolors=RED,
+            axes, first[missed], np.maximum(last, first + thinnest)[missed], place[missed], 0.3 if named else 0.5, facecolors=RED, edgecolors=RED,
             linewidths=1.2, rasterized=raster, gid="missed", zorder=4,
         )  # fmt: skip
 
@@ -174,7 +193,15 @@ def _boxes(axes: Axes, low: Any, high: Any, place: Any, half: float, *, zorder: 
 
 
 def _legend(
-    figure: Figure, shown: Scene, rows: Int64s, believed: Problem | None, *, early: Int64s, late: Int64s, colours: Any
+    figure: Figure,
+    shown: Scene,
+    rows: Int64s,
+    believed: Problem | None,
+    *,
+    early: Int64s,
+    late: Int64s,
+    marks: tuple[Mark, ...],
+    colours: Any,
 ) -> None:
     handles: list[Any] = []
     needed = "needed by the ops" if len(shown.program.ops) else "believed lifetime"
@@ -197,6 +224,9 @@ def _legend(
             )
         if believed.pinned[rows].any() and len(rows) <= LABELLED_ROWS:
             handles.append(Line2D([], [], linestyle="none", marker="o", markersize=4, color=INK, label="pinned"))
+    for late_read, words in ((True, "read late"), (False, "took the bytes")):
+        if any(mark.late_read == late_read for mark in marks):
+            handles.append(Line2D([], [], linestyle="none", label=words, **MARKS[late_read]))
     if handles:
         figure.legend(
             handles=handles, loc="outside lower left", ncols=len(handles), columnspacing=1.6, handlelength=1.6
@@ -207,17 +237,31 @@ def _legend(
         figure.legend(handles=patches, loc="outside right upper", title=title, alignment="left", handlelength=1.0)
 
 
-def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str, list[str]]:
-    everything = _rows(shown, believed, None)
+def _heading(
+    shown: Scene, rows: Int64s, believed: Problem | None, *, parties: list[int], cut: bool
+) -> tuple[str, list[str]]:
+    everything = lifetime_rows.rows(shown, believed, None, run=0, limit=None)
     part = len(rows) < len(everything)
-    early, late = _wrong(shown, everything, believed)
-    which = f"{len(rows):,} of {count(len(everything), 'buffer')}, the largest and those believed dead too early,"
-    largest = f"the {len(rows):,} largest of {count(len(everything), 'buffer')}"
-    whose = (which if len(early) else largest) if part else count(len(rows), "buffer")
-    if believed is None:
+    early, late = wrong(shown, everything, believed)
+    first = [
+        words
+        for words, some in (
+            ("those in a conflict", bool(parties)),
+            ("those believed dead too early", bool(len(early))),
+            ("those believed longest in vain", bool(len(late))),
+        )
+        if some
+    ]
+    which = ", ".join([*first, "those alive at the peak and the largest"])
+    whose = f"{len(rows):,} of {count(len(everything), 'buffer')} ({which})" if part else count(len(rows), "buffer")
+    if parties and not len(early):
+        verb = "is" if len(parties) == 1 else "are"
+        least = "At least " if cut else ""
+        finding = f"{least}{count(len(parties), 'buffer')} {verb} in a conflict"
+    elif believed is None:
         life = shown.stop[rows] - shown.start[rows]
         finding = (
-            f"Half of {whose} live {count(int(np.median(life)), 'step')} or less"
+            f"Half of {count(len(rows), 'buffer')} live {count(int(np.median(life)), 'step')} or less"
             if len(rows) > 1
             else "Lifetime of 1 buffer"
         )
@@ -233,11 +277,14 @@ def _heading(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[str,
         longer = f"; {pinned:,} {'is' if pinned == 1 else 'are'} pinned to the end" if pinned else ""
         finding = f"The believed lifetimes of {count(len(everything), 'buffer')} are those the ops need{longer}"
     seen = int(np.isin(early, rows).sum())
+    missing = sum(buffer not in rows for buffer in parties if not shown.program.buffers.persistent[buffer])
     details = [
         f"{short(shown.source, 60)}: {whose} that {'live' if len(everything) != 1 else 'lives'} for a part of the run"
     ]
     if seen < len(early):
         details.append(f"{len(early) - seen:,} more believed dead too early are not shown")
+    if missing:
+        details.append(f"{missing:,} more in a conflict are not shown")
     if len(rows) > 1:
         details[0] += ", in order of birth"
     return finding, details

@@ -16,21 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from allocsim.model import Document
+from reports.figures import style
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
-from reports.figures.style import (
-    BLUE,
-    INK,
-    PALETTE,
-    RASTER_ABOVE,
-    blank,
-    bytes_axis,
-    canvas,
-    heading,
-    pale,
-    spread,
-    step_axis,
-    styled,
-)
 from reports.number_format import count, nbytes, over, short
 
 PLANS: Final = 7
@@ -42,7 +29,7 @@ WITH_REACH: Final = 3
 _DASHES: Final = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 1)), (0, (9, 3)), (0, (3, 3)))
 
 
-@styled
+@style.styled
 def live_bytes(document: Document, *, run: int | None = None) -> Figure:
     """Draw live bytes over time and the size of every plan of the document that runs.
 
@@ -57,11 +44,11 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
         found = _distinct(scenes(document))
     curves = [shown.live_bytes(shown.placed) for shown in found]
     alive = any(curve.peak for curve in curves)
-    figure = canvas(11.5, 5.6) if alive else canvas(9.0, 3.2)
+    figure = style.canvas(11.5, 5.6) if alive else style.canvas(9.0, 3.2)
     axes = figure.add_subplot()
     if not alive:
-        heading(axes, "No live bytes", ["No buffer of the document is placed in an arena and used."])
-        blank(axes, "nothing lives here")
+        style.heading(axes, "No live bytes", ["No buffer of the document is placed in an arena and used."])
+        style.blank(axes, "nothing lives here")
         return figure
     shown, lives = found[:PLANS], curves[:PLANS]
     sizes = [scene.plan.peak_bytes if scene.plan is not None else 0 for scene in shown]
@@ -71,12 +58,12 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
     if len(shown) <= WITH_REACH:
         for index, scene_ in enumerate(shown):
             if scene_.plan is not None:
-                _stairs(axes, scene_.reach(), color=pale(PALETTE[index], 0.25), linewidth=0.7, zorder=3)
-    step_axis(axes, steps)
-    bytes_axis(axes.yaxis, top, "memory")
+                _stairs(axes, scene_.reach(), color=style.pale(style.PALETTE[index], 0.25), linewidth=0.7, zorder=3)
+    style.step_axis(axes, steps)
+    style.bytes_axis(axes.yaxis, top, "memory")
     axes.set_ylim(0, top * 1.08)
     _sizes(axes, shown, sizes, lives, top=top, steps=steps)
-    heading(axes, *_heading(shown, sizes, lives, areas, len(found)))
+    style.heading(axes, *_heading(shown, sizes, lives, areas, len(found)))
     return figure
 
 
@@ -105,18 +92,25 @@ def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
         if not drawn:
             edges, height = curve.edges, curve.height
             axes.fill_between(
-                edges, np.append(height, height[-1]), step="post", color=pale(BLUE, 0.72), linewidth=0, zorder=1,
-                rasterized=len(edges) > 3 * RASTER_ABOVE, gid="live",
+                edges, np.append(height, height[-1]), step="post", color=style.pale(style.BLUE, 0.72), linewidth=0, zorder=1,
+                rasterized=len(edges) > 3 * style.RASTER_ABOVE, gid="live",
             )  # fmt: skip
-            _stairs(axes, curve, color=pale(BLUE, 0.1), linewidth=0.9, zorder=2)
+            _stairs(axes, curve, color=style.pale(style.BLUE, 0.1), linewidth=0.9, zorder=2)
         else:
-            _stairs(axes, curve, color=pale(PALETTE[index], 0.15), linewidth=0.9, zorder=2, linestyle=_DASHES[index])
+            _stairs(
+                axes,
+                curve,
+                color=style.pale(style.PALETTE[index], 0.15),
+                linewidth=0.9,
+                zorder=2,
+                linestyle=_DASHES[index],
+            )
         drawn.append(curve)
     return len(drawn)
 
 
 def _stairs(axes: Axes, curve: LiveCurve, **look: Any) -> None:
-    raster = len(curve.edges) > 3 * RASTER_ABOVE
+    raster = len(curve.edges) > 3 * style.RASTER_ABOVE
     axes.step(curve.edges, np.append(curve.height, curve.height[-1:]), where="post", rasterized=raster, **look)
 
 
@@ -126,18 +120,22 @@ def _sizes(
     """Draw the sizes and the bound, each said at the right end of its line."""
     highest = max(lives, key=lambda curve: curve.peak)
     bound = highest.peak
-    labels: list[tuple[float, str, str]] = [(bound, f"bound {nbytes(bound)}\n(alive at step {highest.peak_at:,})", INK)]
-    axes.axhline(bound, color=INK, linewidth=1.0, dashes=(4, 3), zorder=4)
+    labels: list[tuple[float, str, str]] = [
+        (bound, f"bound {nbytes(bound)}\n(alive at step {highest.peak_at:,})", style.INK)
+    ]
+    axes.axhline(bound, color=style.INK, linewidth=1.0, dashes=(4, 3), zorder=4)
     for index, (shown, size, live) in enumerate(zip(found, sizes, lives, strict=True)):
         if shown.plan is None or not size:
             continue
-        axes.axhline(size, color=PALETTE[index], linewidth=1.8, linestyle=_DASHES[index], zorder=5)
-        labels.append((size, f"{short(shown.source, 30)}\n{nbytes(size)}, {over(size, live.peak)}", PALETTE[index]))
-    places = spread([height for height, _, _ in labels], top * 0.085, 0.0, top * 1.05)
+        axes.axhline(size, color=style.PALETTE[index], linewidth=1.8, linestyle=_DASHES[index], zorder=5)
+        labels.append(
+            (size, f"{short(shown.source, 30)}\n{nbytes(size)}, {over(size, live.peak)}", style.PALETTE[index])
+        )
+    places = style.spread([height for height, _, _ in labels], top * 0.085, 0.0, top * 1.05)
     for (height, words, colour), place in zip(labels, places, strict=True):
         axes.annotate(
             words, (max(steps, 1), height), (1.025, place), textcoords=("axes fraction", "data"), va="center", ha="left",
-            fontsize=8.5, color=INK, annotation_clip=False,
+            fontsize=8.5, color=style.INK, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.0, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)},
         )  # fmt: skip
 

@@ -45,8 +45,15 @@ RASTER_ABOVE: Final = 1500
 """Shapes in one collection beyond which an SVG holds them as an image."""
 
 DPI: Final = 160
-FORMATS: Final = {".png": "png", ".svg": "svg"}
+FORMATS: Final = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 """Suffix -> what is written."""
+
+METADATA: Final[dict[str, dict[str, None]]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""What a file must not say: equal figures are equal files."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
@@ -105,9 +112,8 @@ def render(figure: Figure, suffix: str) -> bytes:
     """
     out = io.BytesIO()
     kind = FORMATS[suffix]
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
     with _style():
-        figure.savefig(out, format=kind, metadata=metadata)
+        figure.savefig(out, format=kind, metadata=METADATA[kind])
     return out.getvalue()
 
 

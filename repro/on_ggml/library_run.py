@@ -50,7 +50,7 @@ from repro.on_ggml.library_result import LibraryResult, Smoke, claims
 from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task
 from repro.options import LibraryOptions
 from repro.run_records import GradientRatio, TrainingSummary
-from repro.scenario import OnGgml, Scenario
+from repro.scenario import OnGgml, Scenario, llama_of
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
 """Mode -> what `engine.ggml.lora_training.plan_modes.MODES` calls it."""
@@ -149,7 +149,7 @@ def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> Librar
 
     Raises ModelError for sizes that make no model.
     """
-    stated = scenario.training
+    stated = llama_of(scenario)
     recipe = TrainingRecipe(
         training=stated,
         base=SMOLLM2_135M if options.full else SMALL,
@@ -278,7 +278,7 @@ def cure_of(
 
 
 def _shared(experiment: LibraryExperiment) -> dict[str, Any]:
-    return {"rate": experiment.scenario.training.rate, "threads": experiment.options.threads}
+    return {"rate": llama_of(experiment.scenario).rate, "threads": experiment.options.threads}
 
 
 def _horizon(experiment: LibraryExperiment, first: int | None) -> int:

@@ -1,4 +1,7 @@
-"""Every scenario by name. A new one is a file in this folder with a `SCENARIO`, and a row here."""
+"""Every scenario by name, and those of one's own by `package.module:attribute`.
+
+A new one is a file in this folder with a `SCENARIO`, and a row here.
+"""
 
 from importlib import import_module
 from typing import Final
@@ -49,7 +52,13 @@ def find(name: str) -> Scenario:
 
 
 def find_any(name: str) -> Scenario | GgmlFault:
-    """Return the scenario called `name` of either table; errors as `find`."""
+    """Return the scenario called `name` of either table, or what a person calls
+    `package.module:attribute` (`repro.own_models`); errors as there and as `find`.
+    """
+    if ":" in name:
+        from repro.own_models import find_own  # noqa: PLC0415 - a stranger's import may be anything
+
+        return find_own(name)
     if name not in ON_GGML:
         return find(name)
     found: GgmlFault = import_module(f"repro.scenarios.{ON_GGML[name]}").SCENARIO

@@ -317,6 +317,15 @@ def test_bad_usage_and_bad_input_are_one_line_and_exit_2(case, clean, bad, tmp_p
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["check {clean}", "check --json {clean}", "schema", "--help"])
+def test_a_closed_standard_output_is_a_line_and_exit_2(clean, arguments, closed):
+    command = f"{sys.executable} -m allocsim {arguments.format(clean=clean)} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    said = "" if "2>" in closed else "allocsim: standard output is closed: nothing can be said there\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
 def test_a_closed_pipe_is_quiet(tmp_path):
     b = ProgramBuilder("many")
     for index in range(20_000):

@@ -124,15 +124,26 @@ def test_what_nobody_vouches_for_is_counted_and_convicted_where_it_must_be(tmp_p
         status, shown, _ = said(capsys, "check", path, "--kinds", table)
         assert status == expected
         assert ("vouches for" in shown) is (says == "unknown")
+        for command in ("verdict", "diagnose"):
+            assert said(capsys, command, path, "--kinds", table)[0] == expected, (command, says)
     assert said(capsys, "check", path, "--plain")[1] == said(capsys, "check", path)[1]
 
 
+@pytest.mark.parametrize("command", ["check", "verdict", "diagnose"])
 @pytest.mark.parametrize("text", ["{", '{"kinds": 3}', '{"kinds": {"dot": [3]}}', "\xff"])
-def test_a_table_that_is_none_is_one_line(text, tmp_path, capsys):
+def test_a_table_that_is_none_is_one_line(text, command, tmp_path, capsys):
     table = tmp_path / "kinds.json"
     table.write_text(text, encoding="latin-1")
-    status, _, complaint = said(capsys, "check", DATA / "cases" / "missed-reader.json", "--kinds", table)
+    status, _, complaint = said(capsys, command, DATA / "cases" / "missed-reader.json", "--kinds", table)
 
     assert status == 2
     assert complaint.startswith(f"allocsim: {table}: ")
     assert complaint.count("\n") == 1
+
+
+def test_of_a_graph_of_ggml_it_is_said_which_audit_measures_its_kernels(capsys):
+    """Its kernels are not the engine's: `diagnose` runs captures, `audit --ggml` the kinds of any graph."""
+    _, shown, _ = said(capsys, "check", DATA / "ggml" / "fwd_2L_all.json")
+    assert "`allocsim audit --ggml LIBRARY`" in shown
+    _, shown, _ = said(capsys, "check", DATA / "cases" / "missed-reader.json")
+    assert "--ggml" not in shown

@@ -250,6 +250,23 @@ def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_g
     assert all("C04, fault of the kernel" in one.stdout for one in said)
 
 
+@pytest.mark.usefixtures("both")
+def test_the_pairs_that_a_version_gets_wrong_stand_in_one_table(capsys):
+    """ADD_ID is wrong in both, RMS_NORM_BACK in one; SQR in none; what cannot be opened is a line."""
+    chosen = ("--ops", "ADD_ID,RMS_NORM_BACK,SQR", "--fuzz", "32")
+    assert main(["audit", "--ggml", "before,after,./nowhere.so", *chosen, "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    before, after = "0.13.1 (before)", "0.26.0 (after)"
+
+    assert [(row["op"], row["source"], row[before].split(",")[0], row[after]) for row in printed["rows"]] == [
+        ("ADD_ID", 1, "unsafe", "unsafe"),
+        ("RMS_NORM_BACK", 0, "unsafe", "safe"),
+    ]
+    assert [row[before] for row in printed["rows"]][1] == "unsafe, fuzzed"
+    assert [column["ggml"] for column in printed["versions"]] == [before, after]
+    assert "no such library" in printed["refused"]["./nowhere.so"]
+
+
 def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, capsys):
     assert main(["audit", "--layouts", "over", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agree"]
@@ -300,6 +317,9 @@ def test_a_table_of_ones_own_is_measured(tmp_path):
         (("audit", "no.such:KERNELS"), "does not exist"),
         (("audit", "--ggml", "after", "--variants"), "takes neither a table nor --variants"),
         (("audit", "--ggml", "./nowhere.so"), "no such library"),
+        (("audit", "--ggml", "./nowhere.so,./neither.so"), "no such library"),
+        (("audit", "--ggml", "all", "--out", "x"), "of one library"),
+        (("audit", "--ggml", "after", "--fuzz", "3"), "--fuzz goes with several"),
         (("fuzz", "gmlg"), "target 'gmlg' does not exist; did you mean ggml"),
         (("fuzz", "ggml", "--examples", "0"), "--examples"),
         (("fuzz", "ggml", "--ggml", "./nowhere.so"), "no such library"),
@@ -326,7 +346,35 @@ def test_findings_of_the_fuzzer_are_kept_repeat_by_seed_and_can_be_read_again(tm
 
 
 def test_seeds_without_a_finding_exit_0():
+    """Seeds 3 to 6: no plan of theirs shares a pair that the audit convicts, so that no race decides how the command ends."""
     live("after")
-    done = allocsim("fuzz", "ggml", "--seed", "0", "--examples", "3")
+    done = allocsim("fuzz", "ggml", "--seed", "3", "--examples", "4")
 
-    assert (done.returncode, done.stdout) == (0, "0 of 3 graphs have a finding, of 0 causes\n")
+    assert (done.returncode, done.stdout) == (0, "0 of 4 graphs have a finding, of 0 causes\n")
+
+
+def test_a_campaign_goes_on_where_its_corpus_ended_and_jobs_find_the_same(tmp_path):
+    """Seeds 60 to 99 of the current library, in two halves and at once in two processes."""
+    live("after")
+    arguments = ("fuzz", "ggml", "--seed", "60", "--no-shrink", "--json")
+    halves = [json.loads(allocsim(*arguments, "--examples", n, "--corpus", tmp_path).stdout) for n in ("20", "40")]
+    whole = json.loads(allocsim(*arguments, "--examples", "40", "--jobs", "2").stdout)
+
+    assert [half["examples"] for half in halves] == [20, 40]
+    found = [(entry["seed"], entry["cause"]) for half in halves for entry in half["findings"]]
+    assert {cause for _, cause in found} == {entry["cause"] for entry in whole["findings"]}
+    assert halves[1]["causes"] == {entry["cause"]: entry["count"] for entry in whole["findings"]}
+    assert {f"seed-{seed}.json" for seed, _ in found} | {"progress.json"} == {p.name for p in tmp_path.iterdir()}
+    other = allocsim("fuzz", "ggml", "--seed", "61", "--corpus", tmp_path)
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
+
+
+def test_bisect_of_a_witness_names_the_command_that_writes_the_one_op_graph(tmp_path):
+    live("after")
+    allocsim("audit", "--ggml", "after", "--layouts", "over", "--ops", "ADD_ID", "-o", tmp_path)
+    done = allocsim("bisect", tmp_path / "add_id-1.json", "--ggml", "after")
+    checked = " ".join(allocsim("check", tmp_path / "add_id-1.json").stdout.split())
+
+    assert "`allocsim audit --ggml after --ops ADD_ID -o DIR`" in done.stdout
+    assert "S and L clean; kernels not examined" in checked
+    assert "`allocsim diagnose FILE` does it" in checked

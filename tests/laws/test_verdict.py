@@ -5,12 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from evidences import lost
 from hypothesis import given
 from hypothesis import strategies as st
 from renumbering import shuffled
 from scenario_runs import ALL, small
 from strategies import documents
 
+from allocsim.outcomes import verdict_entry
 from allocsim.verdict import judge
 from allocsim.verdict.causes import cure_all
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
@@ -28,6 +30,10 @@ def essence(verdict):
 @pytest.fixture(scope="module", params=ALL)
 def result(request):
     return small(request.param)
+
+
+def test_more_evidence_never_finds_less_of_a_scenario(result):
+    assert lost(result.evidence)[0] == []
 
 
 @given(documents(), st.integers(0, 99))
@@ -88,9 +94,7 @@ def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(result, tmp_pa
         check=False,
     )
     assert (done.returncode, done.stderr) == (1, "")
-    assert json.loads(done.stdout) == json.loads(
-        json.dumps({"verdict": result.verdict.as_json(), "detectors": result.verdict.detectors})
-    )
+    assert json.loads(done.stdout) == json.loads(json.dumps(verdict_entry(result.verdict, result.evidence)))
 
 
 @given(documents())

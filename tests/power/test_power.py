@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from evidences import lost
 from expected import agree
 from power.bench import DETECTORS, document, inputs_of, lowered_of
 from power.fault import PLACES, Fault
@@ -67,6 +68,11 @@ def test_the_twin_is_clean_in_all(fault: Fault):
     assert "nothing wrong was found" in verdict.text
     looked = {detector for detector, kinds in asked(fault.name, planted=True)[2].items() if kinds is not None}
     assert looked <= {detector for detector, kinds in found.items() if kinds is not None}
+
+
+@each
+def test_more_evidence_never_finds_less(fault: Fault):
+    assert lost(asked(fault.name, planted=True)[0])[0] == []
 
 
 def names_and_numbers_do_not_matter(evidence, verdict):

@@ -101,13 +101,18 @@ def a_donor_overlaid_beside_the_pair(planted):
 # --- byte spans are not enough --------------------------------------------------------------------------------------------
 
 
-@plant("OverwrittenRead")
-def two_producers_fill_columns_of_one_buffer(planted):
-    """Their hulls cross and they share no byte; shifted by one byte they do."""
+def two_columns(offset):
+    """A matrix of two columns of f16; the second begins at `offset`."""
     b = ProgramBuilder("p")
     matrix = b.buffer("matrix", 16)
     left = b.value("left", matrix, "f16", (4,), strides=(4,))
-    right = b.value("right", matrix, "f16", (3,), strides=(4,), offset=1 if planted else 2)
+    return b, left, b.value("right", matrix, "f16", (3,), strides=(4,), offset=offset)
+
+
+@plant("OverwrittenRead")
+def two_producers_fill_columns_of_one_buffer(planted):
+    """Their hulls cross and they share no byte; shifted by one byte they do."""
+    b, left, right = two_columns(1 if planted else 2)
     b.op("fill", (), (left,))
     b.op("fill", (), (right,))
     b.op(HOST_READ, (left, right), ())
@@ -116,10 +121,7 @@ def two_producers_fill_columns_of_one_buffer(planted):
 
 @plant("UnsafeInPlace")
 def a_column_is_made_from_its_neighbour(planted):
-    b = ProgramBuilder("p")
-    matrix = b.buffer("matrix", 16)
-    left = b.value("left", matrix, "f16", (4,), strides=(4,))
-    right = b.value("right", matrix, "f16", (3,), strides=(4,), offset=1 if planted else 2)
+    b, left, right = two_columns(1 if planted else 2)
     b.op("fill", (), (left,))
     b.op("relu", (left,), (right,))
     b.op(HOST_READ, (right,), ())
@@ -128,10 +130,7 @@ def a_column_is_made_from_its_neighbour(planted):
 
 @plant("ResultsOverlap")
 def two_results_with_crossing_hulls(planted):
-    b = ProgramBuilder("p")
-    matrix = b.buffer("matrix", 16)
-    left = b.value("left", matrix, "f16", (4,), strides=(4,))
-    right = b.value("right", matrix, "f16", (3,), strides=(4,), offset=3 if planted else 2)
+    b, left, right = two_columns(3 if planted else 2)
     b.op("split", (), (left, right))
     return Document.of(plan_of(b.build(), {0: 0}))
 

@@ -61,6 +61,7 @@ class LibraryWorkspace:
     def __init__(self, library: Library, *, threads: int = 1) -> None:
         self.library = library
         self._stack = ExitStack()
+        self._kept: list[Any] = []
         self.backend = self.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "CPU backend")
         library.ggml_backend_cpu_set_n_threads(self.backend, threads)
         self.buffer_type: int = library.ggml_backend_cpu_buffer_type()
@@ -76,6 +77,7 @@ class LibraryWorkspace:
     def close(self) -> None:
         """Free all that was made, last first."""
         self._stack.close()
+        self._kept.clear()
 
     def own(self, pointer: int | None, free: Callable[[int], Any], what: str) -> int:
         """Return `pointer`, to be freed with the workspace; raise EngineError if it is NULL."""
@@ -83,6 +85,12 @@ class LibraryWorkspace:
             raise EngineError(f"ggml {self.library.version} gave no {what}")
         self._stack.callback(free, pointer)
         return pointer
+
+    def keep(self, thing: Any) -> None:
+        """Keep a Python object, on whose memory the library relies, until the workspace is
+        closed.
+        """
+        self._kept.append(thing)
 
     def context(self, *, tensors: int = 4096, graph_size: int = 0, gradients: bool = False) -> "Context":
         """Return a context with room for `tensors` tensors and one graph of `graph_size`.
@@ -128,10 +136,16 @@ class LibraryWorkspace:
         if not self.library.ggml_gallocr_alloc_graph(planner, graph):
             raise EngineError(f"ggml {self.library.version} could not allocate the graph")
 
-    def scheduler(self, *, graph_size: int) -> int:
-        """Return a new backend scheduler over the one CPU backend."""
-        backends = (ctypes.c_void_p * 1)(self.backend)
-        pointer = self.library.ggml_backend_sched_new(ctypes.addressof(backends), None, 1, graph_size, False, False)
+    def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None) -> int:
+        """Return a new backend scheduler over the one CPU backend.
+
+        `before` is a backend, and the buffer type it works in, that comes before the CPU.
+        """
+        pairs = [*([before] if before else []), (self.backend, self.buffer_type)]
+        backends, types = ((ctypes.c_void_p * len(pairs))(*column) for column in zip(*pairs, strict=True))
+        pointer = self.library.ggml_backend_sched_new(
+            ctypes.addressof(backends), ctypes.addressof(types), len(pairs), graph_size, False, False
+        )
         return self.own(pointer, self.library.ggml_backend_sched_free, "scheduler")
 
     def schedule(self, scheduler: int, graph: int) -> None:

@@ -7,7 +7,12 @@ whether anything is wrong.
 
 from collections.abc import Iterator
 
+from allocsim.formats.ggml_dump import GRAPH
 from allocsim.model import HOST_READ, Document
+from engine.ggml.capture.stale_copies import stale_copies
+
+MOST_COPIES = 3
+"""Reads of old copies that are named."""
 
 
 def hints_of(document: Document) -> list[str]:
@@ -16,6 +21,15 @@ def hints_of(document: Document) -> list[str]:
 
 
 def _hints(document: Document) -> Iterator[str]:
+    graph = document.meta.get("ggml", {}).get(GRAPH)
+    old = stale_copies(graph) if graph else []
+    for one in old[:MOST_COPIES]:
+        yield (
+            f"{one.reader!r} reads a copy of {one.original!r} on another backend that was made before {one.writer!r}"
+            " wrote over the original: ggml's scheduler copies once"
+        )
+    if len(old) > MOST_COPIES:
+        yield f"so do {len(old) - MOST_COPIES} more reads"
     for program in document.programs:
         if not len(program.ops):
             yield "the graph has no nodes, so nothing was judged"

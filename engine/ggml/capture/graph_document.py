@@ -11,8 +11,8 @@ Contract
   mapped, probes the same file in a child process, and returns it; then `capture(pointer, library)`.
   A binding that hides its `ggml_cgraph` pointer is refused with the reason.
 
-O(nodes x sources). What this module does not see: whether the plan is sound (`allocsim.checks`),
-and scheduler splits over several backends.
+O(nodes x sources). What this module does not see: whether the plan is sound
+(`allocsim.checks`).
 """
 
 import re
@@ -38,15 +38,20 @@ USERS = ("libllama", "libwhisper")
 
 
 def capture(
-    graph: int, library: Library, *, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None
+    graph: int,
+    library: Library,
+    *,
+    buffers: Sequence[int] | None = None,
+    scheduler: int = 0,
+    meta: dict[str, Any] | None = None,
 ) -> Document:
-    """Return the document of a planned graph. `buffers` as in `rows.walk`.
+    """Return the document of a planned graph. `buffers` and `scheduler` as in `graph_rows.walk`.
 
     `meta` is added to the document's.
 
     Raises EngineError where the pointer is no planned graph of this library.
     """
-    return document(walk(library, graph, buffers=buffers, meta=meta))
+    return document(walk(library, graph, buffers=buffers, scheduler=scheduler, meta=meta))
 
 
 def document(rows: Rows, source: str = "capture") -> Document:

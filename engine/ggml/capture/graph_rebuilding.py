@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
-from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT
+from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 from engine.ggml.access.structs import MAX_SOURCES, TENSOR
 from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows
@@ -75,6 +75,22 @@ def number_of(reference: int | str, leafs: int) -> int:
     return int(reference[1:]) if isinstance(reference, str) else leafs + reference
 
 
+def unsplit(rows: Rows) -> Rows:
+    """Return the rows with each reader of a scheduler's copy reading what it is a copy of: the
+    graph as it would run on one backend, copies read by nobody.
+    """
+    leafs = len(rows["leafs"])
+    original = {leafs + n: row["src"][0] for n, row in enumerate(rows["nodes"]) if row["op"] == SPLIT_COPY}
+
+    def read(reference: int | str | None) -> int | str | None:
+        while reference is not None and number_of(reference, leafs) in original:
+            reference = original[number_of(reference, leafs)]
+        return reference
+
+    nodes = [row if row["op"] == SPLIT_COPY else {**row, "src": [*map(read, row["src"])]} for row in rows["nodes"]]
+    return {**rows, "nodes": nodes}
+
+
 def sources_of(rows: Rows) -> list[list[int | None]]:
     """Return for each tensor, leafs first, the places of its sources by slot."""
     leafs = len(rows["leafs"])
@@ -119,7 +135,7 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
     base = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
     for place, (row, record, root) in enumerate(zip(everything, records, roots, strict=True)):
         live = [0 if source is None else tensors[source] for source in sources[place]]
-        record["op"], record["flags"] = library.ops[row["op"]], row["flags"]
+        record["op"], record["flags"] = library.ops[NONE if row["op"] == SPLIT_COPY else row["op"]], row["flags"]
         record["op_params"] = [*row.get("op_params", ()), *[0] * (16 - len(row.get("op_params", ())))]
         record["src"] = [*live, *[0] * (MAX_SOURCES - len(live))]
         record["view_src"] = 0 if root == place else tensors[root]
@@ -142,7 +158,7 @@ def _record(tensor: int) -> Any:
 
 
 def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, int], version: str) -> None:
-    for what, known in (("op", ops), ("type", types)):
+    for what, known in (("op", {*ops, SPLIT_COPY}), ("type", {*types})):
         if row[what] not in known:
             raise EngineError(f"tensor {row['name']!r}: ggml {version} has no {what} {row[what]!r}")
     if row["op"] in CALLS_BACK:

@@ -10,7 +10,12 @@ Contract
   base of the compute buffer and is None elsewhere; `external` is memory the planner did not place
   (another buffer, or bare data).
 * The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
-  where that is not enough. Several are laid end to end, in the order given, in one address space.
+  where that is not enough. Of several, `meta.buffers` lists name, size and alignment, and a row's
+  `buffer` says in which its `off` counts.
+* `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, with
+  a copy of each tensor that goes from one backend to another; that graph is found in the
+  scheduler's memory (`engine.ggml.capture.scheduled_graph`), and all its compute buffers are meant.
+  Such a copy is a row of op `SPLIT_COPY`, at the place where its split begins.
 * Steps are positions in the node list. Nothing is written; the graph may be used on.
 * A pointer is checked before it is followed: that its bytes may be read, that counts, ops, types
   and dimensions are such as ggml has, that a buffer's functions are code. What is no graph, or no
@@ -23,7 +28,7 @@ made it.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -31,15 +36,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from allocsim.formats.ggml_dump import SPLIT_COPY
 from engine.ggml.access.library import Library
 from engine.ggml.access.readable_memory import ReadableMemory
 from engine.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
+from engine.ggml.capture.scheduled_graph import scheduled_graph
 
 COMPUTE_USAGE: Final = 2
 """`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
-
-BUFFER_ALIGNMENT: Final = 4096
-"""Where the second and later of several compute buffers begin in their joint address space."""
 
 MAX_TYPE: Final = 63
 MAX_FLAGS: Final = 1 << 8
@@ -59,6 +63,7 @@ def walk(
     graph: int,
     *,
     buffers: Sequence[int] | None = None,
+    scheduler: int = 0,
     meta: dict[str, Any] | None = None,
     known: bool = False,
 ) -> Rows:
@@ -70,15 +75,21 @@ def walk(
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
     memory is in several buffers.
     """
-    members = _lists(library, graph) if known else _members(library, graph)
-    return walk_nodes(library, *members, buffers=buffers, meta=meta)
+    nodes, leafs = _lists(library, graph) if known else _members(library, graph)
+    if not scheduler:
+        return walk_nodes(library, nodes, leafs, buffers=buffers, meta=meta)
+    ran = scheduled_graph(library, scheduler, nodes)
+    chosen = compute_buffers(library, records([*ran.leafs, *ran.nodes])) if buffers is None else buffers
+    return walk_nodes(library, ran.nodes, ran.leafs, copies=ran.copies, buffers=chosen, meta=meta)
 
 
 def walk_nodes(
     library: Library, nodes: list[int], leafs: list[int] | None = None, *,
-    buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
+    copies: Mapping[int, int] | None = None, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
 ) -> Rows:  # fmt: skip
     """Return the rows of nodes in execution order, as `observe` saw them, without their graph.
+
+    `copies` has what a scheduler copies: the copy, and what it is a copy of.
 
     Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
     always the order in which a planner places them: such rows say what ran and where, and are no
@@ -93,13 +104,16 @@ def walk_nodes(
         leafs = leafs + extra
         addresses = leafs + nodes
         table = records(addresses)
-    spaces, size = _spaces(library, compute_buffer(library, table) if buffers is None else buffers)
-    rows = _rows(library, table, addresses, spaces)
+    chosen = list(compute_buffer(library, table) if buffers is None else buffers)
+    rows = _rows(library, table, addresses, chosen)
     names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
     names.update((address, index) for index, address in enumerate(nodes))
     sources, roots = table["src"].tolist(), table["view_src"].tolist()
     for index in range(len(leafs) - len(extra), len(leafs)):
         rows[index]["op"], sources[index] = "NONE", []
+    for index, address in enumerate(addresses):
+        if copies and address in copies:
+            rows[index]["op"], sources[index] = SPLIT_COPY, [copies[address]]
     for index, row in enumerate(rows):
         row["view_src"] = names[roots[index]] if roots[index] else None
         last = max((slot for slot, source in enumerate(sources[index]) if source), default=-1)
@@ -108,10 +122,11 @@ def walk_nodes(
             row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
     about = {
         "version": library.version,
-        "buffer_size": size,
+        "buffer_size": sum(library.ggml_backend_buffer_get_size(buffer) for buffer in chosen),
         "alignment": library.ggml_backend_buft_get_alignment(library.ggml_backend_cpu_buffer_type()),
         "inplace_ops": sorted(library.in_place_ops),
     }
+    about |= {"buffers": [_about(library, buffer) for buffer in chosen]} if len(chosen) > 1 else {}
     return {"meta": {**about, **(meta or {})}, "leafs": rows[: len(leafs)], "nodes": rows[len(leafs) :]}
 
 
@@ -228,7 +243,9 @@ def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
     """
     found = compute_buffers(library, table)
     if len(found) > 1:
-        raise EngineError(f"the graph lies in {len(found)} compute buffers; name those whose plan is meant")
+        raise EngineError(
+            f"the graph lies in {len(found)} compute buffers; give its scheduler, or name the buffers whose plan is meant"
+        )
     return found
 
 
@@ -241,18 +258,13 @@ def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
     ]
 
 
-def _spaces(library: Library, buffers: Sequence[int]) -> tuple[dict[int, int], int]:
-    """Return the size of the joint address space, and for each buffer what leads to it.
-
-    That is the number to subtract from an address to get the offset.
-    """
-    spaces: dict[int, int] = {}
-    end = 0
-    for buffer in buffers:
-        start = -(-end // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
-        spaces[buffer] = library.ggml_backend_buffer_get_base(buffer) - start
-        end = start + library.ggml_backend_buffer_get_size(buffer)
-    return spaces, end
+def _about(library: Library, buffer: int) -> Rows:
+    kind = library.ggml_backend_buffer_get_type(buffer)
+    return {
+        "name": bytes(library.ggml_backend_buffer_name(buffer)).decode(errors="replace"),
+        "size": library.ggml_backend_buffer_get_size(buffer),
+        "alignment": library.ggml_backend_buft_get_alignment(kind),
+    }
 
 
 def _named(names: dict[int, Any], source: int, reader: str) -> Any:
@@ -260,22 +272,24 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
         return names[source]
     except KeyError:
         raise EngineError(
-            f"a source of {reader!r} is not part of the graph; its split copy was rewritten or is not complete"
+            f"a source of {reader!r} is not part of the graph; where a scheduler copies it between backends, give the scheduler"
         ) from None
 
 
-def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], spaces: dict[int, int]) -> list[Rows]:
+def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffers: Sequence[int]) -> list[Rows]:
     """One row for each tensor, without its references."""
     ops = {number: bytes(library.ggml_op_name(number)).decode() for number in np.unique(table["op"]).tolist()}
     types = {number: bytes(library.ggml_type_name(number)).decode() for number in np.unique(table["type"]).tolist()}
-    shifts = [spaces.get(buffer) for buffer in table["buffer"].tolist()]
+    base = {buffer: library.ggml_backend_buffer_get_base(buffer) for buffer in buffers}
+    shifts = [base.get(buffer) for buffer in table["buffer"].tolist()]
+    number = {buffer: place for place, buffer in enumerate(buffers)}
     data = table["data"].tolist()
     columns = (
         table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
         table["flags"].tolist(), table["view_offs"].tolist(), table["op_params"].tolist(), shifts, data, addresses,
     )  # fmt: skip
     nbytes = library.ggml_nbytes
-    return [
+    rows = [
         {
             "op": ops[op],
             "name": name.partition(b"\0")[0].decode(errors="replace"),
@@ -293,6 +307,10 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], space
         }
         for op, name, kind, ne, nb, flags, offset, words, shift, where, address in zip(*columns, strict=True)
     ]
+    if len(buffers) > 1:
+        for row, buffer in zip(rows, table["buffer"].tolist(), strict=True):
+            row["buffer"] = number.get(buffer, 0)
+    return rows
 
 
 def _trimmed(words: list[int]) -> list[int]:

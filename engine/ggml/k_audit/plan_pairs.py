@@ -10,8 +10,9 @@ Contract
   kernel and are left to S.
 * `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
   source, on equal elements, with each number of threads; with several threads `repeats` times,
-  since a race shows by chance. It is unsafe if one run differs from the one apart in one bit, and
-  `threads` is the fewest with which it did. Safe means: in these runs.
+  since a race shows by chance, and `RACE_REPEATS` times where a row of the result depends on
+  another row of the source, which is how threads can meet. It is unsafe if one run differs from the
+  one apart in one bit, and `threads` is the fewest with which it did. Safe means: in these runs.
 
 Sources that overlap without being one are laid apart. What this module does not see: verdicts, and
 pairs the plan does not use.
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.formats.ggml_dump import SPLIT_COPY
 from engine.d_differential import relative_error
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
@@ -36,6 +39,9 @@ from engine.ggml.d_lockstep import same_elements
 THREADS: Final = (1, 2, 4)
 REPEATS: Final = 16
 """Runs with several threads."""
+
+RACE_REPEATS: Final = 1000
+"""The same, where a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
 """Sets of elements."""
@@ -94,7 +100,7 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
     nodes: dict[str, list[int]] = {}
     for place in range(leafs, len(everything)):
         row = everything[place]
-        if row["op"] in UNEXECUTED or (row["op"] in MUTATIONS and row["view_src"] is not None):
+        if row["op"] in (*UNEXECUTED, SPLIT_COPY) or (row["op"] in MUTATIONS and row["view_src"] is not None):
             continue
         for slot, source in enumerate(sources[place]):
             if (
@@ -173,16 +179,39 @@ def _measure(
             apart = rebuild(ws, rows, {})
             over = rebuild(ws, rows, _over(rows, victim))
             for draw in range(DRAWS):
-                want = _run(apart, seed + draw)
-                for _ in range(1 if count == 1 else repeats):
+                given = _drawn(apart, seed + draw)
+                want = _run(apart, given)
+                several = repeats if count == 1 or not _reads_other_rows(apart, given, victim) else RACE_REPEATS
+                for _ in range(1 if count == 1 else several):
                     runs += 1
-                    got = _run(over, seed + draw)
+                    got = _run(over, given)
                     if not same_elements(got, want):
                         errors.append(relative_error(got, want))
                         fewest = fewest or count
                         break
     worst = None if any(error is None for error in errors) else max((e for e in errors if e is not None), default=0.0)
     return PairFinding(unsafe=bool(errors), max_error=worst, runs=runs, threads=fewest)
+
+
+def _reads_other_rows(apart: RebuiltGraph, given: Sequence[NDArray[Any]], victim: int) -> bool:
+    """Return whether a row of the result depends on another row of the source.
+
+    Threads share the rows of a result among them, so that such a kernel may read what another
+    thread has written. Where it does is where to look longer; what is said is what was seen.
+    """
+    source = given[victim]
+    if source.dtype.kind != "f" or not source.size or source.size == source.shape[-1]:
+        return False
+    before = _run(apart, given).reshape(-1, source.shape[-1])
+    rows = len(before)
+    for row in sorted({0, rows // 2, rows - 1}):
+        changed = source.copy()
+        changed.reshape(rows, -1)[row] *= 2
+        after = _run(apart, [changed if place == victim else one for place, one in enumerate(given)])
+        differs = (after.reshape(rows, -1).view(f"u{after.itemsize}") != before.view(f"u{before.itemsize}")).any(axis=1)
+        if np.flatnonzero(differs).tolist() not in ([], [row]):
+            return True
+    return False
 
 
 def _over(rows: Rows, victim: int) -> dict[int, int]:
@@ -196,12 +225,19 @@ def _over(rows: Rows, victim: int) -> dict[int, int]:
     return {**offsets, len(rows["leafs"]): offsets[victim]}
 
 
-def _run(graph: RebuiltGraph, seed: int) -> NDArray[Any]:
-    last = len(graph.tensors) - 1
-    graph.arrays[last].view(f"u{graph.arrays[last].dtype.itemsize}")[...] = 0
+def _drawn(graph: RebuiltGraph, seed: int) -> list[NDArray[Any]]:
+    """Return the elements of each leaf."""
     fill(graph, seed)
-    graph.execute(last)
-    return graph.arrays[last].copy()
+    return [array.copy() for array in graph.arrays[: graph.leafs]]
+
+
+def _run(graph: RebuiltGraph, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    last = graph.arrays[-1]
+    last.view(f"u{last.dtype.itemsize}")[...] = 0
+    for array, elements in zip(graph.arrays, given, strict=False):
+        np.copyto(array, elements)
+    graph.execute(len(graph.tensors) - 1)
+    return last.copy()
 
 
 __all__ = ["PairFinding", "SharedPair", "addresses", "measure_pairs", "shared_pairs"]

@@ -5,26 +5,32 @@ Each graph runs in a process that may crash.
 Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
 S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
 pinned) and memory of its own for each tensor. The same seed gives the same finding, but for races.
-Graphs run `BATCH` in a fork; where one ends it, they are halved until it stands alone.
+Graphs run `BATCH` in a fork; where one ends it, the rest run in another.
 
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
 findings of one cause are one. `minimise` shrinks a finding's recipe while it keeps its kind and
-cause; `keep` writes recipe, rows and words as files to start from again.
+cause; `replayed` runs it again before it is told; `keep` writes recipe, rows and words as files to
+start from again.
 
 What this module does not see: graphs the generator does not make (several backends, quantised
 types).
 """
 
 import json
+import pickle
+import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from numpy.typing import NDArray
+
 from allocsim.checks import check
-from allocsim.errors import OutputError
+from allocsim.errors import EngineError, OutputError
 from allocsim.files import write_atomic
 from allocsim.model import Document
 from allocsim.programs.slots import slots_of
@@ -33,12 +39,13 @@ from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import document
-from engine.ggml.capture.graph_rows import Rows
-from engine.ggml.capture_evidence import examine
+from engine.ggml.capture.graph_rows import Rows, walk
+from engine.ggml.capture_evidence import captured_plan, examine
 from engine.ggml.child_tasks import plan_rows
+from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe, run
-from engine.ggml.random_graphs.recipe_shrinking import shrink
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, build, fill, place
+from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
 
 CRASH: Final = "crash"
 UNSOUND: Final = "unsound"
@@ -71,29 +78,55 @@ class FuzzedFault:
 BATCH: Final = 32
 """Graphs in a fork."""
 
+REPLAYS: Final = 2000
+"""Runs in which a difference is looked for again before it is told: a race shows by chance."""
+
+Tried = tuple[Rows, dict[str, list[int]]]
+"""Rows of the planned graph, and for each way of planning the outputs that differ."""
+
 UNNAMED: Final = "no detector names a cause"
 
 
 def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[FuzzedFault]:
     """Yield a finding for every seed that has one; `options` are those of `generate`."""
     for batch in _batches(seeds, BATCH):
-        found = _judge_all(child, [generate(seed, **options) for seed in batch])
+        found = judge_all(child, [generate(seed, **options) for seed in batch])
         yield from (replace(one, seed=seed) for seed, one in zip(batch, found, strict=True) if one is not None)
 
 
-def _judge_all(child: Child, recipes: list[GraphRecipe]) -> Iterator[FuzzedFault | None]:
-    """Judge recipes in one fork; where one of them ends it, each half in a fork of its own."""
-    if len(recipes) == 1:
-        yield judge(child, recipes[0])
-        return
-    try:
-        tried = child.call(try_all, recipes)
-    except ChildDiedError:
-        half = len(recipes) // 2
-        yield from _judge_all(child, recipes[:half])
-        yield from _judge_all(child, recipes[half:])
-        return
-    yield from (_told(child, recipe, *one) for recipe, one in zip(recipes, tried, strict=True))
+def judge_all(child: Child, recipes: Sequence[GraphRecipe]) -> Iterator[FuzzedFault | None]:
+    """Judge recipes in one fork; where one of them ends it, the rest in another.
+
+    What the fork had done by then is kept in a file.
+    """
+    rest = list(recipes)
+    with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
+        path = Path(folder) / "tried"
+        while rest:
+            path.unlink(missing_ok=True)
+            died = False
+            try:
+                child.call(try_all, rest, str(path))
+            except ChildDiedError:
+                died = True
+            done = _read(path)
+            yield from (_told(child, recipe, *one) for recipe, one in zip(rest, done, strict=False))
+            rest = rest[len(done) :]
+            if died and rest:
+                yield judge(child, rest.pop(0))
+
+
+def _read(path: Path) -> list[Tried]:
+    """Return what a fork of ours has written, as far as it came."""
+    found: list[Tried] = []
+    if not path.exists():
+        return found
+    with path.open("rb") as file:
+        while True:
+            try:
+                found.append(pickle.load(file))  # noqa: S301 - our own fork wrote it
+            except (EOFError, pickle.UnpicklingError):
+                return found
 
 
 def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
@@ -110,7 +143,7 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
     rows: Rows | None = None
     try:
         rows = child.call(plan_rows, recipe)
-        ((_, different),) = child.call(try_all, [recipe])
+        rows, different = child.call(try_one, recipe)
     except ChildDiedError as died:
         return FuzzedFault(
             seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows, cause=f"it says: {died.said}"
@@ -143,35 +176,120 @@ def _cause(child: Child, planned: Document) -> str:
     return f"{cause.class_} {cause.party}: {(charge.op_kind or '').upper()} over source {slot}"
 
 
-def try_all(library: Library, recipes: Sequence[GraphRecipe]) -> list[tuple[Rows, dict[str, list[int]]]]:
-    """Task: the rows of each planned recipe, and what `compare` says of it."""
-    return [(plan_rows(library, recipe), compare(library, recipe)) for recipe in recipes]
+def try_all(library: Library, recipes: Sequence[GraphRecipe], path: str) -> None:
+    """Task: try each recipe, and append what was found to a file."""
+    with Path(path).open("wb") as file:
+        for recipe in recipes:
+            file.write(pickle.dumps(try_one(library, recipe)))
+            file.flush()
 
 
-def compare(library: Library, recipe: GraphRecipe) -> dict[str, list[int]]:
-    """Task: for each way of planning, the outputs that differ from a run without reuse."""
-    with LibraryWorkspace(library, threads=recipe.threads) as ws:
-        apart = run(ws, recipe, mode="apart")
+def try_one(library: Library, recipe: GraphRecipe) -> Tried:
+    """Task: the rows of a recipe's plan, and for each way of planning the outputs that differ from
+    a run without reuse.
+    """
+    apart, _ = _ran(library, recipe, "apart", "gallocr")
+    rows: Rows = {}
     different = {}
     for way, (mode, planner) in WAYS.items():
-        with LibraryWorkspace(library, threads=recipe.threads) as ws:
-            found = run(ws, recipe, mode=mode, planner=planner)
+        found, walked = _ran(library, recipe, mode, planner)
+        rows = rows or walked
         outputs = [index for index in apart if found[index].tobytes() != apart[index].tobytes()]
         if outputs:
             different[way] = outputs
-    return different
+    return rows, different
+
+
+def _ran(library: Library, recipe: GraphRecipe, mode: str, planner: str) -> tuple[dict[int, NDArray[Any]], Rows]:
+    """Return the outputs of one run, and the rows of its plan."""
+    with LibraryWorkspace(library, threads=recipe.threads) as ws:
+        built = build(ws, recipe)
+        scheduler = place(ws, built, mode=mode, planner=planner)
+        about = {"name": recipe.name, "mode": mode}
+        plain = (mode, planner) == WAYS["gallocr"]
+        rows = walk(library, built.graph, known=True, meta=about) if plain else {}
+        fill(ws, built)
+        if scheduler:
+            ws.compute_scheduled(scheduler, built.graph)
+        else:
+            ws.compute(built.graph)
+        return {index: ws.get(built.tensors[index]) for index in recipe.outputs}, rows
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
-    """Return the finding with the smallest recipe that still has a finding of its kind."""
+    """Return the finding with the smallest recipe that still has a finding of its kind and cause.
+
+    Where a kernel is the cause, that is a recipe whose plan still shares the pair, and the pair
+    still comes out wrong alone: a race need not show in the one run of each candidate.
+    """
+    guilty = _guilty(finding.cause)
 
     def fails(recipe: GraphRecipe) -> bool:
+        if guilty is not None:
+            seen = {*recipe.expand} <= {*recipe.outputs} and _shared(child, recipe, *guilty)
+            return bool(seen) and (racing or differs(recipe))
         found = judge(child, recipe)
         return found is not None and (found.kind, found.cause) == (finding.kind, finding.cause)
 
-    small = shrink(finding.recipe, fails)
-    found = judge(child, small)
-    return replace(found, seed=finding.seed) if found is not None else finding
+    def differs(recipe: GraphRecipe) -> bool:
+        try:
+            return bool(child.call(first_differing, recipe, 1))
+        except EngineError:
+            return False
+
+    def shapes(recipe: GraphRecipe) -> Shapes:
+        try:
+            rows = child.call(plan_rows, recipe)
+        except EngineError:
+            return {}
+        named = {row["name"]: (row["type"], tuple(row["ne"])) for row in (*rows["leafs"], *rows["nodes"])}
+        return {place: named[f"t{place}"] for place in range(len(recipe.steps)) if f"t{place}" in named}
+
+    racing = guilty is not None and all(one.threads > 1 for one in _shared(child, finding.recipe, *guilty))
+    small = shrink(finding.recipe, fails, shapes, lengths=not racing)
+    if guilty is None:
+        found = judge(child, small)
+        return replace(found, seed=finding.seed) if found is not None else finding
+    return replace(finding, recipe=small, rows=child.call(plan_rows, small))
+
+
+def _guilty(cause: str) -> tuple[str, int] | None:
+    """Return op and source slot of a kernel's cause."""
+    match = re.fullmatch(r"C04 kernel: (\w+) over source (\d+)", cause)
+    return None if match is None else (match[1], int(match[2]))
+
+
+def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairFinding]:
+    """Return what K finds of that pair where the recipe's plan shares it and it comes out wrong."""
+    try:
+        captured = captured_plan(document(child.call(plan_rows, recipe)))
+        pairs = [p.rows for p in shared_pairs(captured.rows, captured.offsets) if (p.op, p.slot) == (op, slot)]
+        found = child.call(measure_pairs, pairs, [slot] * len(pairs), seed=recipe.seed)
+    except EngineError:
+        return []
+    return [one for one in found if one.unsafe]
+
+
+def replayed(child: Child, finding: FuzzedFault) -> str:
+    """Run a finding's recipe again, and return in words how often it shows."""
+    if finding.kind != DIFFERS:
+        again = judge(child, finding.recipe)
+        same = again is not None and (again.kind, again.cause) == (finding.kind, finding.cause)
+        return "shows again" if same else "does not show again"
+    run = child.call(first_differing, finding.recipe, REPLAYS)
+    return f"outputs differ again in run {run}" if run else f"outputs differ in none of {REPLAYS} more runs"
+
+
+def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
+    """Task: the first of so many planned runs that differs from a run without reuse, from 1 on; 0
+    where none does.
+    """
+    apart, _ = _ran(library, recipe, "apart", "gallocr")
+    for number in range(1, runs + 1):
+        found, _ = _ran(library, recipe, *WAYS["gallocr"])
+        if any(found[index].tobytes() != apart[index].tobytes() for index in apart):
+            return number
+    return 0
 
 
 def keep(finding: FuzzedFault, folder: Path) -> Path:

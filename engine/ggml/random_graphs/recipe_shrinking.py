@@ -1,28 +1,112 @@
 """Make a failing recipe small: drop steps, expansions, outputs and flags as long as it still fails.
 
 Contract: `shrink(recipe, fails)` returns a recipe for which `fails` holds and from which no single
-step (with all that names it), expansion, output or flag can be taken, and no step be replaced by
-one of its sources. `fails` is asked about legal recipes only as far as indices go; it must answer
-False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
+step (with all that names it), expansion, output or flag can be taken, no step be replaced by one of
+its sources or, where `shapes` knows its type and dimensions, by a leaf, and no length of leafs be
+replaced by a smaller one. `fails` is asked about legal recipes only as far as indices go; it must
+answer False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
 
 What this module does not see: why it fails.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
-from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep
+from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep, leaf
+
+Shapes = Mapping[int, tuple[str, tuple[int, ...]]]
+"""Step -> type and dimensions of its tensor."""
+
+LEAF_TYPES = ("f32", "f16", "bf16")
+"""Types of computed tensors for which a leaf can stand."""
 
 
-def shrink(recipe: GraphRecipe, fails: Callable[[GraphRecipe], bool]) -> GraphRecipe:
-    """Return a smallest failing recipe reachable from `recipe`, by the moves above."""
+def _unknown(_: GraphRecipe) -> Shapes:
+    return {}
+
+
+def shrink(
+    recipe: GraphRecipe,
+    fails: Callable[[GraphRecipe], bool],
+    shapes: Callable[[GraphRecipe], Shapes] = _unknown,
+    *,
+    lengths: bool = True,
+) -> GraphRecipe:
+    """Return a smallest failing recipe reachable from `recipe`, by the moves above.
+
+    Without `lengths`, leafs keep theirs: a race shows the more, the more there is to do.
+    """
     while True:
-        for candidate in _smaller(recipe):
+        shorter = _shorter(recipe) if lengths else iter(())
+        for candidate in chain(_one_top(recipe), _with_leafs(recipe, shapes(recipe)), _smaller(recipe), shorter):
             if fails(candidate):
                 recipe = candidate
                 break
         else:
             return recipe
+
+
+def _one_top(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
+    """What one step of the graph needs, and nothing else: a small part of a graph at once."""
+    for top in reversed(range(len(recipe.steps))):
+        if recipe.steps[top].make == TENSOR:
+            continue
+        part = _needed(replace(recipe, expand=(top,)))
+        if len(part.steps) < len(recipe.steps) or len(recipe.expand) > 1:
+            yield replace(part, outputs=tuple(sorted({*part.outputs, *part.expand})))
+
+
+def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
+    """A leaf for a computed tensor, and nothing left of what only that one needed; last first."""
+    for victim in reversed(range(len(recipe.steps))):
+        dtype, ne = shapes.get(victim, ("", ()))
+        if recipe.steps[victim].make == TENSOR or dtype not in LEAF_TYPES or victim in recipe.expand:
+            continue
+        while len(ne) > 1 and ne[-1] == 1:
+            ne = ne[:-1]
+        for static in (False, True):
+            stand_in = leaf(dtype, *ne, flag="" if static else "input", static=static)
+            steps = (*recipe.steps[:victim], stand_in, *recipe.steps[victim + 1 :])
+            outputs = tuple(index for index in recipe.outputs if index != victim)
+            yield _needed(replace(recipe, steps=steps, outputs=outputs))
+
+
+def _needed(recipe: GraphRecipe) -> GraphRecipe:
+    """Return the recipe without the steps that nothing expanded needs."""
+    needed: set[int] = set()
+    todo = list(recipe.expand)
+    while todo:
+        index = todo.pop()
+        if index not in needed:
+            needed.add(index)
+            todo.extend(recipe.steps[index].sources)
+    kept = sorted(needed)
+    number = {old: new for new, old in enumerate(kept)}
+    return replace(
+        recipe,
+        steps=tuple(_renamed(recipe.steps[index], number.__getitem__) for index in kept),
+        expand=tuple(number[index] for index in recipe.expand),
+        outputs=tuple(number[index] for index in recipe.outputs if index in number),
+    )
+
+
+def _shorter(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
+    """One length of leafs replaced by a smaller one wherever it stands."""
+    lengths = {n for made in recipe.steps if made.make == TENSOR for n in made.arguments[1:] if n > 1}
+    for length in sorted(lengths, reverse=True):
+        for shorter in dict.fromkeys((1, 2, length // 2)):
+            if shorter >= length:
+                continue
+            steps = tuple(
+                replace(
+                    made, arguments=(made.arguments[0], *(shorter if n == length else n for n in made.arguments[1:]))
+                )
+                if made.make == TENSOR
+                else made
+                for made in recipe.steps
+            )
+            yield replace(recipe, steps=steps)
 
 
 def _smaller(recipe: GraphRecipe) -> Iterator[GraphRecipe]:

@@ -34,6 +34,17 @@ def test_the_front_page(capsys):
     assert said[2].startswith("within tolerance: 6 entries")
 
 
+def test_every_row_of_the_five_texts_is_shown():
+    """The blocks run and hold what they assert; the table names each of them, and no other."""
+    page = (ROOT / "docs/texts.md").read_text(encoding="utf-8")
+    numbers = [int(block.splitlines()[0].removeprefix("# ")) for block in blocks("docs/texts.md")]
+    rows = re.findall(r"^\| [A-E](?:, [A-E])* \|.*\| ([^|]+) \|$", page, re.MULTILINE)
+    named = {int(number) for row in rows for number in re.findall(r"\b\d+\b", row) if "`" not in row}
+
+    assert numbers == list(range(1, len(numbers) + 1)) == sorted(named)
+    run("docs/texts.md", {})
+
+
 def test_the_autodiff_page():
     space = run("docs/autodiff.md", {})
     graph, (gradient,) = space["graph"], space["grads"].values()

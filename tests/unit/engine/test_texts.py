@@ -166,7 +166,7 @@ class Net:
     """micrograd's MLP, neuron by neuron, of scalar tensors."""
 
     def __init__(self, sizes, rng):
-        self.layers = [[([tensor(w, requires_grad=True) for w in rng.uniform(-1, 1, n)], tensor(0.0, requires_grad=True)) for _ in range(m)]
+        self.layers = [[([tensor(w, requires_grad=True) for w in rng.uniform(-1, 1, n)], tensor(0.0, requires_grad=True, dtype=np.float64)) for _ in range(m)]
                        for n, m in pairwise(sizes)]  # fmt: skip
 
     def parameters(self):
@@ -198,10 +198,10 @@ def test_micrograd_s_demo_classifier_of_scalars_learns_as_its_twin_of_arrays(rng
     losses = []
     for step in range(6):
         scores = [net([tensor(v) for v in row]) for row in points]
-        margins = sum(((1 - y * s).relu() for y, s in zip(labels, scores, strict=True)), tensor(0.0)) * (
-            1 / len(points)
-        )
-        loss = margins + 1e-4 * sum((p * p for p in net.parameters()), tensor(0.0))
+        margins = sum(
+            ((1 - y * s).relu() for y, s in zip(labels, scores, strict=True)), tensor(0.0, dtype=np.float64)
+        ) * (1 / len(points))
+        loss = margins + 1e-4 * sum((p * p for p in net.parameters()), tensor(0.0, dtype=np.float64))
         loss.backward()
         arrays = twin()
         arrays.backward()
@@ -276,7 +276,7 @@ def test_the_walkthrough_gives_49_and_42_28_14_and_accumulates():
     [(lambda x: (3 * x + 1) ** 2, lambda x: 6 * (3 * x + 1)), (lambda x: (x**2).sin(), lambda x: 2 * x * np.cos(x**2))],
 )
 def test_compositions_multiply_their_local_derivatives(function, slope):
-    x = tensor(0.7, requires_grad=True)
+    x = tensor(0.7, requires_grad=True, dtype="float64")
     function(x).backward()
 
     assert x.grad.item() == pytest.approx(slope(0.7), rel=1e-14)
@@ -366,7 +366,10 @@ def test_what_jumps_is_named_and_has_its_substitutes(rng):
     x = tensor(rng.standard_normal((3, 4)), requires_grad=True)
     with pytest.raises(EngineError, match="requires a gradient"):
         x.argmax(1).backward(np.ones(3))
-    for y in (fn.gumbel_softmax(x, seed=0, hard=True), fn.straight_through(fn.one_hot(x.argmax(1), 4), x.softmax())):
+    for y in (
+        fn.gumbel_softmax(x, seed=0, hard=True),
+        fn.straight_through(fn.one_hot(x.argmax(1), 4, dtype=x.dtype), x.softmax()),
+    ):
         x.zero_grad()
         y.backward(rng.standard_normal((3, 4)))
         assert x.grad.numpy().any()

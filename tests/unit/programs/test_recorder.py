@@ -17,13 +17,19 @@ def kinds(recorder):
     return [(v.kind, v.op) for v in allocsim.verify_program(program, plan).violations]
 
 
-def test_a_late_reader_of_a_reused_piece_of_a_pool_is_convicted():
+def reused():
+    """A pool whose first piece is taken again after its last reader."""
     memory = np.zeros(256, np.uint8)
     x, h, y = piece(memory, 0), piece(memory, 64), piece(memory, 0)
     recorder = allocsim.Recorder(pools={"scratch": memory})
     recorder.upload(x)
     recorder.call("exp", reads=[x], writes=[h])
     recorder.call("neg", reads=[h], writes=[y])
+    return recorder, x, h, y
+
+
+def test_a_late_reader_of_a_reused_piece_of_a_pool_is_convicted():
+    recorder, x, h, y = reused()
     recorder.call("add", reads=[y, x], writes=[h])
     recorder.download(h)
     program, plan = recorder.finish()
@@ -33,12 +39,7 @@ def test_a_late_reader_of_a_reused_piece_of_a_pool_is_convicted():
 
 
 def test_the_same_without_the_late_reader_is_clean():
-    memory = np.zeros(256, np.uint8)
-    x, h, y = piece(memory, 0), piece(memory, 64), piece(memory, 0)
-    recorder = allocsim.Recorder(pools={"scratch": memory})
-    recorder.upload(x)
-    recorder.call("exp", reads=[x], writes=[h])
-    recorder.call("neg", reads=[h], writes=[y])
+    recorder, _x, _h, y = reused()
     recorder.download(y)
     assert kinds(recorder) == []
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from allocsim import formats, liveness
 from allocsim.checks import check
@@ -240,6 +241,43 @@ def test_a_small_buffer_believed_dead_too_early_is_among_the_rows(broken: Docume
     figure = lifetimes(broken, limit=10)
     assert len(shapes(figure, "derived")) == 10
     assert 5 <= len(shapes(figure, "missed")) <= len(early)
+
+
+def marked(figure: Figure, gid: str) -> list[tuple[float, float]]:
+    """Where markers of a kind stand, as (step, row)."""
+    return [(line.get_xdata()[0], line.get_ydata()[0]) for line in figure.findobj(Line2D) if line.get_gid() == gid]
+
+
+def test_late_reads_and_who_took_the_bytes_are_marked_on_their_rows(stale_read: Document) -> None:
+    report = check(stale_read)
+    late = next(v for v in report.violations if v.kind == "StaleRead")
+    figure = lifetimes(stale_read, report=report)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    buffers = stale_read.programs[0].buffers.names
+
+    ((step, row),) = marked(figure, "late read")
+    assert (int(step), names[int(row)].split()[:2]) == (late.op, ["!", buffers[late.buffer]])
+    ((step, row),) = marked(figure, "taken")
+    assert (int(step), names[int(row)].split()[:2]) == (late.other_op, ["!", buffers[late.other_buffer]])
+    assert not marked(lifetimes(stale_read), "late read")
+
+
+def test_the_parties_of_a_conflict_are_among_few_rows_and_so_is_what_is_believed_in_vain(large: Document) -> None:
+    """However small they are, and however large all others."""
+    planned = large.plans[0]
+    program = planned.program
+    small = np.flatnonzero(~program.buffers.persistent & (planned.arena == 0))
+    small = small[np.argsort(program.buffers.nbytes[small], kind="stable")][:2].tolist()
+    violation = Violation(kind="Overlap", run=0, op=1, buffer=small[0], other_buffer=small[1], message="")
+    figure = lifetimes(large, limit=10, report=report_of(violation))
+    assert sum(label.get_text().startswith("! ") for label in figure.axes[0].get_yticklabels()) == 2
+    assert "2 buffers are in a conflict" in texts(figure) or "believed dead" in texts(figure)
+
+
+def test_a_bar_of_one_step_among_very_many_can_be_seen(large: Document) -> None:
+    figure = lifetimes(large, limit=None)
+    widths = [corners[:, 0].max() - corners[:, 0].min() for corners in shapes(figure, "derived")]
+    assert min(widths) >= (figure.axes[0].get_xlim()[1] - figure.axes[0].get_xlim()[0]) / 500
 
 
 def test_a_believed_death_before_the_last_use_is_red_in_the_lifetimes(stale_read: Document) -> None:

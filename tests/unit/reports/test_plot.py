@@ -27,7 +27,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["map", "lifetimes", "live"])
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".SVG", b"<?xml")])
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".SVG", b"<?xml"), (".pdf", b"%PDF")]
+)
 def test_the_suffix_decides_the_format(legal: Document, tmp_path: Path, kind: str, suffix: str, magic: bytes) -> None:
     plot(legal, kind, tmp_path / f"x{suffix}")
     assert (tmp_path / f"x{suffix}").read_bytes().startswith(magic)
@@ -38,9 +40,9 @@ def test_the_map_shows_what_the_checks_find(stale_read: Document) -> None:
     assert "StaleRead" in str([text.get_text() for text in reports.draw(stale_read, "map").axes[0].texts])
 
 
-@pytest.mark.parametrize("name", ["x.pdf", "x", ".png", "x.png.gz"])
+@pytest.mark.parametrize("name", ["x.jpg", "x", ".png", "x.png.gz"])
 def test_another_suffix_is_refused_before_anything_is_drawn(legal: Document, tmp_path: Path, name: str) -> None:
-    with pytest.raises(OutputError, match=r"names no format of pictures; \.png and \.svg do"):
+    with pytest.raises(OutputError, match=r"names no format of pictures; \.png, \.svg and \.pdf do"):
         plot(legal, "map", tmp_path / name)
     assert not list(tmp_path.iterdir())
 

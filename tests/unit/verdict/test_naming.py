@@ -10,6 +10,7 @@ from tiny import belief, plan, program
 
 from allocsim import loads
 from allocsim.model import Document, Event, Role, Run
+from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
 from allocsim.verdict.evidence import Evidence
@@ -126,9 +127,34 @@ def apart(text, **beliefs):
     return Document.of(plan(made, "", belief(made, **beliefs)))
 
 
+def given_back():
+    """A block that a copy still reads on another stream was freed, and taken on its own."""
+    events = [
+        {"event": "alloc", "block": "a", "address": 0, "nbytes": 64},
+        {"event": "use", "kind": "host.write", "writes": ["a"]},
+        {"event": "record", "mark": 1},
+        {"event": "wait", "mark": 1, "stream": 1},
+        {"event": "use", "kind": "copy", "reads": ["a"], "stream": 1},
+        {"event": "free", "block": "a"},
+        {"event": "alloc", "block": "b", "address": 0, "nbytes": 64},
+        {"event": "use", "kind": "fill", "writes": ["b"]},
+        {"event": "use", "kind": "host.read", "reads": ["b"]},
+    ]
+    return trace(events)
+
+
 GONE = "the belief ends a at step 2; op {} ({}) still reads it"
 
 CASES = (
+    Planted(
+        row="unordered accesses of bytes that were given back in stream order, in use on another stream",
+        document=given_back(),
+        class_="C09",
+        fault="schedule",
+        victim="a",
+        writer="fill",
+        reader="copy",
+    ),
     Planted(
         row="unordered accesses that do not exist apart",
         document=late("a=0 b=0", "x = host.write; a = f x; c = copy a ~1 ^1; b = g x; o = h c b ^2; host.read o"),
@@ -136,7 +162,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="unordered accesses that exist apart too, or of bytes that were given back",
+        row="unordered accesses that exist apart too",
         document=late("", "x = host.write; a = f x; c = copy a ~1; b = g x; o = h c b ^2; host.read o"),
         class_="C09",
         fault="schedule",
@@ -686,3 +712,12 @@ def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own(
         "UnsafeInPlace",
     ]
     assert verdict.classes == {("C03", "plan")}
+
+
+def test_a_weight_taken_in_an_earlier_run_by_the_program_that_the_plan_is_for_is_the_stale_plans():
+    """Within its own run nothing meets it: what took it is the other program's input, in the same slot."""
+    one = program("x = host.write; y = f x; host.read y")
+    other = program("o = g w; host.read o", name="q", roles={"w": Role.PARAMETER})
+    made = plan(one, "x=0 y=64", belief(one))
+    (cause,) = judge(Evidence(document=Document.of(Run.of(made), Run.of(made, program=other)))).causes
+    assert (cause.class_, cause.party, cause.charge.kind, cause.charge.program) == ("C08", "plan", "stale", 1)

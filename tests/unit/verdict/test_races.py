@@ -1,8 +1,13 @@
 """H in the verdict: what races say of class, party and witnesses, from real documents."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from allocsim import document as native
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem, Run
+from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
@@ -84,3 +89,75 @@ def test_a_race_of_every_run_is_no_news_of_the_later_ones():
     assert verdict.detectors["H"]["count"] == 3
     assert verdict.detectors["R"]["status"] == "clean"
     assert verdict.findings[0].count == 3
+
+
+def block(word, name, **more):
+    return {"event": word, "block": name, **({"address": 0, "nbytes": 64} if word == "alloc" else {}), **more}
+
+
+def use(kind, stream=0, **more):
+    return {"event": "use", "kind": kind, "stream": stream, **more}
+
+
+def handed_on(*, taker=0, home=0, before=(), free_late=False):
+    """Block a, written on stream `home` and read on the other; b in its bytes, written on stream `taker`."""
+    back = [block("free", "a")]
+    return [
+        block("alloc", "a"),
+        use("fill", home, writes=["a"]),
+        {"event": "record", "mark": 1, "stream": home},
+        {"event": "wait", "mark": 1, "stream": 1 - home},
+        use("copy", 1 - home, reads=["a"]),
+        *before,
+        *([] if free_late else back),
+        block("alloc", "b"),
+        use("fill", taker, writes=["b"]),
+        use("host.read", taker, reads=["b"]),
+        *(back if free_late else []),
+    ]
+
+
+def of_races(events):
+    return {(c.class_, c.party) for c in judge(Evidence(document=trace(events))).causes if c.charge.kind == "wait"}
+
+
+def test_where_an_allocator_kept_its_rule_a_missing_record_stream_is_the_schedules():
+    """Freed and taken again on its own stream: the use on the other one is what nobody told of."""
+    assert of_races(handed_on()) == {("C09", "schedule")}
+    assert of_races(handed_on(home=1, taker=1)) == {("C09", "schedule")}
+
+
+def test_an_allocator_that_hands_on_to_another_stream_without_order_breaks_its_rule():
+    """Stream 2 takes what stream 0 filled, and waits for nothing."""
+    assert of_races(handed_on(taker=2)) == {("C09", "plan")}
+
+
+def test_an_allocator_that_hands_on_before_it_was_given_back_breaks_its_rule():
+    assert of_races(handed_on(free_late=True)) == {("C09", "plan")}
+
+
+def test_another_stream_that_waits_for_the_first_keeps_the_rule():
+    marks = [{"event": "record", "mark": 2, "stream": 0}, {"event": "wait", "mark": 2, "stream": 2}]
+    assert of_races(handed_on(taker=2, before=marks)) == {("C09", "schedule")}
+
+
+def test_a_planner_that_was_told_lifetimes_has_to_bear_every_order():
+    """The same book with a problem: it knew when the copy reads, and on which stream."""
+    document = trace(handed_on())
+    (plan,) = document.plans
+    problem = Problem.of(plan.program)
+    told = Document.of(replace(plan, problem=replace(problem, start=np.array([0, 2]), stop=np.array([2, 4]))))
+    assert {(c.class_, c.party) for c in judge(Evidence(document=told)).causes if c.charge.kind == "wait"} == {
+        ("C09", "plan")
+    }
+
+
+def test_who_kept_the_rule_is_said_of_a_file_as_well_and_either_cure_is_priced():
+    document = native.loads(native.dumps(trace(handed_on())))
+    (cause,) = judge(Evidence(document=document)).causes
+    assert cause.belief == (
+        "the bytes came back, in the order of their stream, before op 2 (fill) took them; "
+        "nothing told of op 1 (copy), on another stream"
+    )
+    assert [element.kind for element in cause.cure.elements] == ["wait"]
+    assert cause.cure.alternative is not None

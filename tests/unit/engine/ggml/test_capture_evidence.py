@@ -188,3 +188,28 @@ def test_a_plan_that_shares_nothing_has_no_pairs():
 
     assert np.unique(list(whole.offsets.values())).size == len(whole.offsets)
     assert shared_pairs(whole.rows, whole.offsets) == []
+
+
+SMALL_RACE = GraphRecipe(
+    steps=(
+        leaf("f32", 34, 3, 1, flag="", static=True),
+        leaf("i32", 1, flag="", static=True, rows=8),
+        leaf("f32", 34, 3, 1, fill="positive"),
+        step("rope_ext", "%0", "%1", "%2", 16, 2, 0, 10000.0, 1.0, 0.0, 1.0, 32.0, 1.0),
+    ),
+    expand=(3,),
+    outputs=(3,),
+)
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_a_small_race_is_found_each_time_because_rows_depend_on_rows(which):
+    """Three rows of 34 on two threads: some runs in a hundred are wrong, right with one thread; K repeats where rows can meet."""
+    whole = captured_plan(captured(which, plan_rows, SMALL_RACE))
+    pair = next(pair for pair in shared_pairs(whole.rows, whole.offsets) if (pair.op, pair.slot) == ("ROPE", 2))
+
+    def ask(seed, threads):
+        return live(which).call(measure_pairs, [pair.rows], [pair.slot], seed=seed, threads=threads)[0].unsafe
+
+    assert [ask(seed, (2, 4)) for seed in range(5)] == [True] * 5
+    assert not ask(0, (1,))

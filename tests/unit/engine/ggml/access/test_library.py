@@ -4,7 +4,7 @@ import re
 
 import pytest
 from ggml_live import BOTH, here, live
-from ggml_tasks import probe_with_field_moved, probe_with_graph_field_moved
+from ggml_tasks import probe_as_version, probe_with_field_moved, probe_with_graph_field_moved
 
 from allocsim.allocators import ggml_kinds
 from allocsim.errors import EngineError, UnknownNameError
@@ -121,3 +121,9 @@ def test_the_probe_finds_a_tensor_field_that_lies_elsewhere(which, field):
 def test_the_probe_finds_a_graph_field_that_lies_elsewhere(which, field):
     with pytest.raises(EngineError):
         live(which).call(probe_with_graph_field_moved, field, 8)
+
+
+@pytest.mark.parametrize("version", ["0.9.4", "1.0.0"])
+def test_a_version_that_is_not_supported_is_refused_with_its_number_and_the_range(version):
+    with pytest.raises(EngineError, match=rf"it is ggml {version}; 0\.13\.0 and later below 1\.0\.0 are supported"):
+        live("after").call(probe_as_version, version)

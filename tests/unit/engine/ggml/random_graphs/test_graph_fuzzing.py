@@ -103,7 +103,7 @@ def test_a_graph_that_ends_its_fork_takes_no_other_with_it():
     bad = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
     good = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0")), expand=(1,), outputs=(1,))
 
-    found = list(graph_fuzzing._judge_all(live("after"), [good, good, bad, good, good]))
+    found = list(graph_fuzzing.judge_all(live("after"), [good, good, bad, good, good]))
 
     assert [fault and fault.kind for fault in found] == [None, None, graph_fuzzing.CRASH, None, None]
 
@@ -146,3 +146,23 @@ def test_a_view_whose_unit_dimension_has_another_stride_is_still_the_same_bytes(
     )
 
     assert graph_fuzzing.judge(live("after"), GraphRecipe(steps=steps, expand=(3,), outputs=(3,))) is None
+
+
+def test_a_finding_becomes_one_op_over_leafs_and_shows_again():
+    """RMS_NORM_BACK over source 0 amid other ops: what computed its sources is gone, and rows are one element long."""
+    steps = (
+        leaf("f32", 8, 3),
+        step("sqr", "%0"),
+        step("neg", "%1"),
+        step("rms_norm_back", "%2", "%0", 1e-4),
+        step("silu", "%3"),
+    )
+    recipe = GraphRecipe(steps=steps, expand=(4,), outputs=(3, 4))
+    child = live("before")
+    small = graph_fuzzing.minimise(child, graph_fuzzing.judge(child, recipe))
+
+    assert small.cause == "C04 kernel: RMS_NORM_BACK over source 0"
+    assert [made.make for made in small.recipe.steps] == ["tensor", "tensor", "rms_norm_back"]
+    assert {made.arguments for made in small.recipe.steps[:2]} == {("f32", 1, 1)}
+    assert graph_fuzzing.replayed(child, small) == "outputs differ again in run 1"
+    assert graph_fuzzing.replayed(live("after"), small) == "outputs differ in none of 2000 more runs"

@@ -1,0 +1,159 @@
+"""Flatbuffers: a small reader of tables, vectors and texts that looks before it reads.
+
+    root = open_buffer(data, source, place="program")
+    for plan in root.tables(1, "execution_plan"):
+        print(plan.text(0, "name"), plan.numbers(8, "sizes", "<i8"))
+
+A schema is a table of slots: who reads a file says the slot, the field's name for messages and the
+type. Every offset is held against the file's end and every vector against a budget before anything
+is allocated: what a file lists may be stored once and referred to often, so the bytes read in all
+are bounded too. What is wrong is one `DocumentError` with the path of the field.
+
+Why not the package `flatbuffers`: it brings access without checks (its verifier is C++ only), so
+that a damaged file ends in `struct.error`, in a negative index or in a vector of 2^32 entries; and
+it needs generated classes for each schema. What is left to write is these checks.
+
+Layout (flatbuffers' "internals"): little endian; a table begins with the signed distance to its
+vtable; a vtable is its own size, the table's size and a u16 for each slot, 0 where the field is
+left out; vectors, texts and tables are referred to by an unsigned distance from the field.
+
+What this module does not see: whether a slot has the type that the reader says.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import DocumentError
+
+TIMES_READ: Final = 8
+"""How often, on average, each byte of a file may be read: shared vectors count each time."""
+
+SCALARS: Final = {
+    "bool": struct.Struct("<?"), "i8": struct.Struct("<b"), "u8": struct.Struct("<B"), "i32": struct.Struct("<i"),
+    "u32": struct.Struct("<I"), "i64": struct.Struct("<q"), "u64": struct.Struct("<Q"), "f64": struct.Struct("<d"),
+}  # fmt: skip
+"""Word -> how a scalar field is stored."""
+
+_U16: Final = struct.Struct("<H")
+_U32: Final = SCALARS["u32"]
+_I32: Final = SCALARS["i32"]
+
+
+@dataclass(slots=True)
+class Bytes:
+    """A file, and how much of it may still be read."""
+
+    data: bytes
+    source: str
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = TIMES_READ * len(self.data) + 4096
+
+    def refuse(self, place: str, rule: str) -> DocumentError:
+        """Return the error about a place."""
+        return DocumentError(self.source, place, rule)
+
+    def number(self, kind: struct.Struct, at: int, place: str) -> Any:
+        """Return the number stored at a byte; raise DocumentError outside the file."""
+        if not 0 <= at <= len(self.data) - kind.size:
+            raise self.refuse(place, f"lies at byte {at}; the file has {len(self.data)}")
+        return kind.unpack_from(self.data, at)[0]
+
+    def charge(self, nbytes: int, place: str) -> None:
+        """Count bytes as read; raise DocumentError when a file refers to its bytes too often."""
+        self.left -= nbytes
+        if self.left < 0:
+            raise self.refuse(place, f"the file refers to its {len(self.data)} bytes more than {TIMES_READ} times over")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a file: its fields by slot."""
+
+    file: Bytes
+    at: int
+    place: str
+
+    def scalar(self, slot: int, name: str, kind: str, default: Any = 0) -> Any:
+        """Return a number, or `default` where the field is left out."""
+        at = self._field(slot, name)
+        return default if at is None else self.file.number(SCALARS[kind], at, self._path(name))
+
+    def table(self, slot: int, name: str) -> "Table | None":
+        """Return a table, None where the field is left out."""
+        at = self._field(slot, name)
+        return None if at is None else self._follow(at, self._path(name))
+
+    def text(self, slot: int, name: str) -> str:
+        """Return a text, empty where the field is left out."""
+        return self.octets(slot, name).decode("utf-8", "replace")
+
+    def octets(self, slot: int, name: str) -> bytes:
+        """Return a vector of bytes, empty where the field is left out."""
+        return self.numbers(slot, name, "u1").tobytes()
+
+    def numbers(self, slot: int, name: str, dtype: str) -> "np.ndarray[Any, Any]":
+        """Return a vector of numbers of a numpy dtype, empty where the field is left out."""
+        found = self._vector(slot, name, np.dtype(dtype).itemsize)
+        return np.frombuffer(self.file.data, dtype, count=found[1], offset=found[0])
+
+    def tables(self, slot: int, name: str) -> list["Table"]:
+        """Return a vector of tables, empty where the field is left out."""
+        start, count = self._vector(slot, name, 4)
+        return [self._follow(start + 4 * index, f"{self._path(name)}[{index}]") for index in range(count)]
+
+    def refuse(self, rule: str, name: str = "") -> DocumentError:
+        """Return the error about this table or a field of it."""
+        return self.file.refuse(self._path(name) if name else self.place, rule)
+
+    def _path(self, name: str) -> str:
+        return f"{self.place}.{name}" if self.place else name
+
+    def _field(self, slot: int, name: str) -> int | None:
+        place = self._path(name)
+        vtable = self.at - self.file.number(_I32, self.at, place)
+        size = self.file.number(_U16, vtable, place)
+        if 4 + 2 * slot + 2 > size:
+            return None
+        offset = self.file.number(_U16, vtable + 4 + 2 * slot, place)
+        return self.at + offset if offset else None
+
+    def _follow(self, at: int, place: str) -> "Table":
+        target = at + self.file.number(_U32, at, place)
+        self.file.charge(4, place)
+        self.file.number(_I32, target, place)
+        return Table(self.file, target, place)
+
+    def _vector(self, slot: int, name: str, width: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, and how many there are."""
+        at, place = self._field(slot, name), self._path(name)
+        if at is None:
+            return 0, 0
+        start = at + self.file.number(_U32, at, place)
+        count = self.file.number(_U32, start, place)
+        if count * width > len(self.file.data) - start - 4:
+            raise self.file.refuse(place, f"has {count} entries, more than the file has bytes for")
+        self.file.charge(count * width, place)
+        return start + 4, count
+
+
+def identifier(head: bytes) -> bytes:
+    """Return the four bytes that name the schema of a flatbuffer."""
+    return head[4:8]
+
+
+def open_buffer(data: bytes, source: str, place: str = "") -> Table:
+    """Return the root table of a flatbuffer; raise DocumentError where there is none."""
+    file = Bytes(data, source)
+    if len(data) < 8:
+        raise file.refuse("", f"has {len(data)} bytes, too few for a flatbuffer")
+    root = file.number(_U32, 0, "root")
+    file.number(_I32, root, "root")
+    return Table(file, root, place)
+
+
+__all__ = ["SCALARS", "Table", "identifier", "open_buffer"]

@@ -1,0 +1,178 @@
+"""Which operands an HLO kernel may be given its result over, and who says so.
+
+| op | safe | source |
+|---|---|---|
+| element by element (`ELEMENTWISE`) | every operand of the same width | XLA `HloDataflowAnalysis::CanShareOperandBufferWithUser`: users that are elementwise on the operand |
+| `UPDATES` | the operand that is updated | XLA `HloDataflowAnalysis::GetInPlaceInputOutputPairs` |
+| `custom-call` | what `output_to_operand_aliasing` lists | the same |
+| a fusion | an operand all whose uses lead to the result element by element, or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
+| `NEVER` | none: an element of the result is made of other elements | what the op computes |
+| anything else, a custom fusion | nobody knows (`None`) | |
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from allocsim.errors import DocumentError
+from allocsim.formats.hlo_text import HloModule, Instruction
+from allocsim.programs.builder import Pair
+
+ELEMENTWISE: Final = frozenset(
+    [
+        "abs",
+        "add",
+        "and",
+        "atan2",
+        "bitcast-convert",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "copy",
+        "cosine",
+        "divide",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "floor",
+        "imag",
+        "is-finite",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "map",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "power",
+        "real",
+        "reduce-precision",
+        "remainder",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "rsqrt",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+        "count-leading-zeros",
+    ]
+)
+
+UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
+"""Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
+
+NEVER: Final = frozenset(
+    [
+        "broadcast",
+        "concatenate",
+        "convolution",
+        "dot",
+        "fft",
+        "gather",
+        "iota",
+        "pad",
+        "reduce",
+        "reduce-window",
+        "reverse",
+        "rng",
+        "rng-bit-generator",
+        "select-and-scatter",
+        "transpose",
+        "triangular-solve",
+        "cholesky",
+    ]
+)
+
+SAFE, UNSAFE, UNKNOWN = 0, 1, 2
+
+
+def pairs(
+    module: HloModule, row: Instruction, widths: Sequence[tuple[int, int]], results: int
+) -> tuple[Pair, ...] | None:
+    """Return the declared pairs of a kernel, None where nobody knows of one that matters.
+
+    Args:
+        module: where the computation of a fusion is read.
+        row: the kernel.
+        widths: for each operand, its bytes and those of the first result: only equals can share.
+        results: how many arrays the kernel writes.
+    """
+    if row.opcode == "fusion":
+        said = _fusion(module, row, len(widths))
+    elif row.opcode in UPDATES:
+        many = row.opcode in ("sort", "all-reduce")
+        return tuple((i, i) for i in range(min(len(widths), results) if many else 1))
+    elif row.opcode == "custom-call":
+        return _listed(row) if "output_to_operand_aliasing" in row.attributes else None
+    else:
+        known = SAFE if row.opcode in ELEMENTWISE else UNSAFE if row.opcode in NEVER else UNKNOWN
+        said = [known] * len(widths)
+    if said is None or any(word == UNKNOWN and own == of for word, (own, of) in zip(said, widths, strict=False)):
+        return None
+    return tuple((i, r, "bytes") for i, word in enumerate(said) if word == SAFE for r in range(results))
+
+
+def _listed(row: Instruction) -> tuple[Pair, ...]:
+    """Return the pairs that a custom call lists: `{{}: (0, {})}` or `{{1}: (2, {})}`."""
+    import re  # noqa: PLC0415 - rare
+
+    text = row.attributes.partition("output_to_operand_aliasing=")[2]
+    found = re.findall(r"\{(\d{0,4})\}: \((\d{1,4}), \{\}", text.partition("}}")[0] + "}")
+    return tuple((int(operand), int(result or 0)) for result, operand in found)
+
+
+def _fusion(module: HloModule, row: Instruction, operands: int) -> list[int] | None:
+    """Return what is known of each operand of a fusion; None of one whose inside is another's."""
+    called = row.called("calls")
+    if "kind=kCustom" in row.attributes or len(called) != 1:
+        return None
+    try:
+        inside = module.instructions(called[0])
+    except DocumentError:
+        return None
+    users: dict[str, list[Instruction]] = {}
+    for line in inside:
+        for name in line.operands:
+            users.setdefault(name, []).append(line)
+    given: Mapping[int, str] = {int(line.argument): line.name for line in inside if line.argument.isdigit()}
+    return [_walk(given[index], users) if index in given else UNKNOWN for index in range(operands)]
+
+
+def _walk(name: str, users: Mapping[str, Sequence[Instruction]]) -> int:
+    """Follow every use of a parameter of a fusion to the result."""
+    seen, left, worst = {name}, [name], SAFE
+    while left:
+        here = left.pop()
+        for line in users.get(here, ()):
+            kept = line.opcode in ELEMENTWISE or line.opcode in ("bitcast", "tuple")
+            updated = (
+                line.opcode in ("dynamic-update-slice", "scatter")
+                and line.operands.count(here) == 1
+                and line.operands[0] == here
+            )
+            if kept or updated:
+                if line.name not in seen:
+                    seen.add(line.name)
+                    left.append(line.name)
+            elif line.opcode in NEVER:
+                return UNSAFE
+            else:
+                worst = UNKNOWN
+    return worst
+
+
+__all__ = ["ELEMENTWISE", "NEVER", "UPDATES", "pairs"]

@@ -1,0 +1,231 @@
+"""HLO text: the computations of a module, their instructions, shapes and layouts.
+
+    module = parse_module(text, "after_optimizations.txt")
+    for instruction in module.instructions("main"):
+        print(instruction.name, instruction.opcode, instruction.operands)
+
+A computation is read when it is asked for: most of a module are fused computations that nobody
+looks into. A shape is a table of leaves by index, as XLA counts them: `()` is the whole, `(1, 0)`
+the first part of the second part of a tuple. Layouts give strides; those with tiles are left to
+the size that the assignment names.
+
+Source: XLA's `HloModule::ToString` and `docs/shapes.md`, with and without shapes of operands.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.errors import DocumentError
+
+MAX_LEAVES: Final = 1 << 16
+"""Leaves of one shape."""
+
+DTYPES: Final = {
+    "pred": "bool", "s2": "i2", "s4": "i4", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u2": "u2",
+    "u4": "u4", "u8": "u8", "u16": "u16", "u32": "u32", "u64": "u64", "f16": "f16", "bf16": "bf16", "f32": "f32",
+    "f64": "f64", "c64": "c64", "c128": "c128", "f8e5m2": "f8_e5m2", "f8e4m3": "f8_e4m3", "f8e4m3fn": "f8_e4m3",
+    "f4e2m1fn": "f4",
+}  # fmt: skip
+"""Type of elements -> dtype; others are kept as bytes."""
+
+Index = tuple[int, ...]
+"""Where a leaf stands in a shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An array, or the table of pointers of a tuple (`dims` None)."""
+
+    kind: str
+    dims: tuple[int, ...] | None
+    minor_to_major: tuple[int, ...] = ()
+    tiled: bool = False
+
+
+Shape = Mapping[Index, Leaf]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of a computation."""
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[str, ...]
+    attributes: str
+    argument: str
+    """What stands between the brackets: a parameter's number, a constant's text."""
+    root: bool
+
+    def called(self, attribute: str) -> tuple[str, ...]:
+        """Return the computations that an attribute names."""
+        found = re.search(rf"\b{attribute}=(\{{[^}}]*\}}|%?[\w.\-]+)", self.attributes)
+        return tuple(re.findall(r"[\w.\-]+", found[1])) if found else ()
+
+    def number(self, attribute: str) -> int | None:
+        """Return a whole number among the attributes."""
+        found = re.search(rf"\b{attribute}=(\d{{1,9}})\b", self.attributes)
+        return int(found[1]) if found else None
+
+
+_HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
+_LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
+_OPCODE: Final = re.compile(r"\s*([\w\-]+)\(")
+_NAME: Final = re.compile(r"%([\w.\-]+)")
+_ARRAY: Final = re.compile(r"([a-z]\w*)\[([\d,<=?]*)\](?:\{([^}]*)\})?")
+
+
+@dataclass(frozen=True)
+class HloModule:
+    """The text of a module, by computation."""
+
+    source: str
+    name: str
+    entry: str
+    scheduled: bool
+    donated: frozenset[int]
+    """Parameters whose memory an output may take."""
+    lines: Mapping[str, tuple[int, tuple[str, ...]]]
+    """Computation -> number of its first line, lines."""
+
+    def instructions(self, computation: str) -> tuple[Instruction, ...]:
+        """Return the instructions of a computation, in order.
+
+        Raises DocumentError for a computation that does not exist and for a line that is none.
+        """
+        if computation not in self.lines:
+            raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
+        first, lines = self.lines[computation]
+        return tuple(self._instruction(first + place, line) for place, line in enumerate(lines) if line.strip())
+
+    def _instruction(self, number: int, line: str) -> Instruction:
+        begin = _LINE.match(line)
+        place = f"line {number + 1}"
+        if begin is None:
+            raise DocumentError(self.source, place, f"{line.strip()[:60]!r} is no instruction")
+        try:
+            shape, at = parse_shape(line, begin.end())
+        except (ValueError, RecursionError) as error:
+            raise DocumentError(self.source, place, f"the shape cannot be read: {error}") from None
+        opcode = _OPCODE.match(line, at)
+        if opcode is None:
+            raise DocumentError(self.source, place, f"{line[at : at + 40]!r} is no op with operands")
+        end = _closing(line, opcode.end())
+        argument = line[opcode.end() : end]
+        plain = opcode[1] in ("constant", "parameter")
+        return Instruction(
+            begin[2],
+            opcode[1],
+            shape,
+            () if plain else tuple(_operands(argument)),
+            line[end + 1 :],
+            argument if opcode[1] == "parameter" else "",
+            begin[1] is not None,
+        )
+
+
+def _operands(argument: str) -> Iterator[str]:
+    """Yield the names of operands, with or without their shapes and signs before them."""
+    if "%" in argument:
+        yield from _NAME.findall(argument)
+        return
+    for part in argument.split(","):
+        words = part.split()
+        if words and re.fullmatch(r"[A-Za-z_][\w.\-]*", words[-1]):
+            yield words[-1]
+
+
+def _closing(line: str, at: int) -> int:
+    """Return where the bracket closes that opened before `at`, or the end of the line."""
+    depth = 1
+    for found in re.compile(r"[()]").finditer(line, at):
+        depth += 1 if found[0] == "(" else -1
+        if depth == 0:
+            return found.start()
+    return len(line)
+
+
+def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
+    """Return the shape that begins at a character, and where it ends.
+
+    Raises ValueError with what is wrong.
+    """
+    found: dict[Index, Leaf] = {}
+
+    def skip(at: int) -> int:
+        gap = re.compile(r"(?:\s|/\*[^*]*\*/)*").match(text, at)
+        return gap.end() if gap else at
+
+    def read(at: int, index: Index) -> int:
+        if len(found) >= MAX_LEAVES or len(index) > 32:
+            raise ValueError("it has too many parts")
+        at = skip(at)
+        if text[at : at + 1] != "(":
+            array = _ARRAY.match(text, at)
+            if array is None:
+                raise ValueError(f"{text[at : at + 20]!r} is no array")
+            found[index] = _leaf(array)
+            return array.end()
+        found[index] = Leaf("tuple", None)
+        at, place = skip(at + 1), 0
+        while text[at : at + 1] != ")":
+            at = skip(read(at, (*index, place)))
+            place += 1
+            if text[at : at + 1] == ",":
+                at = skip(at + 1)
+            elif text[at : at + 1] != ")":
+                raise ValueError("a tuple is not closed")
+        return at + 1
+
+    return found, read(at, ())
+
+
+def _leaf(array: "re.Match[str]") -> Leaf:
+    dims = []
+    for text in array[2].split(",") if array[2] else ():
+        digits = text.removeprefix("<=")
+        if not re.fullmatch(r"\d{1,18}", digits):
+            raise ValueError(f"{text[:20]!r} is no length")
+        dims.append(int(digits))
+    layout, _, tiles = (array[3] or "").partition(":")
+    order = tuple(int(word) for word in layout.split(",") if re.fullmatch(r"\d{1,3}", word))
+    if sorted(order) != list(range(len(dims))):
+        order = tuple(reversed(range(len(dims))))
+    return Leaf(array[1], tuple(dims), order, "T(" in tiles)
+
+
+def parse_module(text: str, source: str) -> HloModule:
+    """Return the computations of a module's text.
+
+    Raises DocumentError where there is no entry. O(text).
+    """
+    lines = text.split("\n")
+    header = re.match(r"HloModule ([\w.\-]+)", lines[0])
+    if header is None:
+        raise DocumentError(source, "line 1", "is no HloModule")
+    found: dict[str, tuple[int, tuple[str, ...]]] = {}
+    entry, begin, name = "", -1, ""
+    for number, line in enumerate(lines):
+        if begin < 0:
+            begins = _HEADER.match(line) if line.endswith("{") else None
+            if begins is not None:
+                begin, name = number + 1, begins[2]
+                entry = name if begins[1] else entry
+        elif line.startswith("}"):
+            if name in found:
+                raise DocumentError(source, f"line {begin}", f"computation {name[:80]!r} is there twice")
+            found[name] = begin, tuple(lines[begin:number])
+            begin = -1
+    if begin >= 0:
+        raise DocumentError(source, f"line {begin}", f"computation {name[:80]!r} has no end")
+    if not entry:
+        raise DocumentError(source, "", "has no ENTRY computation")
+    aliases = re.search(r"input_output_alias=\{(.*?)\}, [a-z_]+=", lines[0])
+    donated = frozenset(int(k) for k in re.findall(r"\}: \((\d{1,9}),", aliases[1] if aliases else ""))
+    return HloModule(source, header[1], entry, "is_scheduled=true" in lines[0], donated, found)
+
+
+__all__ = ["DTYPES", "HloModule", "Index", "Instruction", "Leaf", "Shape", "parse_module", "parse_shape"]

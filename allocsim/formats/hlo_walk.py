@@ -1,0 +1,410 @@
+"""One way through a scheduled HLO module, as a program and its plan.
+
+Programs
+    One for each way through the conditionals (`allocsim.programs.ways`). The condition and body of
+    a loop run twice.
+Buffers
+    One for each value that XLA's dataflow defines, each time its instruction runs, at the offset of
+    the assignment; the memory of one colour is one arena (`allocsim.formats.hlo_assignment`).
+    Constants are `parameter` and lie apart. Tuples are tables of pointers: a `tuple` writes one, a
+    `get-tuple-element` reads it.
+Instructions
+    `bitcast` is a view. The phis of loops and conditionals are `same`: XLA moves nothing at them,
+    so a phi whose side lies elsewhere has no slot here. Everything else is a kernel of its
+    instruction's name, which reads all arrays of its operands; `allocsim.formats.hlo_in_place` says
+    what it may be given its result over.
+    What ends in `-start` runs on a stream of its own, until its `-done`.
+Parameters
+    The host writes them first. A parameter that no output may take (`input_output_alias`) is the
+    caller's: it is read-only, and read by the host at the end.
+
+What this module does not see: the memory that a kernel takes for itself; inside fusions,
+reductions and other called kernels (thread-local memory); the order of several asynchronous
+streams; a colour's size beyond its allocations.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from allocsim.errors import DocumentError
+from allocsim.formats import hlo_in_place
+from allocsim.formats.hlo_assignment import Assignment
+from allocsim.formats.hlo_text import DTYPES, HloModule, Index, Instruction, Leaf
+from allocsim.formats.placing import APART, Placing
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Plan, Role
+from allocsim.model.layout import dense_nbytes
+from allocsim.programs.dtype_names import dtype_code
+from allocsim.programs.paths import TIMES, Where
+
+MAX_OPS: Final = 1 << 22
+"""Of all programs of a dump."""
+
+MAX_DEPTH: Final = 64
+"""Computations called inside each other."""
+
+FORWARDS: Final = frozenset(("optimization-barrier", "opt-barrier", "add-dependency", "domain", "after-all"))
+"""Instructions whose result is their first operand."""
+
+Held = Mapping[Index, int | None]
+"""What an instruction is: a value for each leaf of its shape, None where nothing holds it."""
+
+
+def _sides(row: Instruction) -> tuple[str, ...]:
+    """Return the computations of a conditional, by alternative."""
+    return row.called("branch_computations") or row.called("true_computation") + row.called("false_computation")
+
+
+def choices(module: HloModule) -> dict[Where, tuple[str, ...]]:
+    """Return every conditional there is once loops are unrolled."""
+    found: dict[Where, tuple[str, ...]] = {}
+
+    def visit(computation: str, where: Where, depth: int) -> None:
+        if depth > MAX_DEPTH or len(found) > 1 << 12:
+            raise DocumentError(module.source, computation[:80], "calls or conditionals are nested too deeply")
+        for row in module.instructions(computation):
+            if row.opcode == "conditional":
+                sides = _sides(row)
+                names = tuple(f"branch {place}" for place in range(len(sides)))
+                if not names:
+                    raise DocumentError(module.source, row.name[:80], "is a conditional without branches")
+                found[*where, row.name] = names
+                for name, side in zip(names, sides, strict=True):
+                    visit(side, (*where, row.name, name), depth + 1)
+            elif row.opcode == "while":
+                for turn in range(TIMES):
+                    for part in (*row.called("condition"), *row.called("body")):
+                        visit(part, (*where, row.name, str(turn)), depth + 1)
+            elif row.opcode == "call":
+                for part in row.called("to_apply"):
+                    visit(part, (*where, row.name, "called"), depth + 1)
+
+    visit(module.entry, (), 0)
+    return found
+
+
+class _Walk:
+    """One way through a module while it is written down."""
+
+    def __init__(self, module: HloModule, assignment: Assignment, taken: Mapping[Where, str]) -> None:
+        self.module, self.assignment, self.taken = module, assignment, taken
+        streams = (
+            ("main", "async")
+            if any("-start(" in line for _, rows in module.lines.values() for line in rows)
+            else ("main",)
+        )
+        self.growing = Placing(module.name, assignment.arenas, streams=streams)
+        self.read_rows: dict[str, tuple[Instruction, ...]] = {}
+        self.said: list[str] = []
+        self.call: tuple[str, ...] = ()
+        self.suffix = ""
+        self.latest = -1
+        """The last op on the main stream."""
+        self.caller: list[int] = []
+        """Parameters that the caller keeps."""
+        self.started: dict[int, int] = {}
+        """Value -> the asynchronous op that is making it."""
+
+    def plan(self) -> Plan:
+        """Write the entry computation down."""
+        rows = self.rows(self.module.entry)
+        given: dict[int, Held] = {}
+        for row in rows:
+            if row.opcode == "parameter":
+                number = int(row.argument) if row.argument.isdigit() else -1
+                mine = number not in self.module.donated
+                given[number] = self.define(row, role=Role.INPUT, read_only=mine)
+                made = [value for value in given[number].values() if value is not None]
+                self.emit(HOST_WRITE, row.name, (), made)
+                self.caller += made if mine else ()
+        result = self.computation(self.module.entry, given, (), 0)
+        out = [value for value in result.values() if value is not None]
+        self.emit(HOST_READ, "outputs", [*out, *(value for value in self.caller if value not in out)], ())
+        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        return self.growing.plan_for(program, "xla")
+
+    def rows(self, computation: str) -> tuple[Instruction, ...]:
+        """Return the instructions of a computation, read once."""
+        if computation not in self.read_rows:
+            self.read_rows[computation] = self.module.instructions(computation)
+        return self.read_rows[computation]
+
+    def computation(self, name: str, given: Mapping[int, Held], where: Where, depth: int) -> Held:
+        """Write a computation down in line; return what its root is."""
+        if depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
+            raise DocumentError(self.module.source, name[:80], "calls are nested too deeply")
+        held: dict[str, Held] = {}
+        root: Held = {}
+        for row in self.rows(name):
+            made = self.instruction(row, held, given, where, depth)
+            held[row.name] = made
+            root = made if row.root else root
+        return root
+
+    def instruction(
+        self, row: Instruction, held: Mapping[str, Held], given: Mapping[int, Held], where: Where, depth: int
+    ) -> Held:
+        """Write an instruction down; return what it is."""
+        if row.opcode == "parameter":
+            return self.parameter(row, given)
+        operands = [self.known(row, name, held) for name in row.operands]
+        if row.opcode == "constant":
+            return self.define(row, role=Role.PARAMETER, read_only=True)
+        if row.opcode == "tuple":
+            return self.table(row, operands)
+        if row.opcode == "get-tuple-element":
+            return self.element(row, operands[0] if operands else {})
+        if row.opcode in FORWARDS:
+            return operands[0] if operands else {(): None}
+        if row.opcode == "bitcast":
+            return self.bitcast(row, operands)
+        if row.opcode == "while":
+            return self.loop(row, operands, where, depth)
+        if row.opcode == "conditional":
+            return self.conditional(row, operands, where, depth)
+        if row.opcode == "call":
+            called = row.called("to_apply")
+            return self.inside(row, called, dict(enumerate(operands)), (*where, row.name, "called"), depth, row.name)
+        if row.opcode.endswith("-done") or row.opcode.endswith("-update"):
+            return self.done(row, operands)
+        return self.kernel(row, operands)
+
+    def known(self, row: Instruction, name: str, held: Mapping[str, Held]) -> Held:
+        if name not in held:
+            raise DocumentError(self.module.source, row.name[:80], f"operand {name[:80]!r} is not made before it")
+        return held[name]
+
+    def parameter(self, row: Instruction, given: Mapping[int, Held]) -> Held:
+        number = int(row.argument) if row.argument.isdigit() else -1
+        if number not in given:
+            raise DocumentError(self.module.source, row.name[:80], f"parameter {row.argument[:9]!r} is given nothing")
+        return given[number]
+
+    def define(self, row: Instruction, **columns: Any) -> Held:
+        """Add a buffer for each leaf of an instruction that the assignment knows."""
+        return {index: self.fresh(row, index, **columns) for index in row.shape}
+
+    def fresh(self, row: Instruction, index: Index, **columns: Any) -> int | None:
+        """Add a buffer for a leaf, None where the assignment has no value for it."""
+        known = self.assignment.values.get((row.name, index))
+        if known is None:
+            return None
+        leaf = row.shape[index]
+        kept = columns.get("role") is Role.PARAMETER
+        slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
+        label = f"{row.name}{_braced(index)}{self.suffix}"
+        buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1, **columns)
+        dtype, shape = _layout(leaf, known.nbytes)
+        return self.growing.value(label, buffer, dtype, shape)
+
+    def table(self, row: Instruction, operands: list[Held]) -> Held:
+        """A tuple: the pointers of its operands in a table."""
+        found: dict[Index, int | None] = {(): self.fresh(row, ())}
+        for place, operand in enumerate(operands):
+            found |= {(place, *index): value for index, value in operand.items()}
+        if found[()] is not None:
+            self.emit(row.opcode, row.name, (), (found[()],))
+        return found
+
+    def element(self, row: Instruction, operand: Held) -> Held:
+        place = row.number("index")
+        found = {index[1:]: value for index, value in operand.items() if index and index[0] == place}
+        if not found:
+            raise DocumentError(self.module.source, row.name[:80], f"its operand has no part {place}")
+        table = operand.get(())
+        if table is not None:
+            self.emit(row.opcode, row.name, (table,), ())
+        return found
+
+    def bitcast(self, row: Instruction, operands: list[Held]) -> Held:
+        source = operands[0].get(()) if operands else None
+        if source is None:
+            return self.kernel(row, operands)
+        leaf = row.shape[()]
+        dtype, shape = _layout(leaf, None)
+        made = self.growing.value(f"{row.name}{self.suffix}", self.growing.home[source], dtype, shape)
+        self.emit(VIEW, row.name, (source,), (made,))
+        return {(): made}
+
+    def kernel(self, row: Instruction, operands: list[Held]) -> Held:
+        """An op that reads arrays and writes what the assignment has for it."""
+        read = [
+            value
+            for operand in operands
+            for index, value in operand.items()
+            if value is not None and not self.is_table(operand, index)
+        ]
+        made = self.define(row)
+        started = row.opcode.endswith("-start")
+        sources = [value for operand in operands for value in operand.values()]
+        if started:
+            made = {index: value if value is not None else self.sent(index, sources) for index, value in made.items()}
+        written = [value for index, value in made.items() if value is not None and value not in sources]
+        if not written and not read:
+            return made
+        if not started and any(
+            made[index] is None
+            for index in row.shape
+            if row.shape[index].dims is not None and row.shape[index].kind != "token"
+        ):
+            raise DocumentError(self.module.source, row.name[:80], "has no value in the assignment")
+        pairs = self.pairs(row, read, written, made)
+        at = self.emit(row.opcode, row.name, read, written, in_place=pairs, stream=int(started))
+        if started:
+            self.started.update(dict.fromkeys(written, at))
+        return made
+
+    def sent(self, index: Index, sources: list[int | None]) -> int | None:
+        """Return the operand that a leaf of a started op hands on: the source stands second."""
+        arrays = [value for value in sources if value is not None]
+        return arrays[0] if index == (1,) and arrays else None
+
+    def pairs(self, row: Instruction, read: list[int], written: list[int], made: Held) -> Any:
+        tables = [
+            value
+            for index, value in made.items()
+            if value is not None and value in written and self.is_table(made, index)
+        ]
+        arrays = [value for value in written if value not in tables]
+        if not arrays:
+            return ()
+        sizes = [(self.nbytes(value), self.nbytes(arrays[0])) for value in read]
+        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays))
+        if found is None:
+            return None
+        moved = {place: written.index(value) for place, value in enumerate(arrays)}
+        return tuple(
+            (pair[0], moved[pair[1]], *pair[2:])
+            for pair in found
+            if pair[0] < len(read) and pair[1] in moved and self.nbytes(read[pair[0]]) == self.nbytes(arrays[pair[1]])
+        )
+
+    def nbytes(self, value: int) -> int:
+        return self.growing.nbytes[self.growing.home[value]]
+
+    def is_table(self, held: Held, index: Index) -> bool:
+        """Whether a leaf is the table of a tuple."""
+        return any(len(other) > len(index) and other[: len(index)] == index for other in held)
+
+    def done(self, row: Instruction, operands: list[Held]) -> Held:
+        """The end of an asynchronous op: what it was making is there from now on."""
+        start = operands[0] if operands else {}
+        part = (0,) if row.opcode == "copy-done" else (1,) if any(index[:1] == (1,) for index in start) else ()
+        found = {index[len(part) :]: value for index, value in start.items() if index[: len(part)] == part}
+        waits = sorted({self.started[value] for value in start.values() if value in self.started})
+        self.emit(row.opcode, row.name, (), (), after=waits)
+        return {index: value for index, value in found.items() if index in row.shape} or found
+
+    def loop(self, row: Instruction, operands: list[Held], where: Where, depth: int) -> Held:
+        """Condition and body, twice, and the condition once more."""
+        condition, body = row.called("condition"), row.called("body")
+        if len(condition) != 1 or len(body) != 1 or len(operands) != 1:
+            raise DocumentError(self.module.source, row.name[:80], "is a loop without condition, body or operand")
+        carried, around = operands[0], self.suffix
+        for turn in range(TIMES + 1):
+            self.suffix = f"{around}.{turn}"
+            for part in condition + (body if turn < TIMES else ()):
+                here = self.phi(self.parameter_of(part), carried)
+                left = self.inside(
+                    row, (part,), {0: here}, (*where, row.name, str(min(turn, TIMES - 1))), depth, row.name
+                )
+                carried = left if part == body[0] else here
+                if part != body[0]:
+                    self.emit("predicate", row.name, [value for value in left.values() if value is not None], ())
+        self.suffix = around
+        return self.phi(row, carried)
+
+    def parameter_of(self, computation: str) -> Instruction:
+        for row in self.rows(computation):
+            if row.opcode == "parameter":
+                return row
+        raise DocumentError(self.module.source, computation[:80], "has no parameter")
+
+    def conditional(self, row: Instruction, operands: list[Held], where: Where, depth: int) -> Held:
+        here = (*where, row.name)
+        side = self.taken[here]
+        place = int(side.removeprefix("branch "))
+        self.said.append(f"{'/'.join(here)}={side}")
+        if place + 1 >= len(operands):
+            raise DocumentError(self.module.source, row.name[:80], f"has no operand for {side}")
+        self.emit("predicate", row.name, [value for value in operands[0].values() if value is not None], ())
+        sides = _sides(row)
+        left = self.inside(row, (sides[place],), {0: operands[place + 1]}, (*here, side), depth, row.name, side)
+        return self.phi(row, left)
+
+    def inside(
+        self,
+        row: Instruction,
+        called: tuple[str, ...],
+        given: Mapping[int, Held],
+        where: Where,
+        depth: int,
+        *names: str,
+    ) -> Held:
+        if len(called) != 1:
+            raise DocumentError(self.module.source, row.name[:80], f"calls {len(called)} computations; one is needed")
+        around = self.call
+        self.call = (*around, *names)
+        result = self.computation(called[0], given, where, depth + 1)
+        self.call = around
+        return result
+
+    def phi(self, row: Instruction, sides: Held) -> Held:
+        """Hand values on to the phis of an instruction, all at once; other leaves stay."""
+        found: dict[Index, int | None] = {}
+        given, made = [], []
+        for index, value in sides.items():
+            known = self.assignment.values.get((row.name, index))
+            if known is None or not known.phi or value is None or index not in row.shape:
+                found[index] = value
+                continue
+            here = (known.arena, known.offset)
+            there = self.growing.slot_of(value)
+            target = self.fresh(row, index, slot=here if here == there else (UNPLACED, 0))
+            found[index] = target
+            given.append(value)
+            made.append(target)
+        if given:
+            self.emit(SAME, row.name, given, made)
+        return found
+
+    def emit(
+        self, kind: str, name: str, read: Any, made: Any, *, stream: int = 0, after: Iterable[int] = (), **op: Any
+    ) -> int:
+        """Add an op where the walk stands."""
+        meta = {"call": list(self.call)} if self.call else None
+        waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
+        at = self.growing.builder.op(
+            kind, read, made, name=f"{name}{self.suffix}", stream=stream, after=waits, meta=meta, **op
+        )
+        if not stream:
+            self.latest = at
+        return at
+
+
+def _braced(index: Index) -> str:
+    return "{" + ",".join(map(str, index)) + "}" if index else ""
+
+
+def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape of a leaf as it lies in memory, slowest dimension first; bytes where
+    it is no plain array of that size.
+    """
+    if leaf.dims is not None and leaf.kind in DTYPES and not leaf.tiled:
+        dtype = DTYPES[leaf.kind]
+        shape = tuple(leaf.dims[axis] for axis in reversed(leaf.minor_to_major))
+        dense = dense_nbytes(shape, int(WIDTHS[dtype_code("dtype", dtype)]))
+        if nbytes in (None, dense):
+            return dtype, shape
+    return "u8", (nbytes or 0,)
+
+
+def plan_of_way(module: HloModule, assignment: Assignment, taken: Mapping[Where, str]) -> Plan:
+    """Return one way through a module with the slots of its values.
+
+    Raises DocumentError with the instruction, ModelError for what is no program. O(ops).
+    """
+    return _Walk(module, assignment, taken).plan()
+
+
+__all__ = ["MAX_OPS", "choices", "plan_of_way"]

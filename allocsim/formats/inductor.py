@@ -1,0 +1,334 @@
+"""TorchInductor: the wrapper that it generates (`TORCH_LOGS=output_code`, or the file in its
+cache), read as text and never run.
+
+Time: the statements of `call` in order, after one `host.write` of the inputs and before one
+`host.read` of what it returns.
+
+What becomes of it. `empty_strided_*` is memory of its own. `new = old; del old  # reuse`, with or
+without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the plan's.
+`reinterpret_tensor` without a `del` is a view. A kernel's arguments are told by the names in its
+source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place (`exact`); of
+`extern_kernels` `out` is written and the rest read, none of it in place. A second write to a name
+is a mutation of its buffer. Inputs have an arena of their own, since their memory is taken too;
+`get_args` says their sizes.
+
+The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
+not in it, so each allocation has a place of its own and the peak is the sum of all.
+
+What this module does not see: sizes that only the run decides, fallback kernels that allocate
+their results and whatever else is no statement of this list; it refuses them.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.placing import Placing, Slot
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, WIDTHS, Arena, Document, Role
+from allocsim.model.layout import dense_nbytes, dense_strides
+from allocsim.programs.dtype_names import dtype_code
+
+MAX_STATEMENTS: Final = 1 << 20
+
+ALIGNMENT: Final = 64
+"""Of allocations, so that they stand apart; the text says nothing of it."""
+
+SKIPPED: Final = frozenset(("assert_size_stride", "assert_alignment", "clear", "get_raw_stream", "set_device"))
+"""Calls that touch no tensor."""
+
+_KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is such a wrapper."""
+    return b"torch._inductor.async_compile" in head
+
+
+def loads(data: bytes, source: str = "wrapper") -> Document:
+    """Return program and plan of a wrapper.
+
+    Raise DocumentError with line and rule. O(size of the text).
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of the text is no finding
+            tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DocumentError(source, "", f"is no Python text: {str(error)[:200]}") from None
+    call = next((row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef) and row.name == "call"), None)
+    if call is None:
+        raise DocumentError(source, "", "no plan here: it has no function `call`")
+    try:
+        return Document.of(_Wrapper(tree, source).plan(call))
+    except DocumentError:
+        raise
+    except ModelError as error:
+        raise DocumentError(source, error.place, error.rule) from None
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Yield every assignment of a call to a name."""
+    for row in ast.walk(tree):
+        if (
+            isinstance(row, ast.Assign)
+            and len(row.targets) == 1
+            and isinstance(row.targets[0], ast.Name)
+            and isinstance(row.value, ast.Call)
+        ):
+            yield row.targets[0].id, row.value
+
+
+def _called(call: ast.Call) -> str:
+    return (
+        call.func.attr
+        if isinstance(call.func, ast.Attribute)
+        else call.func.id
+        if isinstance(call.func, ast.Name)
+        else ""
+    )
+
+
+class _Wrapper:
+    """A wrapper while its statements are written down."""
+
+    def __init__(self, tree: ast.AST, source: str) -> None:
+        self.source = source
+        arenas = (Arena(name="allocated, never given back", alignment=1), Arena(name="inputs", alignment=1))
+        self.growing = Placing("call", arenas)
+        self.kernels: dict[str, list[str]] = {}
+        """Kernel -> the names of its parameters."""
+        self.given: dict[str, ast.Call] = {}
+        """Input -> how `get_args` makes it."""
+        for name, call in _calls(tree):
+            text = next(
+                (
+                    arg.value
+                    for arg in call.args
+                    if isinstance(arg, ast.Constant) and isinstance(arg.value, str) and _KERNEL.search(arg.value)
+                ),
+                None,
+            )
+            found = _KERNEL.search(text) if text else None
+            if found is not None:
+                self.kernels[name] = [
+                    re.split(r"[\s*:]+", part.strip().partition(":")[0])[-1] for part in found[1].split(",")
+                ]
+            elif _called(call) == "rand_strided":
+                self.given[name] = call
+        self.ends = [0, 0]
+        """Of each arena."""
+        self.slot: dict[str, Slot] = {}
+        self.layout: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+        self.now: dict[str, int] = {}
+        """Name -> the value it is now; a name without is memory that nobody wrote yet."""
+        self.before: dict[str, int] = {}
+        """Name that took another's place, and is not written yet -> the value that lies there."""
+
+    def plan(self, call: ast.FunctionDef) -> Any:
+        """Write the function down."""
+        count = 0
+        rows = list(reversed(call.body))
+        while rows:
+            row = rows.pop()
+            count += 1
+            if count > MAX_STATEMENTS:
+                raise self.refuse(row, f"there are more than {MAX_STATEMENTS} statements")
+            if isinstance(row, ast.With):
+                rows += reversed(row.body)
+            elif isinstance(row, ast.Assign):
+                self.assign(row, rows)
+            elif isinstance(row, ast.Expr) and isinstance(row.value, ast.Call):
+                self.call(row, row.value)
+            elif isinstance(row, ast.Return):
+                self.result(row)
+            elif not isinstance(row, (ast.Delete, ast.Pass)) and not (
+                isinstance(row, ast.Expr) and isinstance(row.value, ast.Constant)
+            ):
+                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+        return self.growing.plan("inductor")
+
+    def refuse(self, row: ast.AST, rule: str) -> DocumentError:
+        return DocumentError(self.source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))
+
+    def assign(self, row: ast.Assign, rows: list[ast.stmt]) -> None:
+        """Inputs, allocations, reuses and views."""
+        target, value = row.targets[0], row.value
+        if isinstance(value, ast.Name) and value.id == "args":
+            for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                self.input(row, part)
+            return
+        name = target.id if isinstance(target, ast.Name) else ""
+        following = rows[-1] if rows else None
+        gone = following.targets if isinstance(following, ast.Delete) and following.lineno == row.lineno else []
+        deleted = {part.id for part in gone if isinstance(part, ast.Name)}
+        called = _called(value) if isinstance(value, ast.Call) else ""
+        if called in SKIPPED:
+            return
+        if name and isinstance(value, ast.Call) and called.startswith("empty_strided"):
+            self.layout[name] = self.described(row, value)
+            self.slot[name] = self.place(name, 0)
+        elif name and isinstance(value, ast.Name) and value.id in self.slot:
+            self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
+        elif name and isinstance(value, ast.Call) and called == "reinterpret_tensor":
+            old, layout, offset = self.reinterpreted(row, value)
+            if offset and old in deleted:
+                raise self.refuse(row, "takes a place from its middle")
+            self.take(name, old, layout, reuse=old in deleted, offset=offset)
+        else:
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+
+    def input(self, row: ast.AST, target: ast.AST) -> None:
+        if not isinstance(target, ast.Name) or target.id not in self.given:
+            raise self.refuse(row, f"nothing says how large input {ast.unparse(target)[:60]} is")
+        self.layout[target.id] = self.described(row, self.given[target.id])
+        self.slot[target.id] = self.place(target.id, 1)
+        self.now[target.id] = self.fresh(target.id, role=Role.INPUT)
+        self.growing.builder.op(HOST_WRITE, (), (self.now[target.id],), name=target.id)
+
+    def place(self, name: str, arena: int) -> Slot:
+        """Return the next slot of an arena."""
+        offset = self.ends[arena]
+        self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
+        return arena, offset
+
+    def take(self, name: str, old: str, layout: Any, *, reuse: bool, offset: int = 0) -> None:
+        """Let a name be another's memory: anew, or as a view of what lies there."""
+        self.slot[name], self.layout[name] = self.slot[old], layout
+        if reuse:
+            value = self.now.get(old, self.before.get(old))
+            if value is not None:
+                self.before[name] = value
+        elif old in self.now:
+            self.now[name] = self.view(name, self.now[old], layout, offset)
+
+    def view(self, name: str, value: int, layout: tuple[str, tuple[int, ...], tuple[int, ...]], offset: int) -> int:
+        dtype, shape, strides = layout
+        width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
+        made = self.growing.value(
+            name, self.growing.home[value], dtype, shape, strides=[s * width for s in strides], offset=offset * width
+        )
+        self.growing.builder.op(VIEW, (value,), (made,), name=name)
+        return made
+
+    def call(self, row: ast.AST, call: ast.Call) -> None:
+        """A kernel: who reads and who writes."""
+        name = _called(call)
+        if name in SKIPPED:
+            return
+        if name == "run" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            name = call.func.value.id
+        read: list[int] = []
+        written: list[tuple[str, int | None]] = []
+        if name in self.kernels:
+            for part, word in zip(call.args, self.kernels[name], strict=False):
+                if "ptr" in word:
+                    tensor = self.argument(row, part)
+                    old = self.old(tensor) if word.startswith("in") else None
+                    if old is not None:
+                        read.append(old)
+                    if "out_ptr" in word:
+                        written.append((tensor, None if old is None else len(read) - 1))
+        else:
+            out = next((word.value for word in call.keywords if word.arg == "out"), None)
+            if out is None:
+                raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
+            parts = [part for part in call.args if not isinstance(part, ast.Constant)]
+            read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
+            written = [(self.argument(row, out), None)]
+        pairs = tuple((at, place) for place, (_, at) in enumerate(written) if at is not None)
+        made = [self.written(tensor) for tensor, _ in written]
+        self.growing.builder.op(name, read, made, name=name, in_place=pairs)
+        for (tensor, _), value in zip(written, made, strict=True):
+            self.now[tensor] = value
+            self.before.pop(tensor, None)
+
+    def old(self, name: str) -> int | None:
+        """Return what lies under a name, None where nobody wrote it."""
+        return self.now.get(name, self.before.get(name))
+
+    def written(self, name: str) -> int:
+        """Return the value of a write: in a new buffer the first time, then in that buffer."""
+        if name in self.now:
+            dtype, shape, strides = self.layout[name]
+            width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
+            return self.growing.value(
+                name, self.growing.home[self.now[name]], dtype, shape, strides=[s * width for s in strides]
+            )
+        return self.fresh(name)
+
+    def fresh(self, name: str, **columns: Any) -> int:
+        dtype, shape, strides = self.layout[name]
+        width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
+        buffer = self.growing.buffer(name, self.nbytes(name), self.slot[name], alignment=1, **columns)
+        return self.growing.value(name, buffer, dtype, shape, strides=[s * width for s in strides])
+
+    def nbytes(self, name: str) -> int:
+        dtype, shape, strides = self.layout[name]
+        width = int(WIDTHS[dtype_code(name, dtype)])
+        if list(strides) == [s // (width // 8) for s in dense_strides(shape, width)] or 0 in shape:
+            return dense_nbytes(shape, width)
+        return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1) * (width // 8)
+
+    def argument(self, row: ast.AST, part: ast.AST) -> str:
+        """Return the name of a tensor; a view in an argument gets one of its own."""
+        if isinstance(part, ast.Name) and part.id in self.slot:
+            return part.id
+        if isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor":
+            old, layout, offset = self.reinterpreted(row, part)
+            name = f"{old}'s view {len(self.slot)}"
+            self.take(name, old, layout, reuse=False, offset=offset)
+            return name
+        raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+
+    def reinterpreted(
+        self, row: ast.AST, call: ast.Call
+    ) -> tuple[str, tuple[str, tuple[int, ...], tuple[int, ...]], int]:
+        """Return what a `reinterpret_tensor` is of, its layout and offset (elements)."""
+        if len(call.args) != 4:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor that is known")
+        old = self.argument(row, call.args[0])
+        shape, strides, offset = (self.numbers(row, word) for word in call.args[1:])
+        if len(shape) != len(strides) or len(offset) != 1:
+            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+        return old, (self.layout[old][0], shape, strides), offset[0]
+
+    def described(self, row: ast.AST, call: ast.Call) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Return dtype, shape and strides (elements) of an allocation."""
+        words = [*call.args[2:], *(word.value for word in call.keywords if word.arg == "dtype")]
+        dtype = next(
+            (
+                word.attr
+                for word in words
+                if isinstance(word, ast.Attribute) and isinstance(word.value, ast.Name) and word.value.id == "torch"
+            ),
+            None,
+        )
+        if dtype is None or len(call.args) < 2:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} says no dtype")
+        shape, strides = (self.numbers(row, part) for part in call.args[:2])
+        if len(shape) != len(strides):
+            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+        return dtype, shape, strides
+
+    def numbers(self, row: ast.AST, part: ast.AST) -> tuple[int, ...]:
+        """Return whole numbers that are written out."""
+        try:
+            found = ast.literal_eval(part)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is a size that only the run knows") from None
+        numbers = found if isinstance(found, tuple) else (found,)
+        if any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
+            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no list of sizes")
+        return numbers
+
+    def result(self, row: ast.Return) -> None:
+        parts = row.value.elts if isinstance(row.value, ast.Tuple) else [row.value] if row.value else []
+        names = [self.argument(row, part) for part in parts if not isinstance(part, ast.Constant)]
+        held = [value for name in names if (value := self.old(name)) is not None]
+        self.growing.builder.op(HOST_READ, held, (), name="returned")
+
+
+__all__ = ["ALIGNMENT", "MAX_STATEMENTS", "SKIPPED", "loads", "looks_like"]

@@ -1,0 +1,251 @@
+"""PyTorch: a memory snapshot (`torch.cuda.memory._dump_snapshot(FILE)` after
+`_record_memory_history()`), a pickle of plain containers.
+
+Time: events of the trace in order, of all devices by `time_us` where every event has one. A block
+lives from its `alloc` up to its `free_completed`, half-open; where the trace has none, up to the
+end, and one that was there before the trace from the start. `free_requested` leaves it where it
+is: the allocator has not seen its uses end.
+
+What becomes of it. A snapshot has no reads and writes, so it is no trace of uses
+(`allocsim.programs.allocator_trace`): a block is a buffer, its life the problem's, its address the
+plan's slot, a device an arena. Segments are laid one after another, so that the peak is what
+segments of the device hold and not the width of its address space. What can be found: two live
+blocks on the same bytes, and how far the peak is above what the lives need.
+
+Reading runs no code: a pickle that names a class or a function is refused, and so is one whose
+lengths or memo entries exceed the file, before anything of that size is made.
+
+What this module does not see: who uses a block, races between streams, memory outside the caching
+allocator, and what fell out of the ring of events before the dump.
+"""
+
+import io
+import pickle
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import DocumentError
+from allocsim.model import Arena, Document, Problem
+from allocsim.model.layout import LIMIT
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+MAX_EVENTS: Final = 1 << 22
+"""Events of all devices."""
+
+MAX_DEVICES: Final = 1 << 10
+
+GRANULE: Final = 512
+"""Bytes that the allocator rounds to (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.cpp)."""
+
+_FIXED: Final = {
+    **dict.fromkeys(b"().012N]}aeldstu\x85\x86\x87\x88\x89\x8f\x90\x91\x94", 1),
+    **dict.fromkeys(b"Khq\x80", 2),
+    b"M"[0]: 3,
+    **dict.fromkeys(b"Jjr", 5),
+    **dict.fromkeys(b"G\x95", 9),
+}
+"""Op of a pickle -> its bytes with its argument (pickletools); none that names things."""
+
+_COUNTED: Final = {
+    **dict.fromkeys(b"CU\x8a\x8c", 1), **dict.fromkeys(b"BTX\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8),
+}  # fmt: skip
+"""Op -> the bytes of its length; so many bytes follow."""
+
+_MEMO, _STOP = b"r"[0], b"."[0]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Containers, numbers and texts only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse everything that has a name."""
+        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}; plain containers have no names")
+
+    def persistent_load(self, _pid: Any) -> Any:
+        """Refuse what lies outside the file."""
+        raise pickle.UnpicklingError("it refers to something outside the file")
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` may be a snapshot."""
+    return head[:1] == b"\x80" and (b"segments" in head or b"device_traces" in head)
+
+
+def loads(data: bytes, source: str = "snapshot") -> Document:
+    """Return program, problem and plan of a snapshot.
+
+    Raise DocumentError with place and rule. O(events log events).
+    """
+    whole = _unpickled(data, source)
+    if not isinstance(whole, dict) or not isinstance(whole.get("device_traces"), list):
+        raise DocumentError(source, "device_traces", "is no list: no memory history was recorded")
+    traces = whole["device_traces"]
+    if len(traces) > MAX_DEVICES:
+        raise DocumentError(source, "device_traces", f"has {len(traces)} devices; at most {MAX_DEVICES} are read")
+    return _Blocks(source, whole).document(traces)
+
+
+def _unpickled(data: bytes, source: str) -> Any:
+    """Return what a pickle of plain containers holds."""
+    try:
+        _scan(data)
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise DocumentError(source, "", f"is no pickle of plain containers: {text}") from None
+    except (MemoryError, OverflowError, RecursionError):
+        raise DocumentError(source, "", "is no pickle that fits into memory") from None
+
+
+def _scan(data: bytes) -> None:
+    """Raise ValueError at an op that is not one of plain containers, and at a length or an entry of
+    the memo beyond the file: a reader makes room for it before it looks. O(bytes).
+    """
+    steps = [_FIXED.get(op, 0) for op in range(256)]
+    at, size = 0, len(data)
+    while at < size:
+        op = data[at]
+        step = steps[op]
+        if step == 0:
+            width = _COUNTED.get(op, 0)
+            if width == 0:
+                raise ValueError(f"byte {at} is op {op:#04x}, which plain containers do not need")
+            step = 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
+            if at + step > size:
+                raise ValueError(f"what begins at byte {at} ends at byte {at + step}; the file has {size}")
+        elif op == _MEMO and int.from_bytes(data[at + 1 : at + 5], "little") > size:
+            raise ValueError(f"byte {at} names an entry of the memo beyond {size}, the bytes of the file")
+        elif op == _STOP:
+            return
+        at += step
+    raise ValueError("it has no end")
+
+
+class _Blocks:
+    """The blocks of a snapshot while its events are walked."""
+
+    def __init__(self, source: str, whole: dict[str, Any]) -> None:
+        self.source, self.whole = source, whole
+        self.rows: list[tuple[int, int, int, int, int, int]] = []
+        """device, address, bytes, start, stop, stream of each block."""
+        self.ranges: dict[int, list[tuple[int, int]]] = {}
+        """Device -> address ranges of segments and blocks."""
+
+    def document(self, traces: list[Any]) -> Document:
+        """Walk the events and return the document."""
+        live: dict[tuple[int, int], int] = {}
+        step = 0
+        for device, event in self.events(traces):
+            action = event.get("action")
+            if action in ("segment_alloc", "segment_map"):
+                self.range(device, event)
+            elif action == "alloc":
+                address, nbytes = self.range(device, event)
+                live[device, address] = len(self.rows)
+                self.rows.append((device, address, nbytes, step, -1, self.whole_number(event, "stream", default=0)))
+                step += 1
+            elif action == "free_completed":
+                address, nbytes = self.range(device, event)
+                row = live.pop((device, address), None)
+                stream = self.whole_number(event, "stream", default=0)
+                if row is None:
+                    self.rows.append((device, address, nbytes, 0, step, stream))
+                else:
+                    self.rows[row] = (*self.rows[row][:4], step, stream)
+                step += 1
+        self.segments()
+        if not self.rows:
+            raise DocumentError(self.source, "device_traces", "no plan here: there is no block in it")
+        return self.made(max(step, 1), len(traces))
+
+    def events(self, traces: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield device and event, in order of time."""
+        found: list[tuple[int, int, dict[str, Any]]] = []
+        timed = True
+        for device, events in enumerate(traces):
+            if not isinstance(events, list):
+                raise DocumentError(self.source, f"device_traces[{device}]", "is no list")
+            if len(found) + len(events) > MAX_EVENTS:
+                raise DocumentError(self.source, "device_traces", f"has more than {MAX_EVENTS} events")
+            for number, event in enumerate(events):
+                if not isinstance(event, dict):
+                    raise DocumentError(self.source, f"device_traces[{device}][{number}]", "is no event")
+                time = event.get("time_us")
+                timed = timed and type(time) is int
+                found.append((time if type(time) is int else 0, device, event))
+        if timed and len(traces) > 1:
+            found.sort(key=lambda row: row[0])
+        return ((device, event) for _, device, event in found)
+
+    def range(self, device: int, event: dict[str, Any], address: str = "addr", size: str = "size") -> tuple[int, int]:
+        """Return address and bytes of an event, and remember them."""
+        low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
+        self.ranges.setdefault(device, []).append((low, low + nbytes))
+        return low, nbytes
+
+    def whole_number(self, event: dict[str, Any], key: str, *, default: int | None = None) -> int:
+        number = event.get(key, default)
+        if type(number) is not int or not 0 <= number <= LIMIT:
+            raise DocumentError(self.source, "device_traces", f"{key} is {str(number)[:40]!r}, no number of bytes")
+        return number
+
+    def segments(self) -> None:
+        """Add the ranges of segments, and blocks that were there before the trace."""
+        segments = self.whole.get("segments", [])
+        if not isinstance(segments, list) or len(segments) > MAX_EVENTS:
+            raise DocumentError(self.source, "segments", "is no list of segments")
+        known = {(row[0], row[1]) for row in self.rows if row[4] < 0}
+        for number, segment in enumerate(segments):
+            if not isinstance(segment, dict) or not isinstance(segment.get("blocks", []), list):
+                raise DocumentError(self.source, f"segments[{number}]", "is no segment")
+            device = self.whole_number(segment, "device", default=0)
+            if device >= MAX_DEVICES:
+                raise DocumentError(self.source, f"segments[{number}]", f"device {device} is beyond {MAX_DEVICES}")
+            low, _ = self.range(device, segment, "address", "total_size")
+            for block in segment.get("blocks", []):
+                if not isinstance(block, dict) or len(self.rows) > MAX_EVENTS:
+                    raise DocumentError(self.source, f"segments[{number}]", "has a block that is none")
+                nbytes = self.whole_number(block, "size")
+                at = self.whole_number(block, "address", default=low)
+                low = at + nbytes
+                if block.get("state") == "active_allocated" and (device, at) not in known:
+                    self.ranges[device].append((at, at + nbytes))
+                    self.rows.append((device, at, nbytes, 0, -1, self.whole_number(segment, "stream", default=0)))
+
+    def made(self, steps: int, devices: int) -> Document:
+        """Return blocks as buffers, lives as a problem, addresses as a plan."""
+        devices = max(devices, max(row[0] for row in self.rows) + 1)
+        columns = np.array(self.rows, dtype=np.int64)
+        offsets = np.zeros(len(columns), dtype=np.int64)
+        arenas = []
+        for device in range(devices):
+            here = columns[:, 0] == device
+            offsets[here], reserved = _compacted(columns[here, 1], self.ranges.get(device, []))
+            arenas.append(Arena(name=f"device {device}", alignment=1, capacity=reserved))
+        builder = ProgramBuilder("snapshot", arenas=arenas)
+        for number, (device, address, nbytes, _, _, stream) in enumerate(self.rows):
+            meta = {"address": address, "stream": stream}
+            builder.buffer(f"block {number}", nbytes, arena=device, alignment=1, meta=meta)
+        program = builder.build()
+        start, stop = columns[:, 3], np.where(columns[:, 4] < 0, steps, columns[:, 4])
+        problem = Problem.of(program, start=start, stop=np.maximum(start, stop))
+        return Document.of(plan_of(program, offsets.tolist(), problem=problem, source="torch memory snapshot"))
+
+
+def _compacted(addresses: "np.ndarray[Any, Any]", ranges: list[tuple[int, int]]) -> tuple["np.ndarray[Any, Any]", int]:
+    """Return addresses without what no range holds between them, and the bytes of all ranges."""
+    if not ranges:
+        return addresses, 0
+    table = np.array(sorted(set(ranges)), dtype=np.int64)
+    reach = np.maximum.accumulate(table[:, 1])
+    first = np.flatnonzero(np.concatenate(([True], table[1:, 0] > reach[:-1])))
+    low, high = table[first, 0], reach[np.concatenate((first[1:] - 1, [len(table) - 1]))]
+    sizes = -(-(high - low) // GRANULE) * GRANULE
+    base = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    home = np.searchsorted(low, addresses, side="right") - 1
+    return base[home] + addresses - low[home], int(sizes.sum())
+
+
+__all__ = ["GRANULE", "MAX_EVENTS", "loads", "looks_like"]

@@ -1,0 +1,49 @@
+"""Which ways through nested choices to look at: every three regions that can run in one way do so
+in one of them.
+
+    for taken in ways({("if",): ("then", "else"), ("if", "then", "inner"): ("then", "else")}):
+        print(taken[("if",)])
+
+A choice is named by the choices and alternatives that lead to it, outermost first, and by its own
+name last: `(..., choice, alternative, ..., choice)`; names of loops and iterations may stand
+between them. A region is an alternative of a choice, or what stands outside all. The ways are a
+covering array of strength 3 over the regions (`allocsim.programs.paths` says why three), made by
+the same greedy cover. Importers use it that write each way down themselves, because their source
+is no tree of definitions.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations_with_replacement
+
+from allocsim.errors import ModelError
+from allocsim.programs.paths import MAX_WISHES, Where, cover
+
+
+def ways(choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]:
+    """Yield, for each way, the alternative taken of each choice; one empty way without choices.
+
+    Raises ModelError beyond `MAX_WISHES` combinations of regions. O(ways x triples of regions).
+    """
+    names = list(choices)
+    regions = [{}, *(_literals(where, name, choices) for where in names for name in choices[where])]
+    total = len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6
+    if total > MAX_WISHES:
+        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
+    found: set[frozenset[tuple[int, int]]] = set()
+    number = {where: index for index, where in enumerate(names)}
+    for three in combinations_with_replacement(regions, 3):
+        wish: dict[Where, str] = {}
+        if all(wish.setdefault(where, name) == name for region in three for where, name in region.items()):
+            found.add(frozenset((number[w], 1 << choices[w].index(name)) for w, name in wish.items()))
+    wishes = [dict(wish) for wish in sorted(found, key=sorted) if wish]
+    for row in cover([len(choices[where]) for where in names], wishes):
+        yield {where: choices[where][row[index]] for index, where in enumerate(names)}
+
+
+def _literals(where: Where, alternative: str, choices: Mapping[Where, tuple[str, ...]]) -> dict[Where, str]:
+    """Return what must be taken for an alternative to run: itself and all that encloses it."""
+    found = {where[:length]: where[length] for length in range(1, len(where)) if where[:length] in choices}
+    return {**found, where: alternative}
+
+
+__all__ = ["ways"]

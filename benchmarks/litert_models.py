@@ -1,0 +1,140 @@
+"""Random models of ADD, RESHAPE, RELU and SOFTMAX in a LiteRT interpreter, for `litert.py`.
+
+    python benchmarks/litert_models.py FIRST LAST
+
+One line of JSON for each seed: the pointers that the interpreter gave its tensors, without delegates, in the form that
+`allocsim/formats/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Needs ai-edge-litert.
+"""
+
+import json
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+CODES = {"ADD": 0, "RESHAPE": 22, "RELU": 19, "SOFTMAX": 25}
+NAMES = list(CODES)
+SHAPES = ([4, 4], [16], [2, 8])
+NBYTES = 64
+
+
+def tensor(name: str, shape: list[int], buffer: int = 0, kind: int = 0) -> Any:
+    """Return a tensor of the schema."""
+    made = schema.TensorT()
+    made.name, made.shape, made.buffer, made.type = name, shape, buffer, kind
+    return made
+
+
+def options(kind: str, shape: list[int]) -> tuple[Any, int]:
+    """Return what an operator needs beside its tensors."""
+    if kind == "ADD":
+        return schema.AddOptionsT(), schema.BuiltinOptions.AddOptions
+    if kind == "RESHAPE":
+        made = schema.ReshapeOptionsT()
+        made.newShape = shape
+        return made, schema.BuiltinOptions.ReshapeOptions
+    if kind == "SOFTMAX":
+        softmax = schema.SoftmaxOptionsT()
+        softmax.beta = 1.0
+        return softmax, schema.BuiltinOptions.SoftmaxOptions
+    return None, 0
+
+
+def random_model(seed: int) -> tuple[bytes, list[dict[str, Any]], list[int]]:
+    """Return a model, its operators and its outputs."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(3, 14))
+    shape, rows = [0], []
+    for step in range(count):
+        kind = NAMES[int(rng.choice(4, p=[0.4, 0.35, 0.15, 0.1]))]
+        first = int(rng.integers(max(0, step - 4), step + 1))
+        given = [first]
+        if kind == "ADD":
+            given.append(int(rng.choice([j for j in range(step + 1) if shape[j] == shape[first]])))
+        shape.append(int(rng.integers(3)) if kind == "RESHAPE" else shape[first])
+        rows.append({"op": kind, "ins": given, "outs": [step + 1]})
+    read = {index for row in rows for index in row["ins"]}
+    outputs = [index for index in range(1, count + 1) if index not in read]
+    outputs += [int(index) + 1 for index in rng.permutation(count)[:2] if int(index) + 1 not in outputs][:1]
+    return packed(shape, rows, outputs), rows, outputs
+
+
+def packed(shape: list[int], rows: list[dict[str, Any]], outputs: list[int]) -> bytes:
+    """Return the bytes of a model."""
+    tensors = [tensor(f"t{index}", SHAPES[of]) for index, of in enumerate(shape)]
+    buffers: list[Any] = [None]
+    operators = []
+    for row in rows:
+        made = schema.OperatorT()
+        made.opcodeIndex, made.inputs, made.outputs = NAMES.index(row["op"]), list(row["ins"]), row["outs"]
+        into = SHAPES[shape[row["outs"][0]]]
+        if row["op"] == "RESHAPE":
+            buffers.append(np.array(into, "<i4"))
+            tensors.append(tensor(f"shape{len(buffers)}", [len(into)], len(buffers) - 1, 2))
+            made.inputs.append(len(tensors) - 1)
+        made.builtinOptions, made.builtinOptionsType = options(row["op"], into)
+        operators.append(made)
+    graph = schema.SubGraphT()
+    graph.name, graph.tensors, graph.inputs, graph.outputs, graph.operators = "main", tensors, [0], outputs, operators
+    model = schema.ModelT()
+    model.version, model.description, model.subgraphs, model.metadata = 3, "", [graph], []
+    model.operatorCodes, model.buffers = [], []
+    for code in CODES.values():
+        row = schema.OperatorCodeT()
+        row.builtinCode = row.deprecatedBuiltinCode = code
+        row.version = 1
+        model.operatorCodes.append(row)
+    for words in buffers:
+        buffer = schema.BufferT()
+        buffer.data = None if words is None else np.frombuffer(words.tobytes(), np.uint8)
+        model.buffers.append(buffer)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def run(model: bytes, *, preserve: bool) -> tuple[Any, list[Any]]:
+    """Return an interpreter after a run, and its outputs."""
+    made = Interpreter(
+        model_content=model,
+        experimental_preserve_all_tensors=preserve,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
+    made.allocate_tensors()
+    made.set_tensor(0, np.random.default_rng(1).standard_normal((4, 4)).astype("f4"))
+    made.invoke()
+    return made, [made.get_tensor(row["index"]).copy() for row in made.get_output_details()]
+
+
+def pointers(seed: int) -> dict[str, Any]:
+    """Return what `litert.py` reads of one seed."""
+    model, rows, outputs = random_model(seed)
+    planned, found = run(model, preserve=False)
+    _, wanted = run(model, preserve=True)
+    at = [planned.tensor(index)().__array_interface__["data"][0] for index in range(len(rows) + 1)]
+    tensors = []
+    for index, address in enumerate(at):
+        users = [step for step, row in enumerate(rows) if index in row["ins"]]
+        last = len(rows) if index in outputs else max(users, default=max(index - 1, 0))
+        tensors.append(
+            {
+                "id": index,
+                "name": f"t{index}",
+                "size": NBYTES,
+                "first": max(index - 1, 0),
+                "last": last,
+                "offset": address - min(at),
+            }
+        )
+    differs = max(float(np.abs(one - other).max()) for one, other in zip(found, wanted, strict=True))
+    name = f"ai-edge-litert {version('ai-edge-litert')}"
+    return {"seed": seed, "differs": differs, "dump": {"versions": name, "tensors": tensors, "ops": rows}}
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1]), int(sys.argv[2])):
+        print(json.dumps(pointers(number)), flush=True)

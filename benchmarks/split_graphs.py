@@ -1,0 +1,80 @@
+"""Random graphs on two backends through ggml's scheduler: accusations of right ones, and how the imitation places them.
+
+    python benchmarks/split_graphs.py [--out FILE] [--graphs 1000] [--ggml after]
+
+Of each graph: the plan is captured and judged (S), placed again by the imitation, run, and compared with memory of its own for each tensor. A graph whose numbers differ must be one that reads
+an old copy (`engine.ggml.capture.stale_copies`), or K must name its kernel.
+"""
+
+import argparse
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from allocsim.allocators import ALLOCATORS
+from allocsim.checks import check
+from allocsim.verdict import judge
+from engine.ggml.access.child import Child, ChildDiedError
+from engine.ggml.access.probe import open_library
+from engine.ggml.capture.graph_document import document
+from engine.ggml.capture.stale_copies import stale_copies
+from engine.ggml.capture_evidence import examine
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.split_graphs import run_split
+
+
+def main() -> None:
+    """Run the campaign, print the figures and keep them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--graphs", type=int, default=1000)
+    parser.add_argument("--ggml", default="after")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    began = time.process_time()
+    with open_library(options.ggml) as child:
+        for seed in range(options.graphs):
+            counts.update(figures(child, seed))
+    found = {"graphs": options.graphs, "ggml": options.ggml, **dict(sorted(counts.items()))}
+    found["cpu_s_here"] = round(time.process_time() - began, 1)
+    for name, figure in found.items():
+        print(f"{name:50} {figure}")
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def figures(child: Child, seed: int) -> Counter[str]:
+    """Return what one graph adds to the counts."""
+    try:
+        ran = child.call(run_split, generate(seed), seed)
+    except ChildDiedError as died:
+        return Counter({f"ended by: {died.said}": 1})
+    captured = document(ran.rows)
+    plan = captured.plans[0]
+    placed = plan.arena >= 0
+    alike = np.array_equal(ALLOCATORS["ggml"].place(plan.problem).offset[placed], plan.offset[placed])
+    old = bool(stale_copies(ran.rows))
+    found = Counter(
+        {
+            "splits": ran.splits,
+            "copies": sum(row["op"] == "SPLIT_COPY" for row in ran.rows["nodes"]),
+            "plans accused": not check(captured).clean,
+            "placed alike by the imitation": alike,
+            "that read an old copy": old,
+            "that read an old copy, numbers differ": old and bool(ran.differing),
+        }
+    )
+    if ran.differing and not old:
+        classes = {
+            f"{cause.class_}, {cause.charge.op_kind} over operand {cause.charge.operand}"
+            for cause in judge(examine(captured, child=child)[0], cures=False).causes
+        }
+        found.update(f"numbers differ, named: {name}" for name in classes or {"nothing"})
+    return found
+
+
+if __name__ == "__main__":
+    main()

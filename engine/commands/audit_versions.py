@@ -1,0 +1,101 @@
+"""`allocsim audit --ggml all` (or `A,B`): the pairs of op and source that any of several libraries
+gets wrong, version by version.
+
+    allocsim audit --ggml all                       # every installed wheel
+    allocsim audit --ggml before,./libggml-cpu.so   # by name and by path
+    allocsim audit --ggml all --fuzz 500            # and 500 random graphs through each
+
+Each library is audited with the result exactly over each source (`engine.ggml.k_audit`). A cell
+says `safe`, `unsafe`, `races at N threads` or `not measured`, and, where graphs were tried, whether
+the fuzzer came upon the pair by itself. A library that is missing or refused is a line with the
+reason and no column.
+
+Exit status 0 where no pair is wrong in any library, 1 where one is, 2 where no library could be
+opened. What this module does not see: the layouts that ggml does not declare.
+"""
+
+from typing import Any, Final
+
+from allocsim.cli.output import print_json, print_line, print_table
+from allocsim.errors import EngineError
+from engine.ggml.access.library import WHEELS
+from engine.ggml.access.probe import open_library
+from engine.ggml.k_audit import library_audit
+from engine.ggml.random_graphs import graph_fuzzing
+
+EVERY: Final = "all"
+
+Pair = tuple[str, int]
+
+
+def print_versions(names: str, ops: list[str] | None, graphs: int, *, as_json: bool) -> int:
+    """Audit libraries, print the table, return the exit status."""
+    asked = [*WHEELS] if names == EVERY else [name for name in names.split(",") if name]
+    columns, refused = [], {}
+    for which in asked:
+        try:
+            columns.append(_column(which, ops, graphs))
+        except EngineError as error:
+            refused[which] = str(error)
+    if not columns:
+        raise EngineError("; ".join(refused.values()))
+    wrong = sorted({pair for column in columns for pair, cell in column["pairs"].items() if cell["wrong"]})
+    rows = [
+        {
+            "op": op,
+            "source": source,
+            **{column["ggml"]: column["pairs"].get((op, source), ABSENT)["words"] for column in columns},
+        }
+        for op, source in wrong
+    ]
+    if as_json:
+        about = [{key: value for key, value in column.items() if key != "pairs"} for column in columns]
+        print_json({"versions": about, "rows": rows, "refused": refused})
+    else:
+        _print(columns, rows, refused)
+    return int(bool(wrong))
+
+
+ABSENT: Final[dict[str, Any]] = {"wrong": False, "words": "not measured"}
+
+
+def _column(which: str, ops: list[str] | None, graphs: int) -> dict[str, Any]:
+    """Return what one library shows: its version, and of each pair whether it is wrong and in which
+    words.
+    """
+    with open_library(which) as child:
+        found = library_audit.audit(child, ops=ops)
+        met = {fault.cause for fault in graph_fuzzing.fuzz(child, range(graphs))}
+    pairs: dict[Pair, dict[str, Any]] = {}
+    for row in found.rows:
+        pair = row["op"], row["source"]
+        words = "safe"
+        if row["measured"] == "unsafe":
+            words = f"races at {row['races_at']} threads" if row["threads"] == row["races_at"] else "unsafe"
+        by_itself = f"C04 kernel: {row['op']} over source {row['source']}" in met
+        pairs[pair] = {"wrong": words != "safe", "words": words + (", fuzzed" if by_itself else "")}
+    return {
+        "ggml": f"{found.version} ({which})",
+        "pairs": pairs,
+        "measured": len(pairs),
+        "graphs": graphs,
+        "other": sorted(met - {f"C04 kernel: {op} over source {source}" for op, source in pairs}),
+    }
+
+
+def _print(columns: list[dict[str, Any]], rows: list[dict[str, Any]], refused: dict[str, str]) -> None:
+    versions = [column["ggml"] for column in columns]
+    for column in columns:
+        graphs = f", {column['graphs']} random graphs" if column["graphs"] else ""
+        print_line(f"ggml {column['ggml']}: {column['measured']} pairs of op and source measured{graphs}")
+    if rows:
+        print_table(
+            ("op", "source", *versions), [tuple(str(cell) for cell in row.values()) for row in rows], right=("source",)
+        )
+        print_line(f"columns: op, source, {', '.join(versions)}")
+    print_line(f"{len(rows)} pairs are wrong in a version" if rows else "every pair is safe in every version")
+    for column in columns:
+        for cause in column["other"]:
+            print_line(f"ggml {column['ggml']}, found by fuzzing: {cause}")
+    for which, reason in refused.items():
+        print_line(f"not opened: {which}: {reason}")

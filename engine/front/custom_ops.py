@@ -1,0 +1,222 @@
+"""Ops of one's own: a function of arrays, its derivative in ops, and what it promises of memory.
+
+    def forward(out, x):
+        np.multiply(x, x * x, out=out)
+
+    def backward(op, gradient, x):                      # in ops of the table, one result for each operand
+        return (op("mul", gradient, op("scale", op("sqr", x), s=3.0)),)
+
+    cube = custom_op("cube", forward, backward, in_place=(0,))
+    cube(tensor([1.0, 2.0], requires_grad=True))        # at the front; graph.op("cube", x) in a graph
+
+The op is a row of the tables like any other: planned, judged, differentiated to any order (its
+derivative is made of ops), and, since its row states an alias contract, audited. Before it is
+believed it is *tried*: its derivative against finite differences, the derivative of that against
+them too, and its kernel in place against its kernel apart (detector K). What fails is refused, with
+the entry or the layout, and is no op then.
+
+What this module does not see: plans.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.differences import gradcheck
+from engine.front.extension import unlearn_action
+from engine.front.functions import op as apply_op
+from engine.front.record import tracking, unlearn
+from engine.front.tensors import EagerTensor, tensor
+from engine.graph import Tensor
+from engine.k_audit import AuditCase, audit, contiguous
+from engine.k_audit.standing_cases import CASES, CallShapes
+from engine.kernels import KERNELS, Kernel, register
+from engine.kernels.binding import Array, Arrays, Call, on_dense
+from engine.ops import OPS, ResultLayout, Rule
+from engine.ops.rule import Shape
+from engine.ops.shapes import floating, same_shape
+
+Forward = Callable[..., object]
+"""(out, *operands) -> nothing: writes every element of `out`."""
+Backward = Callable[..., Sequence[Tensor | None]]
+"""(op, gradient, *operands) -> the gradient of each operand, None for one that has none."""
+
+SAMPLE: Final = (3, 4)
+
+
+def custom_op(
+    kind: str,
+    forward: Forward,
+    backward: Backward | None = None,
+    *,
+    shape: Callable[..., Shape] | None = None,
+    in_place: Sequence[int] = (),
+    samples: Sequence[Any] | None = None,
+    arguments: Sequence[str] = ("x",),
+) -> Callable[..., EagerTensor]:
+    """Add an op to the tables and return it as a function of tensors.
+
+    Args:
+        kind: its name, new in the table.
+        forward: writes the result, given arrays that lie densely; keeps nothing.
+        backward: builds the gradients of its operands by `op(kind, *tensors, **params)`; without
+            it no gradient flows.
+        shape: shapes of the operands -> shape of the result; by default all have one shape.
+        in_place: positions of operands over which the result may lie exactly.
+        samples: one array for each operand, where the op is tried; normal numbers [3, 4] by
+            default.
+        arguments: names of the operands.
+
+    Raises:
+        EngineError: the name is taken, a derivative is out of tolerance (first or second order),
+            or the kernel is not safe over an operand it declares. The op is not added then.
+    """
+    if kind in OPS or kind in KERNELS:
+        raise EngineError(f"{kind!r} is an op already; an op of one's own has a name of its own")
+    names = tuple(arguments)
+    if bad := [place for place in in_place if not 0 <= place < len(names)]:
+        raise EngineError(f"{kind}: operand {bad[0]} of {len(names)} is declared in place")
+    rng = np.random.default_rng(0)
+    tried = (
+        [np.asarray(x, np.float64) for x in samples]
+        if samples is not None
+        else [rng.normal(size=SAMPLE) for _ in names]
+    )
+    OPS[kind] = _rule(kind, names, backward, shape)
+    register(kind, {"own": Kernel(bind=on_dense(_bind(forward)), in_place=tuple((at, 0) for at in in_place))})
+
+    def made(*operands: EagerTensor) -> EagerTensor:
+        return apply_op(kind, *operands)
+
+    try:
+        result = made(*(tensor(x) for x in tried))
+        shapes = tuple(x.shape or (1,) for x in tried), result.shape
+        CASES[kind] = lambda: (CallShapes(operands=shapes[0], result=shapes[1]),)
+        _try(kind, made, tried, shapes, differentiable=backward is not None)
+    except BaseException:
+        forget(kind)
+        raise
+    made.__name__ = kind
+    return made
+
+
+def forget(kind: str) -> None:
+    """Take an op of one's own out of the tables."""
+    row = KERNELS.get(kind)
+    if row is not None and "own" not in row:
+        raise EngineError(f"{kind!r} is no op of one's own")
+    OPS.pop(kind, None)
+    CASES.pop(kind, None)
+    register(kind, None)
+    unlearn(kind)
+    unlearn_action(kind)
+
+
+def _bind(forward: Forward) -> Callable[[Any, Arrays, Arrays], Call]:
+    def bind(params: Any, operands: Arrays, results: Arrays) -> Call:
+        del params
+        return forward, (results[0], *operands)
+
+    return bind
+
+
+def _rule(kind: str, names: tuple[str, ...], backward: Backward | None, shape: Callable[..., Shape] | None) -> Rule:
+    def layout(sources: Any, params: dict[str, Any]) -> ResultLayout:
+        del params
+        if shape is not None:
+            return ResultLayout(shape=tuple(shape(*(x.shape for x in sources))), dtype=floating(*sources))
+        for other in sources:
+            same_shape(sources[0], other)
+        return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
+
+    def derivative(position: int) -> Callable[[Tensor, Tensor], Tensor]:
+        def rule(node: Tensor, gradient: Tensor) -> Tensor:
+            assert backward is not None
+            found = tuple(backward(node.graph.op, gradient, *node.sources))
+            if len(found) != len(names):
+                raise EngineError(f"{kind}: backward gives {len(found)} gradients for {len(names)} operands")
+            given, source = found[position], node.sources[position]
+            return node.graph.op("full", shape=source.shape, dtype=source.dtype) if given is None else given
+
+        return rule
+
+    flowing = names if backward is not None else ()
+    return Rule(
+        kind=kind,
+        arguments=names,
+        shape=layout,
+        derivatives={name: derivative(position) for position, name in enumerate(flowing)},
+        constant=frozenset(names) - frozenset(flowing),
+    )
+
+
+def _try(
+    kind: str,
+    made: Callable[..., EagerTensor],
+    tried: list[Array],
+    shapes: tuple[tuple[Shape, ...], Shape],
+    *,
+    differentiable: bool,
+) -> None:
+    """Raise EngineError unless the derivatives are right and the alias contract holds."""
+    if differentiable:
+        _within(kind, "the derivative", lambda: gradcheck(made, *tried))
+        _within(kind, "the second derivative", lambda: gradcheck(_slope(made), *tried))
+    operands, result = shapes
+    cases = [
+        AuditCase(
+            kind=kind,
+            operands=tuple(contiguous(dtype, x) for x in operands),
+            results=(contiguous(dtype, result),),
+        )
+        for dtype in ("f32", "f64")
+    ]
+    for row in audit(kernels={kind: KERNELS[kind]}, cases=cases):
+        if row.broken:
+            raise EngineError(
+                f"{kind}: declared safe with its result over operand {row.operand}, and is not: {row.words}"
+            )
+
+
+def _within(kind: str, what: str, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except EngineError as error:
+        raise EngineError(f"{kind}: {what}: {error}") from None
+
+
+def _slope(made: Callable[..., EagerTensor]) -> Callable[..., EagerTensor]:
+    """Return a weighted sum of the gradients of an op by its operands, as a function of these.
+
+    Its gradient has the op's second derivatives in it. History is kept also where differences are
+    taken, since there is a gradient inside.
+    """
+
+    def weights(place: int, shape: Shape) -> Array:
+        return np.random.default_rng(place).uniform(0.5, 1.5, shape)
+
+    def function(*operands: EagerTensor) -> EagerTensor:
+        before = [x.grad for x in operands]
+        token = tracking.set(True)
+        try:
+            probes = [tensor(np.zeros(x.shape), True) for x in operands]
+            out = made(*(x + probe for x, probe in zip(operands, probes, strict=True)))
+            out.backward(weights(0, out.shape), create_graph=True)
+            total = (operands[0] * 0.0).sum()
+            for x in operands[1:]:
+                total = total + (x * 0.0).sum()
+            for place, probe in enumerate(probes, 1):
+                if probe.grad is not None:
+                    total = total + (probe.grad * tensor(weights(place, probe.shape))).sum()
+        finally:
+            tracking.reset(token)
+        for x, gradient in zip(operands, before, strict=True):
+            x.grad = gradient
+        return total
+
+    return function
+
+
+__all__ = ["custom_op", "forget"]

@@ -1,0 +1,216 @@
+"""A model typed at the front, as a graph: recorded once for each shape of a batch.
+
+    def classifier(p, data):
+        return (data @ p["hidden.weight"] + p["hidden.bias"]).tanh() @ p["out.weight"]
+
+    net = model(classifier, {"hidden.weight": ..., "hidden.bias": ..., "out.weight": ...})
+    fit(net, dataset, settings)          # or Trainer, or `allocsim repro run my_module:net`
+
+What comes back is an `engine.models.trainable.Model` like any other. The first argument of the
+function is its parameters by name, the others are columns of the dataset by name; it returns the
+outputs that a loss of `engine.training.losses` takes, or (with a column `labels` of its own and the
+loss `sum`) the loss.
+
+To record is to compute: the function is called with columns of zeros, its ops are computed and kept
+(`engine.front.recording`), and each becomes the same op of the graph. Whatever it computes with
+that follows from neither columns nor parameters is a constant of the program. Numbers that
+follow from them cannot be read (`item`, `numpy`, `data`, an `if`), since the program would always
+do what was done this time; a tensor that wants a gradient and is no parameter is refused as well.
+Comparisons by < and > are ops; what is random is a function of its seed, in every run the same.
+
+What this module does not see: losses, optimizers, plans.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine.front.arguments import dtype_of
+from engine.front.record import DTYPES, Node, history, tracking
+from engine.front.recording import Recording
+from engine.front.tensors import EagerTensor, tensor
+from engine.graph import Graph, Tensor
+from engine.kernels.binding import Array
+from engine.models.trainable import Model, Shapes
+
+Forward = Callable[..., EagerTensor]
+"""(parameters by name, *columns) -> outputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Recorded:
+    """What a function computed from a batch of some shapes."""
+
+    recording: Recording
+    outputs: Node
+    columns: Mapping[str, Node]
+    parameters: Mapping[str, Node]
+    constants: Mapping[Node, str]
+
+
+def model(
+    function: Forward,
+    parameters: Mapping[str, Any],
+    *,
+    name: str = "",
+    dtypes: Mapping[str, Any] | None = None,
+    frozen: Iterable[str] = (),
+) -> Model:
+    """Return a function of tensors as a model that is trained, planned and judged like any other.
+
+    Args:
+        function: parameters by name and columns -> outputs.
+        parameters: name -> array or tensor to start from; copied. Float32 or float64.
+        name: of the model; that of the function by default.
+        dtypes: column -> dtype, where that is not float32; int32 for class numbers and tokens.
+        frozen: parameters that are not trained.
+
+    Raises:
+        EngineError: the function takes no parameters; a parameter is no array of numbers. While a
+            graph is built: the function reads numbers, a column is missing, or the result is no
+            tensor that follows from a parameter.
+        UnknownNameError: `dtypes` or `frozen` name what is not there.
+    """
+    named = name or str(getattr(function, "__name__", type(function).__name__))
+    columns = _columns(named, function)
+    arrays = {key: _array(f"parameter {key!r} of {named}", value) for key, value in parameters.items()}
+    kinds = dict(dtypes or {})
+    still = frozenset(frozen)
+    for what, given, known in (("column", kinds, columns), ("parameter", still, arrays)):
+        if stranger := next((key for key in given if key not in known), None):
+            raise UnknownNameError(f"{what} of {named}", stranger, known)
+    seen: dict[tuple[tuple[str, tuple[int, ...]], ...], _Recorded] = {}
+
+    def recorded(shapes: Shapes) -> _Recorded:
+        if missing := next((column for column in columns if column not in shapes), None):
+            raise EngineError(f"{named} takes the column {missing!r}; the batch has {', '.join(shapes) or 'none'}")
+        key = tuple((column, tuple(shapes[column])) for column in columns)
+        if key not in seen:
+            blank = {column: np.zeros(shape, _dtype(column, kinds)) for column, shape in key}
+            made = _recorded(named, function, arrays, still, blank)
+            seen.clear()  # one shape after another: a recording holds a batch
+            seen[key] = made
+        return seen[key]
+
+    def build(graph: Graph, shapes: Shapes) -> Tensor:
+        return _built(graph, recorded(shapes), still)
+
+    def constants(shapes: Shapes) -> Mapping[str, Array]:
+        return {key: node.array for node, key in recorded(shapes).constants.items()}
+
+    return Model(name=named, build=build, parameters=arrays, constants=constants)
+
+
+@contextmanager
+def scope(prefix: str, *, layer: int | None = None) -> Iterator[None]:
+    """Put `prefix.` before the names of what a recorded model computes inside, and mark it with
+    `layer`.
+
+    Elsewhere it does nothing. Scopes nest.
+    """
+    now = tracking.get()
+    if not isinstance(now, Recording):
+        yield
+        return
+    outer = now.scope
+    now.scope = ".".join(part for part in (outer[0], prefix) if part), outer[1] if layer is None else layer
+    try:
+        yield
+    finally:
+        now.scope = outer
+
+
+def _columns(named: str, function: Forward) -> tuple[str, ...]:
+    takes = [p for p in signature(function).parameters.values() if p.default is Parameter.empty]
+    if not takes or any(p.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD} for p in takes):
+        raise EngineError(f"{named}: a model is a function of its parameters and of columns, each by its name")
+    return tuple(p.name for p in takes[1:])
+
+
+def _array(what: str, value: Any) -> Array:
+    array = np.array(value.data if isinstance(value, EagerTensor) else value, order="C")
+    if array.dtype.kind != "f" or array.dtype not in DTYPES:
+        raise EngineError(f"{what} is {array.dtype}; floating numbers are needed")
+    return array if array.ndim else array.reshape(1)
+
+
+def _dtype(column: str, kinds: Mapping[str, Any]) -> np.dtype[Any]:
+    return dtype_of(kinds.get(column, np.float32))
+
+
+def _recorded(
+    named: str, function: Forward, arrays: Mapping[str, Array], frozen: frozenset[str], blank: Mapping[str, Array]
+) -> _Recorded:
+    parameters = {key: tensor(array, key not in frozen, name=key) for key, array in arrays.items()}
+    columns = {key: tensor(array, dtype=array.dtype, name=key) for key, array in blank.items()}
+    given = {value._node: key for key, value in (*parameters.items(), *columns.items())}  # noqa: SLF001 - of ours
+    recording = Recording(given)
+    token = tracking.set(recording)
+    try:
+        outputs = function(parameters, **columns)
+    finally:
+        tracking.reset(token)
+    if not isinstance(outputs, EagerTensor):
+        raise EngineError(f"{named} returned {type(outputs).__name__}; a tensor is needed")
+    end = outputs._node  # noqa: SLF001 - of ours
+    if end not in recording.known or end in given:
+        raise EngineError(f"{named} returned {end}, which no op makes of its columns and parameters")
+    constants: dict[Node, str] = {}
+    names: dict[tuple[Any, ...], str] = {}
+    for node in history(end):
+        if node.recipe is None and node not in given:
+            if node.stale:
+                raise EngineError(f"{named}: {node.storage.changed_by} changed {node} in place after it was used")
+            same = (node.dtype, node.shape, node.array.tobytes())
+            constants[node] = names.setdefault(same, f"constant_{len(names)}")
+    return _Recorded(
+        recording=recording,
+        outputs=end,
+        columns={key: value._node for key, value in columns.items()},  # noqa: SLF001 - of ours
+        parameters={key: value._node for key, value in parameters.items()},  # noqa: SLF001 - of ours
+        constants=constants,
+    )
+
+
+def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
+    """Add what was recorded to a graph, op by op."""
+    recording, order = found.recording, history(found.outputs)
+    layers: dict[Node, int | None] = {}
+    for node in order:
+        for source in node.sources:
+            layers.setdefault(source, recording.scopes[node][1])
+    made: dict[Node, Tensor] = {}
+    used = set(order)
+    for key, node in found.columns.items():
+        if node in used:
+            made[node] = graph.input(key, node.shape, node.dtype)
+    for key, node in found.parameters.items():
+        with graph.scope(layer=layers.get(node)):
+            made[node] = graph.parameter(key, node.shape, node.dtype, trainable=key not in frozen)
+    shared: dict[str, Tensor] = {}
+    for node, key in found.constants.items():
+        if key not in shared:
+            shared[key] = graph.input(key, node.shape, node.dtype)
+        made[node] = shared[key]
+    for node in order:
+        if node.recipe is None:
+            continue
+        prefix, layer = recording.scopes[node]
+        with graph.scope(prefix, layer=layer):
+            sources = [made[source] for source in node.sources]
+            stem = graph.unused(node.name) if node.name and node.name != node.kind else ""
+            added = graph.op(node.recipe.kind, *sources, name=stem, **node.recipe.params)
+            flows = zip(node.sources, node.recipe.flows, strict=False)
+            if not node.needs_grad and any(source.needs_grad and flowing for source, flowing in flows):
+                added = graph.op("stop_gradient", added)
+        made[node] = added
+        graph.expand(added)  # in the order of what was typed, which is that in which gradients add up
+    return made[found.outputs]
+
+
+__all__ = ["model", "scope"]

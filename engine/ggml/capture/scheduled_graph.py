@@ -1,0 +1,97 @@
+"""The graph that a backend scheduler runs, found in the scheduler's memory.
+
+Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
+planned from a graph with these nodes. It holds the same nodes in the same order, and before each
+split, for every tensor that goes from one backend to another, a mark that keeps the original alive
+and the copy. The mark is left out; the copy is a node, and `copies` names its original.
+
+The scheduler's struct is private and differs between versions; the graph in it is known by its
+content alone: a `ggml_cgraph` whose lists can be read and whose nodes, marks and copies apart, are
+the nodes given. Copies of a pipelined scheduler (several for each tensor) are refused.
+
+O(nodes). What this module does not see: rows (`engine.ggml.capture.graph_rows`), and which backend
+a split runs on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.formats.ggml_dump import NONE
+from engine.ggml.access.library import Library
+from engine.ggml.access.readable_memory import ReadableMemory
+from engine.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
+
+STRUCT_WORDS: Final = 128
+"""Words of a `ggml_backend_sched` in which its graph is looked for; it stands at 43 in 0.26.0."""
+
+MOST_COPIES: Final = 64
+"""Marks and copies that a graph may have for each of its nodes; a split has 30 inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledGraph:
+    """Tensors by address."""
+
+    address: int
+    """Of the `ggml_cgraph`."""
+    nodes: list[int]
+    """In order, copies among them, without marks."""
+    leafs: list[int]
+    copies: dict[int, int]
+    """Copy -> what it is a copy of."""
+
+
+def scheduled_graph(library: Library, scheduler: int, nodes: Sequence[int]) -> ScheduledGraph:
+    """Return what a scheduler runs; raise EngineError where it holds no plan of these nodes."""
+    memory = ReadableMemory.now()
+    if memory.outside([scheduler], 8 * STRUCT_WORDS):
+        raise EngineError(f"{scheduler:#x} is no scheduler: this process cannot read {8 * STRUCT_WORDS} bytes there")
+    copies_each = library.ggml_backend_sched_get_n_copies(scheduler)
+    for place in range(STRUCT_WORDS - GRAPH.itemsize // 8):
+        found = _graph_at(library, memory, scheduler + 8 * place, nodes)
+        if found is None:
+            continue
+        if copies_each != 1:
+            raise EngineError(f"the scheduler keeps {copies_each} copies of each tensor (pipelined); one is known here")
+        return found
+    raise EngineError(f"the scheduler at {scheduler:#x} holds no plan of this graph; was it scheduled?")
+
+
+def _graph_at(library: Library, memory: ReadableMemory, address: int, nodes: Sequence[int]) -> ScheduledGraph | None:
+    head = graph_record(address)
+    room, count, leaf_count = (int(head[column]) for column in ("size", "n_nodes", "n_leafs"))
+    if not (len(nodes) <= count <= min(room, MOST_COPIES * (len(nodes) + 1)) and 0 <= leaf_count <= room):
+        return None
+    if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
+        return None
+    inside, leafs = pointers(int(head["nodes"]), count), pointers(int(head["leafs"]), leaf_count)
+    if memory.outside([*inside, *leafs], TENSOR.itemsize):
+        return None
+    given = set(nodes)
+    if [node for node in inside if node in given] != list(nodes):
+        return None
+    table = records(inside)
+    copies: dict[int, int] = {}
+    marks: set[int] = set()
+    for place, node in enumerate(inside):
+        if node in given:
+            continue
+        if _is_mark(library, table[place]) and place + 1 < count and inside[place + 1] not in given:
+            marks.add(node)
+            copies[inside[place + 1]] = int(table[place]["src"][0])
+        elif node not in copies:
+            return None
+    return ScheduledGraph(
+        address=address, nodes=[node for node in inside if node not in marks], leafs=leafs, copies=copies
+    )
+
+
+def _is_mark(library: Library, row: NDArray[Any] | np.void) -> bool:
+    """Whether a tensor is an op-NONE view of its one source."""
+    sources = row["src"].tolist()
+    return int(row["op"]) == library.ops[NONE] and bool(row["view_src"]) and bool(sources[0]) and not any(sources[1:])

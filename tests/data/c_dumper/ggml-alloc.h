@@ -1,0 +1,3 @@
+// As ggml.h here.
+#pragma once
+#include "ggml-backend.h"

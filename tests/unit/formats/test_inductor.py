@@ -1,0 +1,130 @@
+"""TorchInductor's wrappers: real ones, the laws, a wrong reuse, and what is refused."""
+
+import pytest
+from plan_laws import PLANS, causes, law_of_damage, law_of_elide, law_of_shift
+
+from allocsim import formats
+from allocsim.checks import check
+from allocsim.errors import DocumentError
+from allocsim.formats.inductor import loads
+
+FOLDER = PLANS / "inductor"
+CLEAN = {"forward": (23, 23), "backward": (35, 40)}
+"""Wrapper -> ops and buffers."""
+
+
+def text(name):
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_wrapper_stays_clean(name):
+    document = formats.load(FOLDER / f"{name}.txt")
+    program = document.programs[0]
+    report = check(document)
+
+    assert report.violations == ()
+    assert report.warnings == ()
+    assert (len(program.ops), len(program.buffers)) == CLEAN[name]
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_slot_shifted_onto_a_live_neighbour_is_found(name):
+    assert law_of_shift(formats.load(FOLDER / f"{name}.txt"), seed=1) > 0
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_an_op_taken_out_is_missed(name):
+    assert law_of_elide(formats.load(FOLDER / f"{name}.txt"), seed=2, most=6) > 0
+
+
+def changed(name, *pairs):
+    found = text(name)
+    for old, new in pairs:
+        assert found.count(old) == 1, old
+        found = found.replace(old, new)
+    return found.encode()
+
+
+def test_a_view_read_after_its_memory_was_taken_is_convicted(tmp_path):
+    """The old name is gone, a view of it is not: what it shows is what the new owner wrote."""
+    path = tmp_path / "wrapper.py"
+    path.write_bytes(
+        changed(
+            "backward",
+            (
+                "buf5 = buf2; del buf2  # reuse",
+                "kept = reinterpret_tensor(buf2, (32, 8), (1, 32), 0)\n        buf5 = buf2; del buf2  # reuse",
+            ),
+            (
+                "extern_kernels.mm(reinterpret_tensor(buf5, (32, 8), (1, 32), 0), add_5, out=buf7)",
+                "extern_kernels.mm(kept, add_5, out=buf7)",
+            ),
+        )
+    )
+
+    assert {party for _, party in causes(path)} == {"plan"}
+
+
+def test_a_reuse_before_the_last_read_is_convicted(tmp_path):
+    """An input's memory is taken by a kernel while a later one still reads the input."""
+    path = tmp_path / "wrapper.py"
+    path.write_bytes(
+        changed(
+            "backward",
+            (
+                "buf1 = div; del div  # reuse",
+                "kept = reinterpret_tensor(div, (8, 16), (16, 1), 0)\n        buf1 = div; del div  # reuse",
+            ),
+            ("extern_kernels.mm(buf1, primals_6, out=buf2)", "extern_kernels.mm(kept, primals_6, out=buf2)"),
+        )
+    )
+
+    assert {party for _, party in causes(path)} == {"plan"}
+
+
+def test_nothing_in_the_text_is_run(tmp_path):
+    mark = tmp_path / "ran"
+    loads(text("forward").encode() + f"\nopen({str(mark)!r}, 'w')\n".encode())
+
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        (
+            "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
+            "buf0 = empty_strided_cpu((s0, 1), (1, 8), torch.float32)",
+            "is a size that only the run knows",
+        ),
+        (
+            "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
+            "buf0 = torch.ops.aten.sort(primals_3)",
+            "is no statement that is known",
+        ),
+        (
+            "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
+            "buf0 = empty_strided_cpu((8, 1), (1,), torch.float32)",
+            "1 strides for 2 dimensions",
+        ),
+        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_unknown(buf5, buf6)", "is no kernel that is known"),
+        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_fused_gelu_1(buf5, nothing)", "'nothing' is no tensor that is known"),
+        ("primals_7 = rand_strided(", "other = rand_strided(", "nothing says how large input primals_7 is"),
+        ("def call(self, args):", "def other(self, args):", "has no function `call`"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_its_line(old, new, rule):
+    with pytest.raises(DocumentError, match=rule):
+        loads(changed("forward", (old, new)), "x.py")
+
+
+def test_damaged_wrappers_end_in_one_line():
+    _, refused = law_of_damage(text("backward").encode(), loads, seed=3, times=60)
+
+    assert refused > 0
+
+
+def test_what_is_no_python_is_refused():
+    with pytest.raises(DocumentError, match="is no Python text"):
+        loads(b"(" * 5000, "x.py")
