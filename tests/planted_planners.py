@@ -6,6 +6,7 @@ Each is the shelf's `greedy_by_size` but for its bug: targets for the fuzzer, ne
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -212,12 +213,9 @@ def pages(program, constraints):
 
 
 def in_a_thread(program, constraints):
-    """Sound, planned by a thread."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(SHELF.plan(program, constraints)))
-    thread.start()
-    thread.join()
-    return found[0]
+    """Sound, planned by a thread; what it refuses, it refuses here."""
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        return threads.submit(SHELF.plan, program, constraints).result()
 
 
 large_gaps.guarantees = pages.guarantees = ("sound", "deterministic")

@@ -116,7 +116,7 @@ def _explorer(asked: CampaignSpec) -> Explorer:
     if explorer is None or identity != mine:
         if explorer is not None:
             _here.held = None, None  # the next target may not start
-            explorer.asker.close()
+            explorer.close()
         explorer = Explorer(asked)
         _here.held = mine, explorer
     return explorer
