@@ -22,6 +22,7 @@ from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
 from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.carries import HandedOn, handed_on
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
@@ -51,6 +52,7 @@ class Dossier:
         self._doings: dict[int, Doings] = {}
         self._strange: dict[tuple[int, int], bool] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
+        self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._believed: dict[int, frozenset[tuple[int, int]]] = {}
         self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
@@ -114,6 +116,13 @@ class Dossier:
             pairs = [pair for pair in used_pairs(run.plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
             self._handed[key] = frozenset(buffer for pair in pairs for buffer in pair)
         return self._handed[key]
+
+    def handed_on(self, program: Program, plan: Plan | None) -> tuple[HandedOn, ...]:
+        """What the loops of a program hand from turn to turn, as a plan lays it."""
+        key = id(program), id(plan)
+        if key not in self._handed_on:
+            self._handed_on[key] = tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
+        return self._handed_on[key]
 
     def strange(self, plan: int, program: int) -> bool:
         """Whether a plan was made for another program than this one."""

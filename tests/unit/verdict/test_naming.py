@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from encodings_2 import permuted
+from encodings_2 import case, exchanged, permuted
 from tiny import belief, plan, program
 
 from allocsim import loads
@@ -453,6 +453,24 @@ CASES = (
     Planted(
         row="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
         document=loads(json.dumps(permuted()).encode()),
+        class_="C15",
+        fault="plan",
+    ),
+    Planted(
+        row="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
+        document=late(
+            "x=0 y=64 t=64 u=64",
+            "x = host.write; y = host.write; @w t = f x; @w u = f y; @w z = f t; host.read u; host.read z",
+        ),
+        class_="C15",
+        fault="plan",
+        victim="y",
+        writer="f",
+        reader="f",
+    ),
+    Planted(
+        row="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
+        document=loads(json.dumps(exchanged(case("loop-swap"), 13, 14)).encode()),
         class_="C15",
         fault="plan",
     ),
