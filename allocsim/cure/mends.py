@@ -25,6 +25,7 @@ MENDS: Final[dict[str, str]] = {
     "upload": "the host leaves out an upload that is needed",
     "state": "a buffer is counted on from run to run that nobody keeps",
     "wait": "an op does not wait for another",
+    "runs": "a run does not wait for another whose memory it shares",
     "unwritten": "the program reads bytes that nobody wrote",
     "mutation": "the program reads a value after writing over it",
     "in place": "the program mutates through a kernel that does not declare it",

@@ -389,6 +389,12 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         class_="C09",
         party="schedule",
     ),
+    NamingRow(
+        mends=("runs",),
+        evidence="two runs that do not wait for each other access the same memory",
+        class_="C09",
+        party="schedule",
+    ),
     NamingRow(mends=("unwritten",), evidence="nobody wrote these bytes", class_="C14", party="caller"),
     NamingRow(mends=("mutation",), evidence="wrong under every plan", class_="program", party="caller"),
     NamingRow(

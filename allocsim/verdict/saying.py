@@ -77,6 +77,7 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
         "upload": f"upload {_results(program, mend.op)} before every run",
         "state": f"keep {name} from run to run",
         "wait": f"let {op(mend.op)} wait for {op(mend.after)}",
+        "runs": "let one run wait for the other, or give each memory of its own",
         "unwritten": f"write {name} before it is read",
         "mutation": f"read {name} before {op(mend.op)} writes over it, or let that write elsewhere",
         "in place": f"let {op(mend.op)} write elsewhere, or declare that its kernel may write there",

@@ -120,6 +120,13 @@ def promised(slots="", **told):
     return Document.of(plan(made, slots, replace(belief(made), **told)))
 
 
+def at_once():
+    """Two threads that call one session."""
+    made = program("x = host.write; y = f x; host.read y")
+    planned = plan(made, "x=0 y=64")
+    return Document.of(Run.of(planned), replace(Run.of(planned), after=()))
+
+
 def apart(text, **beliefs):
     """A plan that does no harm, with a belief that could."""
     made = program(text)
@@ -473,6 +480,12 @@ CASES = (
         document=loads(json.dumps(exchanged(case("loop-swap"), 13, 14)).encode()),
         class_="C15",
         fault="plan",
+    ),
+    Planted(
+        row="two runs that do not wait for each other access the same memory",
+        document=at_once(),
+        class_="C09",
+        fault="schedule",
     ),
     Planted(
         row="an upload was left out, and nothing else wrote what is read",
