@@ -24,6 +24,7 @@ MENDS: Final[dict[str, str]] = {
     "events": "the planner's own book contradicts itself",
     "upload": "the host leaves out an upload that is needed",
     "state": "a buffer is counted on from run to run that nobody keeps",
+    "late": "the host looks at an output after a later run",
     "wait": "an op does not wait for another",
     "runs": "a run does not wait for another whose memory it shares",
     "unwritten": "the program reads bytes that nobody wrote",

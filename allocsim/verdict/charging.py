@@ -341,6 +341,8 @@ def _why_late(
     dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]
 ) -> Iterable[Mend]:
     """Return the mends of a late read."""
+    if dossier.looked_late(v):
+        return (Mend(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not _lasts(dossier, v):
         if _is_uploaded(dossier, v):
             by_host = dossier.kind(v.want_run, v.want_op) == HOST_WRITE

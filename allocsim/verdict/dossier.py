@@ -176,6 +176,17 @@ class Dossier:
         return self._judged(document)
 
     @cached_property
+    def _in_time(self) -> frozenset[Key]:
+        """What is found if the host looks at every output before a later run."""
+        runs = tuple(replace(run, read_after=None) for run in self.runs)
+        return self._judged(replace(self.document, session=runs))
+
+    def looked_late(self, violation: Violation) -> bool:
+        """Whether a read goes wrong only because the host looks after a later run."""
+        run = self.run(violation)
+        return run is not None and run.read_after is not None and key_of(violation) not in self._in_time
+
+    @cached_property
     def uploaded(self) -> frozenset[Key]:
         """What is wrong if the host leaves out no upload."""
         if self.document.session is None:

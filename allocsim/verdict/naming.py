@@ -129,6 +129,11 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
     return False
 
 
+def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """All is well at the other end of the ranges of sizes."""
+    return len({v.ends for v in violations}) == 1 and all(v.ends is not None and len(v.ends) == 1 for v in violations)
+
+
 def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """Two results of one `same` lie exactly where operands of others of its sides do: a loop's
     carry or a branch's phi, permuted.
@@ -272,6 +277,13 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"
     ),
     NamingRow(
+        mends=("slot", "lifetime", "pair", "size"),
+        evidence="the plan holds at one end of the sizes alone",
+        class_="C08",
+        party="plan",
+        applies=at_one_end,
+    ),
+    NamingRow(
         mends=("slot", "lifetime", "pair"),
         evidence="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
         class_="C15",
@@ -388,6 +400,12 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         evidence="unordered accesses that exist apart too, or of bytes that were given back",
         class_="C09",
         party="schedule",
+    ),
+    NamingRow(
+        mends=("late",),
+        evidence="the host looks at an output after a later run has taken its memory",
+        class_="C05",
+        party="caller",
     ),
     NamingRow(
         mends=("runs",),

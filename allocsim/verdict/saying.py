@@ -76,6 +76,7 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
         "events": f"give {name} out once and take it back once",
         "upload": f"upload {_results(program, mend.op)} before every run",
         "state": f"keep {name} from run to run",
+        "late": f"look at {name} before the next run, or copy it",
         "wait": f"let {op(mend.op)} wait for {op(mend.after)}",
         "runs": "let one run wait for the other, or give each memory of its own",
         "unwritten": f"write {name} before it is read",

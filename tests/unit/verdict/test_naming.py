@@ -127,6 +127,23 @@ def at_once():
     return Document.of(Run.of(planned), replace(Run.of(planned), after=()))
 
 
+def replayed():
+    """A captured graph is replayed before the host has looked at its output."""
+    planned = at_once().plans[0]
+    return Document.of(replace(Run.of(planned), read_after=1), Run.of(planned))
+
+
+def grown():
+    """A buffer that may be larger than its slot."""
+    b = ProgramBuilder("p")
+    b.buffer("x", 64, nbytes_range=(32, 128))
+    x, y = b.value("x", "x", "u8", (16,)), b.tensor("y", "u8", (16,))
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,))
+    b.op("host.read", (y,), ())
+    return Document.of(Run.of(plan_of(b.build(), [0, 64])))
+
+
 def apart(text, **beliefs):
     """A plan that does no harm, with a belief that could."""
     made = program(text)
@@ -486,6 +503,20 @@ CASES = (
         document=at_once(),
         class_="C09",
         fault="schedule",
+    ),
+    Planted(
+        row="the host looks at an output after a later run has taken its memory",
+        document=replayed(),
+        class_="C05",
+        fault="caller",
+        victim="y",
+        reader="host.read",
+    ),
+    Planted(
+        row="the plan holds at one end of the sizes alone",
+        document=grown(),
+        class_="C08",
+        fault="plan",
     ),
     Planted(
         row="an upload was left out, and nothing else wrote what is read",
