@@ -57,7 +57,7 @@ TIMES: Final = 2
 """Iterations of a loop: what one leaves to the next is seen in two."""
 
 MAX_WISHES: Final = 1 << 28
-"""Combinations of regions that are covered: a bound on time, some 580 choices of two side by side."""
+"""Combinations of regions that are covered: a bound on time, some 580 choices of two in a row."""
 
 FEW: Final = 1 << 14
 """Combinations that are left for greedy rows: beyond, rows are drawn first."""
