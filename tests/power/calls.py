@@ -1,6 +1,6 @@
 """C15 and its neighbours: branches, inlined calls and loop bodies whose arenas overlap; `@path` says which call an op comes from.
 
-C15 it is where victim and taker lie in different calls, neither inside the other; what happens between a call and its surroundings has the class of its mechanism.
+C15 it is where victim and taker lie in different calls, neither inside the other, or are carries of one loop; what happens between a call and its surroundings has the class of its mechanism.
 """
 
 from power.fault import EARLY, IGNORED, shelf
@@ -92,6 +92,15 @@ add(
     "x = host.write; @a/body r = f x; @a/body q = g r; @b/body t = h x; @b/body s = k t q; host.read s",
     {"slots": "r=64 q=0 t=0", "believed": {"q": (2, 3)}},
     slots="r=64 q=0 t=128 s=192",
+    **EARLY,
+)
+add(
+    "a loop's body writes over what its next turn is still to be handed",
+    "",
+    "C15 plan",
+    "x = host.write; y = host.write; @while t = g x; @while u = g y; @while z = g t; s = h u z; host.read s",
+    {"slots": "y=0 t=0", "believed": {"y": (1, 2)}},
+    slots="x=64 y=0 t=128 u=192 z=256 s=320",
     **EARLY,
 )
 add(
