@@ -8,16 +8,6 @@ from power.fault import EARLY, IGNORED, shelf
 FAULTS, add = shelf("belief")
 
 add(
-    "a second branch overwrites the result of the first",
-    "pytorch/executorch#21490",
-    "C15 plan",
-    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
-    {"slots": "r=0 t=0", "believed": {"r": (1, 2)}},
-    slots="r=0 t=64 s=128",
-    scenario="two conds",
-    **EARLY,
-)
-add(
     "the body of a loop is planned without what lives around it",
     "tensorflow/tflite-micro#947",
     "C01 plan",
@@ -44,16 +34,6 @@ add(
     slots="a=0 c=64",
     where="placement",
     S="UnsafeInPlace Overlap LifetimeIgnored",
-)
-add(
-    "padding of a branch's result is given to the next branch",
-    "pytorch/executorch#21818",
-    "C15 plan",
-    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
-    {"slots": "r=0 t=32", "believed": {"r": (1, 2)}},
-    slots="r=0 t=64 s=128",
-    S="Overlap",
-    L="LifetimeTooShort",
 )
 add(
     "a graph called once is not planned",

@@ -1,13 +1,13 @@
 """K and D: what they add to the verdict, alone and together, and what is said where they find what nothing explains."""
 
 import pytest
-from tiny import belief, plan, program
 
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
+from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
 
