@@ -10,7 +10,7 @@ SCENARIO = SmallScenario(
         "The sum of more than four operands starts by zeroing its output. In place, the output is its first operand."
     ),
     sound=SmallDocument(
-        text="x = host.write; a = f x; b = g x; c = h x; d = k x; e = l x; y = add_n! a b c d e; host.read y",
+        text=("x = host.write; a = f x; b = g x; c = h x; d = k x; e = l x; y = add_n! a b c d e; host.read y"),
         slots="a=0 y=0",
         share="a>y",
     ),

@@ -11,12 +11,17 @@ SCENARIO = SmallScenario(
         "index. Index order says nothing of two chains without a barrier."
     ),
     sound=SmallDocument(
-        text="x = host.write; y = host.write; a = f x; c = g y ~1 ^1; b = h a; d = k c ~1 ^4; e = join b d ^5; host.read e",
+        text=(
+            "x = host.write; y = host.write; a = f x; c = g y ~1 ^1; b = h a; d = k c ~1 ^4; "
+            "e = join b d ^5; host.read e"
+        ),
         slots="a=0 d=0 x=64 y=128 c=192 b=256 e=320",
     ),
     place="placement",
     change={
-        "text": "x = host.write; y = host.write; a = f x; c = g y ~1 ^1; b = h a; d = k c ~1; e = join b d ^5; host.read e"
+        "text": (
+            "x = host.write; y = host.write; a = f x; c = g y ~1 ^1; b = h a; d = k c ~1; e = join b d ^5; host.read e"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},

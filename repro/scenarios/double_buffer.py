@@ -13,12 +13,20 @@ SCENARIO = SmallScenario(
         "reduced is written over."
     ),
     sound=SmallDocument(
-        text="x = host.write; g0 = wgrad x; r0 = reduce_scatter g0 ~1 ^1; g1 = wgrad2 x; r1 = reduce_scatter g1 ~1 ^3; g2 = wgrad3 x ^2; r2 = reduce_scatter g2 ~1 ^5; u = step r0 r1 r2 ~1; host.read u ^7",
+        text=(
+            "x = host.write; g0 = wgrad x; r0 = reduce_scatter g0 ~1 ^1; g1 = wgrad2 x; "
+            "r1 = reduce_scatter g1 ~1 ^3; g2 = wgrad3 x ^2; r2 = reduce_scatter g2 ~1 ^5; "
+            "u = step r0 r1 r2 ~1; host.read u ^7"
+        ),
         slots="x=0 g0=64 g1=128 g2=64 r0=192 r1=256 r2=320 u=384",
     ),
     place="schedule",
     change={
-        "text": "x = host.write; g0 = wgrad x; r0 = reduce_scatter g0 ~1 ^1; g1 = wgrad2 x; r1 = reduce_scatter g1 ~1 ^3; g2 = wgrad3 x; r2 = reduce_scatter g2 ~1 ^5; u = step r0 r1 r2 ~1; host.read u ^7"
+        "text": (
+            "x = host.write; g0 = wgrad x; r0 = reduce_scatter g0 ~1 ^1; g1 = wgrad2 x; "
+            "r1 = reduce_scatter g1 ~1 ^3; g2 = wgrad3 x; r2 = reduce_scatter g2 ~1 ^5; "
+            "u = step r0 r1 r2 ~1; host.read u ^7"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},

@@ -12,12 +12,18 @@ SCENARIO = SmallScenario(
         "block as soon as the communication stream is free."
     ),
     sound=SmallDocument(
-        text="x = host.write; p = host.write; q = host.write; w0 = all_gather p ~1 ^1; y = layer x w0 ^3; w1 = all_gather q ~1 ^2 ^4; z = layer2 y w1 ^5; host.read z",
+        text=(
+            "x = host.write; p = host.write; q = host.write; w0 = all_gather p ~1 ^1; "
+            "y = layer x w0 ^3; w1 = all_gather q ~1 ^2 ^4; z = layer2 y w1 ^5; host.read z"
+        ),
         slots="x=0 p=64 q=128 w0=192 y=256 w1=192 z=0",
     ),
     place="placement",
     change={
-        "text": "x = host.write; p = host.write; q = host.write; w0 = all_gather p ~1 ^1; y = layer x w0 ^3; w1 = all_gather q ~1 ^2; z = layer2 y w1 ^5; host.read z"
+        "text": (
+            "x = host.write; p = host.write; q = host.write; w0 = all_gather p ~1 ^1; "
+            "y = layer x w0 ^3; w1 = all_gather q ~1 ^2; z = layer2 y w1 ^5; host.read z"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},

@@ -11,7 +11,7 @@ SCENARIO = SmallScenario(
         "level. An alias of an alias still lets the base die early."
     ),
     sound=SmallDocument(
-        text="x = host.write; s = f x; v:s = view s; w:s = view v; n = use v; r = g n; o = add r w; host.read o",
+        text=("x = host.write; s = f x; v:s = view s; w:s = view v; n = use v; r = g n; o = add r w; host.read o"),
         slots="s=0 r=64 n=128 x=128",
     ),
     place="belief",

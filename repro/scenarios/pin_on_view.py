@@ -11,7 +11,7 @@ SCENARIO = SmallScenario(
         "the storage, and gives the storage away."
     ),
     sound=SmallDocument(
-        text="x = host.write; a = f x; v:a = view a; b = g v; d = h x; e = k b d; host.read e; host.read v",
+        text=("x = host.write; a = f x; v:a = view a; b = g v; d = h x; e = k b d; host.read e; host.read v"),
         slots="a=0 b=64 d=128 x=192 e=192",
     ),
     place="belief",

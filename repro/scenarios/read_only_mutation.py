@@ -12,7 +12,9 @@ SCENARIO = SmallScenario(
         "optimizer's moment, which then equals the raw gradient."
     ),
     sound=SmallDocument(
-        text="g = host.write; m = f g; m2:m = lerp! m g; p = step m2; t = cast g; q = use m2 t; host.read p; host.read q",
+        text=(
+            "g = host.write; m = f g; m2:m = lerp! m g; p = step m2; t = cast g; q = use m2 t; host.read p; host.read q"
+        ),
         slots="m=0 t=64",
     ),
     place="belief",

@@ -13,13 +13,19 @@ SCENARIO = SmallScenario(
         "while the copy may still read it."
     ),
     sound=SmallDocument(
-        text="g0 = host.write; g1 = host.write; r0 = reduce_scatter g0 ~1 ^0; h0 = copy r0 ~2 ^2; r1 = reduce_scatter g1 ~1 ^1 ^3; h1 = copy r1 ~2 ^4; o = step h0 h1 ^5; host.read o",
+        text=(
+            "g0 = host.write; g1 = host.write; r0 = reduce_scatter g0 ~1 ^0; h0 = copy r0 ~2 ^2; "
+            "r1 = reduce_scatter g1 ~1 ^1 ^3; h1 = copy r1 ~2 ^4; o = step h0 h1 ^5; host.read o"
+        ),
         slots="g0=0 g1=64 r0=128 r1=128 h0=0 h1=64 o=128",
         gpu="r0 r1",
     ),
     place="placement",
     change={
-        "text": "g0 = host.write; g1 = host.write; r0 = reduce_scatter g0 ~1 ^0; h0 = copy r0 ~2 ^2; r1 = reduce_scatter g1 ~1 ^1; h1 = copy r1 ~2 ^4; o = step h0 h1 ^5; host.read o"
+        "text": (
+            "g0 = host.write; g1 = host.write; r0 = reduce_scatter g0 ~1 ^0; h0 = copy r0 ~2 ^2; "
+            "r1 = reduce_scatter g1 ~1 ^1; h1 = copy r1 ~2 ^4; o = step h0 h1 ^5; host.read o"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},

@@ -12,13 +12,17 @@ SCENARIO = SmallScenario(
         "a, the root; its readers do not hold the root, which is given away while they run."
     ),
     sound=SmallDocument(
-        text="x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x ^4; o = join d e ^4; host.read o",
+        text=(
+            "x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x ^4; o = join d e ^4; host.read o"
+        ),
         slots="x=64 a=0 b=0 c=0 d=0 e=128 o=192",
         share="a>b b>c",
     ),
     place="placement",
     change={
-        "text": "x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x; o = join d e ^4; host.read o"
+        "text": (
+            "x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x; o = join d e ^4; host.read o"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},

@@ -11,7 +11,7 @@ SCENARIO = SmallScenario(
         "in the order in which they were registered, and nothing else orders them."
     ),
     sound=SmallDocument(
-        text="x = host.write; s = f x; g = reduce s x ~1 ^1; d:s = mul! s x ^2; o = add d g ^2; host.read o",
+        text=("x = host.write; s = f x; g = reduce s x ~1 ^1; d:s = mul! s x ^2; o = add d g ^2; host.read o"),
         slots="x=0 s=64 g=128 o=192",
     ),
     place="schedule",

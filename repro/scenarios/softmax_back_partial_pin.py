@@ -11,7 +11,7 @@ SCENARIO = SmallScenario(
         "well; one pin on dy, set to look for a bug, makes the plan take y and creates the bug."
     ),
     sound=SmallDocument(
-        text="p = host.write; q = host.write; dy = f p; y = g q; dx = soft!01 dy y; host.read dx; host.read dy",
+        text=("p = host.write; q = host.write; dy = f p; y = g q; dx = soft!01 dy y; host.read dx; host.read dy"),
         slots="y=0 dx=0",
         share="y>dx",
     ),

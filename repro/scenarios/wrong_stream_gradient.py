@@ -12,12 +12,18 @@ SCENARIO = SmallScenario(
         "stream before the asynchronous reduce-scatter has read it."
     ),
     sound=SmallDocument(
-        text="x = host.write; m = backward x; s = reduce_scatter m ~1 ^1; t = forward x ^2; o = loss t; u = step s o ^4 ~1; host.read u ^5",
+        text=(
+            "x = host.write; m = backward x; s = reduce_scatter m ~1 ^1; t = forward x ^2; "
+            "o = loss t; u = step s o ^4 ~1; host.read u ^5"
+        ),
         slots="x=0 m=64 t=64 s=128 o=192 u=256",
     ),
     place="placement",
     change={
-        "text": "x = host.write; m = backward x; s = reduce_scatter m ~1 ^1; t = forward x; o = loss t; u = step s o ^4 ~1; host.read u ^5"
+        "text": (
+            "x = host.write; m = backward x; s = reduce_scatter m ~1 ^1; t = forward x; o = loss t; "
+            "u = step s o ^4 ~1; host.read u ^5"
+        )
     },
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
