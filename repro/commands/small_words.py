@@ -19,7 +19,7 @@ def tale(scenario: SmallScenario) -> Iterator[str]:
     before, after = _programs(scenario.sound), _programs(scenario.faulty)
     yield "without the defect:"
     yield from before
-    yield "with it:" if after != before else "with it: the same programs and plans"
+    yield "with it:" if after != before else "with it: the same but for the defect below"
     yield from after if after != before else ()
     yield f"the defect, in the {scenario.place}:"
     for name, now in scenario.change.items():

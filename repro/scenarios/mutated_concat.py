@@ -17,4 +17,10 @@ SCENARIO = SmallScenario(
     reports={"S": "OverwrittenRead", "P": "OverwrittenRead"},
     not_run="H R",
     caught="A replay by value: the read wants the version before the mutation.",
+    reasons={
+        "class": (
+            "what is read is the changed value under every plan: it is the program that the pass "
+            "made, and no plan of it"
+        )
+    },
 )

@@ -6,7 +6,10 @@ SCENARIO = SmallScenario(
     name="two-donors",
     title="of two permitted donors the one still read is taken",
     source="https://github.com/dmlc/nnvm/pull/67",
-    story=("The op may be written over either of its operands. The planner took the one that another op still reads."),
+    story=(
+        "The op may be written over either of its operands. The planner took the one that another op still reads. "
+        "(Of the request only the title was read.)"
+    ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = g x; y = op!01 a b; c = use y b; host.read c",
         slots="a=0 b=64 y=0",

@@ -3,6 +3,7 @@
 from power.fault import PINNED, TAKEN, shelf
 
 from allocsim.model import Document, Role, Run
+from repro.small.small_document import SmallDocument
 from repro.small.words import belief, plan, program
 
 FAULTS, add = shelf("belief")
@@ -50,6 +51,16 @@ add(
     slots="y=0 z=64 w=128",
     where="caller",
     L="MissingPin",
+)
+add(
+    "a graph output is written over in place",
+    "pytorch/torchdynamo#1486",
+    "C05 caller",
+    "x = host.write; y = f x; z = relu! y; host.read z; host.read y",
+    {"slots": "y=0 z=0", "believed": {"y": (1, 3)}, "pinned": "z"},
+    slots="y=0 z=64",
+    where="caller",
+    **PIN,
 )
 
 # --- C06: the slot of an input recycled -----------------------------------------------------------------------------------
@@ -119,4 +130,28 @@ add(
     where="caller",
     S="UninitialisedRead HistoryRead",
     P="UninitialisedRead",
+)
+add(
+    "a kernel leaves half of its result unwritten",
+    "ggml-org/ggml#1131 (inside a kernel)",
+    "C14 kernel",
+    "x = host.write; a = f x; y = rows a; host.read y",
+    {"kernels": {"rows": "half"}},
+    slots="x=0 a=64 y=0",
+    where="kernel",
+    P="ResultUnwritten",
+    D="result",
+)
+add(
+    "a second run has larger inputs than the plan",
+    "microsoft/onnxruntime#28359",
+    "C08 plan",
+    "x[16] = host.write; y = f x; host.read y",
+    {"order": "p q/p"},
+    slots="x=0 y=64",
+    order="p p",
+    others={"q": SmallDocument(text="x[32] = host.write; y = f x; host.read y", sizes="x=128")},
+    where="size",
+    S="Undersized UnsafeInPlace Overlap",
+    R="UnsafeInPlace Overlap",
 )

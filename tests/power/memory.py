@@ -58,15 +58,6 @@ add(
     L="BadSize",
 )
 add(
-    "a slot has half the bytes of its buffer",
-    "ggml-org/llama.cpp#15760",
-    "C12 plan",
-    LATE,
-    {"short": "a"},
-    slots="a=0 b=64",
-    S="Undersized",
-)
-add(
     "an offset between two multiples of the alignment",
     "ggml-org/llama.cpp#16396",
     "C12 plan",
@@ -255,6 +246,16 @@ add(
     where="format",
     S="Undersized StaleRead Overlap UnsafeInPlace",
     L="BadSize",
+)
+add(
+    "padding wraps and a slot begins before its arena",
+    "ggml-org/llama.cpp#26318",
+    "C12 plan",
+    LATE,
+    {"slots": "a=-32 b=64"},
+    slots="a=0 b=64",
+    where="placement",
+    S="OutOfBounds",
 )
 add(
     "an importer gives a view a buffer of its own",

@@ -15,7 +15,7 @@ Faults planted in sound programs, plans, sessions and kernels, each modelled on 
 reports it, and what the verdict says. Every detector without a mark must be silent, and the twin
 without the fault is clean in all of them and gets the verdict that nothing is wrong. The table is
 written by `ALLOCSIM_UPDATE=1 pytest tests/power` from what the detectors say; the expectations
-stand in `tests/power/`, apart from it.
+stand in `tests/power/` and, of [scenarios](scenarios.md), in `repro/scenarios/`, apart from it.
 
 S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, D
 differential run, K kernel audit ([verdict.md](verdict.md)). `●` reports, `·` ran and found nothing,
