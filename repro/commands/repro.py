@@ -27,12 +27,12 @@ from repro.commands import repro_ggml, small_words
 from repro.commands.jobs import Job, run_all
 from repro.commands.matrix import Task, run_matrix
 from repro.commands.mode_tables import sections
-from repro.options import EngineOptions, LibraryOptions
+from repro.options import EngineOptions, LibraryOptions, RunSizes
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario, SmallScenario
 from repro.scenarios import AnyScenario
 
-SMALL_SIZE: Final = {"layers": 2, "seq": 8, "steps": 2}
+SMALL_SIZE: Final = RunSizes(layers=2, seq=8, steps=2)
 """Of every scenario of the engine under `--all`, where no size and no `--full` is given."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -155,7 +155,7 @@ def run_scenarios(
         weights=None if gguf is None else str(gguf),
     )
     if every and not sized:
-        options = replace(options, **SMALL_SIZE)
+        options = replace(options, layers=SMALL_SIZE.layers, seq=SMALL_SIZE.seq, steps=SMALL_SIZE.steps)
     left = [s for s in chosen if isinstance(s, GgmlFault) or (isinstance(s, Scenario) and runtime is RunsOn.GGML)]
     jobs: list[Job] = []
     tasks: list[Task] = []

@@ -28,7 +28,7 @@ def said(evidence: Evidence, verdict: Verdict) -> Said:
     later = [
         v for v in static if v.run and v.severity == "violation" and (v.kind, v.program, v.op, v.value) not in first
     ]
-    found = {
+    found: dict[str, set[str]] = {
         "S": {v.kind for v in static},
         "L": {v.kind for v in records if v.kind in BELIEFS},
         "H": {v.kind for v in records if v.kind == "Race"},

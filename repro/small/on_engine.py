@@ -36,9 +36,10 @@ def evidence(small: SmallDocument) -> Evidence:
 
 
 def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
-    """Return what K, D and P find in the runs of one program, nothing where the engine cannot run them.
+    """Return what K, D and P find in the runs of one program.
 
-    A stale plan is shown as it runs: the program that it was not made for, on its slots.
+    Nothing where the engine cannot run them. A stale plan is shown as it runs: the program that it
+    was not made for, on its slots.
     """
     last = doc.runs[-1]
     stale = last.program is not last.plan.program
@@ -76,9 +77,16 @@ def run_on_engine(
     called: Lowered | None = None,
     first: int = 0,
 ) -> dict[str, Any]:
-    """Return what K, D and P find; nothing where a plan cannot be bound. `first` is the number of the first of these runs in the document.
+    """Return what K, D and P find; nothing where a plan cannot be bound.
 
-    `called` is the program as the planned side runs it, where that is not as the reference does.
+    Args:
+        lowered: The program with its kernels, as the reference runs it.
+        planned: The plan under test.
+        hosts: For each run what is uploaded.
+        weights: Parameter -> its numbers at the start.
+        table: Kind -> its kernels, for K.
+        called: The program as the planned side runs it, where that is not as the reference does.
+        first: The number of the first of these runs in the document.
     """
     called = lowered if called is None else called
 
