@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from allocsim.allocators import find
@@ -111,7 +112,7 @@ def run_on_engine(
         sanitizer.finish()
         incidents = sanitizer.incidents
     if first:
-        differs = tuple(type(o)(**{**{f: getattr(o, f) for f in o.__struct_fields__}, "run": first}) for o in differs)
+        differs = tuple(msgspec.structs.replace(origin, run=first) for origin in differs)
         incidents = tuple(replace(i, run=first, held_run=first, want_run=first) for i in incidents)
     return {
         "audit": audited(lowered, kernels=table),
@@ -139,7 +140,9 @@ def inputs_of(lowered: Lowered) -> dict[str, Array]:
 
 
 def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None = None) -> Lowered:
-    """Return the program with the kernels of a table, by default honest ones, and a leaf for each parameter."""
+    """Return the program with the kernels of a table, by default honest ones, and a leaf for each
+    parameter.
+    """
     table = _table(made, {}) if table is None else table
     graph = Graph(made.name)
     for buffer in np.flatnonzero(made.buffers.role == Role.PARAMETER).tolist():
