@@ -4,13 +4,13 @@ import json
 
 import pytest
 from encodings_2 import CARRY, carried, case, exchanged, permuted
-from tiny import belief, plan, program
 
 from allocsim import check, loads
 from allocsim.model import Document, Run
 from allocsim.verdict import judge
 from allocsim.verdict.carries import loops
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 ROTATED = {
     "slots": "@w t0 = f x; @w t1 = f y; @w t2 = f t0; host.read t1; host.read t2",

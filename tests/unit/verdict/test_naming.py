@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from encodings_2 import case, exchanged, permuted
-from tiny import belief, plan, program
 
 from allocsim import loads
 from allocsim.model import Document, Event, Role, Run
@@ -14,6 +13,7 @@ from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
 """`a` is read by `h` after `g` has made `b`."""

@@ -8,12 +8,12 @@ import json
 
 import pytest
 from encodings_2 import case
-from tiny import belief, plan, program
 
 from allocsim import check, loads
 from allocsim.model import Document, Run
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 GRAPHS = {
     "output also returned": ("x = host.write; a = f x; v = put! a; host.read a; host.read v", "a", "C05"),
