@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
 
 from generation import lot  # noqa: E402 - after the paths above
-from power.said import accusations  # noqa: E402 - as above
+from power.accusations import accusations  # noqa: E402 - as above
 
 LOT = 1000
 

@@ -3,8 +3,8 @@
     result = repro.run_scenario(repro.find("ggml-1501"), repro.EngineOptions(layers=4))
     result.matches, result.verdict.text, result.as_json()
 
-`Scenario` and `Training` are data (`repro.scenario`); the table of scenarios is `repro.scenarios`;
-`run_scenario` is `repro.run.run`. Names are imported when first used.
+`Scenario`, `SmallScenario` and `Training` are data (`repro.scenario`); the table of scenarios is
+`repro.scenarios`; `run_scenario` is `repro.run.run`. Names are imported when first used.
 """
 
 from importlib import import_module
@@ -13,7 +13,10 @@ from typing import Any, Final
 _HOMES: Final = {
     "EngineOptions": ("repro.options", "EngineOptions"),
     "EngineResult": ("repro.run", "EngineResult"),
+    "Role": ("allocsim.model", "Role"),
     "Scenario": ("repro.scenario", "Scenario"),
+    "SmallDocument": ("repro.small.small_document", "SmallDocument"),
+    "SmallScenario": ("repro.scenario", "SmallScenario"),
     "Training": ("repro.scenario", "Training"),
     "every": ("repro.scenarios", "every"),
     "find": ("repro.scenarios", "find"),
@@ -26,7 +29,10 @@ _HOMES: Final = {
 __all__ = [
     "EngineOptions",
     "EngineResult",
+    "Role",
     "Scenario",
+    "SmallDocument",
+    "SmallScenario",
     "Training",
     "every",
     "find",

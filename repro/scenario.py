@@ -12,15 +12,15 @@ memory planning fails:
 Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be
 joined (`join`); their defects and expected verdicts add up. No detector is ever shown a scenario.
 
-`GgmlFault` is the other kind of scenario: a small graph on real ggml, which has the fault by
-itself.
+There are two more kinds. A `GgmlFault` is a small graph on real ggml, which has the fault by
+itself. A `SmallScenario` is a document in words that is sound, with the defect as a change of it.
 
 What this module does not see: how anything is run or judged.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
@@ -28,6 +28,11 @@ from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
 from engine.models.trainable import Model
+from repro.small.answers import DETECTORS
+from repro.small.small_document import SmallDocument
+
+PLACES: Final = ("belief", "placement", "kernel", "schedule", "caller", "size", "format")
+"""Where the defect of a small scenario stands."""
 
 Belief = Callable[[Program, Constraints], Problem]
 
@@ -104,7 +109,80 @@ class GgmlFault:
     """A row of `engine.ggml.faults.FAULTS`."""
     expected: tuple[tuple[str, str], ...]
     """(class, fault)."""
+    reports: str
+    """Detectors that must report it; all others look and report nothing."""
+    not_run: str
+    """Detectors that have nothing to look at on a library of ggml."""
     runtime: str = "ggml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallScenario:
+    """A bug as a small document: sound, and with the defect switched on.
+
+    Raises ModelError for a place, a detector or a field of the document that does not exist.
+    """
+
+    name: str
+    title: str
+    """What goes wrong, in half a sentence."""
+    source: str
+    """Where the bug was reported."""
+    story: str
+    sound: SmallDocument
+    """The repaired twin."""
+    place: str
+    """Where the defect stands, of `PLACES`."""
+    change: Mapping[str, Any]
+    """The defect: fields of the sound document, each with what it is in the faulty one."""
+    expected: tuple[tuple[str, str], ...]
+    """(class, fault) of what the verdict must name, in the order in which it strikes."""
+    reports: Mapping[str, str]
+    """Detector -> the kinds it must report, all of them and no other. One that is left out runs and
+    reports nothing."""
+    not_run: str
+    """Detectors that have nothing to look at: H on one stream, R in one run, L without a belief, P,
+    D and K where the engine cannot bind the document. All others must look at the twin too."""
+    caught: str
+    """What would have caught it in the project it happened to."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Where the catalogue of bugs expected otherwise: a detector, or `class` -> why it is so."""
+    runtime: str = "small"
+
+    def __post_init__(self) -> None:
+        """Refuse what could never be met."""
+        known = {row.name for row in fields(SmallDocument)}
+        for place, given, allowed in (
+            ("place", [self.place], PLACES),
+            ("change", self.change, known),
+            ("reports", self.reports, DETECTORS),
+            ("not_run", self.not_run.split(), DETECTORS),
+            ("reasons", self.reasons, (*DETECTORS, "class")),
+        ):
+            for word in given:
+                if word not in allowed:
+                    raise ModelError(f"{self.name}: {place}", f"{word!r} is none of {', '.join(sorted(allowed))}")
+        for word in self.not_run.split():
+            if word in self.reports:
+                raise ModelError(f"{self.name}: not_run", f"{word} cannot report what it does not look at")
+        if not self.expected or not self.reports:
+            raise ModelError(self.name, "nothing is expected to be found; a scenario that cannot fail is none")
+
+    @property
+    def faulty(self) -> SmallDocument:
+        """The document with the defect."""
+        return replace(self.sound, **self.change)
+
+    @property
+    def answers(self) -> Mapping[str, frozenset[str] | None]:
+        """What each detector must say of the faulty document: kinds, or None where it cannot
+        run.
+        """
+        idle = self.not_run.split()
+        return {
+            detector: None if detector in idle else frozenset(self.reports.get(detector, "").split())
+            for detector in DETECTORS
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +210,17 @@ class Scenario:
     were one stream."""
     least_steps: int = 1
     """Training steps it takes for the fault to show."""
+    reports: str = ""
+    """Detectors that must report it at any size; all others look and report nothing. Empty where
+    nobody has said."""
     on_ggml: OnGgml | None = None
     """Where it can be run on real ggml too: what it must show there."""
     runtime: str = "engine"
+
+    @property
+    def not_run(self) -> str:
+        """Detectors that have nothing to look at: H on one stream."""
+        return "" if self.streams > 1 else "H"
 
 
 def llama_of(scenario: Scenario) -> Training:
@@ -161,6 +247,7 @@ def repaired(scenario: Scenario) -> Scenario:
         write_once=(),
         reuse_waits=True,
         least_steps=1,
+        reports="",
         on_ggml=None,
     )
 
@@ -190,5 +277,6 @@ def join(first: Scenario, second: Scenario) -> Scenario:
         streams=max(first.streams, second.streams),
         reuse_waits=first.reuse_waits and second.reuse_waits,
         least_steps=max(first.least_steps, second.least_steps),
+        reports="",
         on_ggml=None,
     )

@@ -64,9 +64,13 @@ def copies_as_same():
     return made
 
 
+def exchanged(made, one, other):
+    """Return a document with the slots of two buffers exchanged."""
+    slots = made["plans"][0]["slots"]
+    slots[one], slots[other] = slots[other], slots[one]
+    return made
+
+
 def permuted():
     """Return `loop-swap` with its carries as `same`, two of them in each other's slots."""
-    made = carried("loop-swap", 13, CARRY)
-    slots = made["plans"][0]["slots"]
-    slots[-1], slots[-2] = slots[-2], slots[-1]
-    return made
+    return exchanged(carried("loop-swap", 13, CARRY), -1, -2)

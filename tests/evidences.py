@@ -8,12 +8,12 @@ from itertools import combinations
 from random import Random
 
 from culprits import PLANTS, culprits
-from power.bench import measured
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
 from allocsim.verdict.causes import found_in
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
+from repro.small.on_engine import measured
 
 PIECES = ("audit", "diverges", "origins", "sanitizer")
 ON_ENGINE = ("ends_early", "gap", "bad_pair", "untold", "shifted", "left_out", "overwritten", "undeclared", "unwritten")

@@ -2,7 +2,7 @@
 and one report of the two.
 
 At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as
-large. Believed sizes that are all the buffers' own follow them. Each record says at which `ends` it
+large. Believed sizes follow them where the problem states none. Each record says at which `ends` it
 was found; what is found at both is one record, that of the low end. Sizes in `stats` are the larger
 ones. Where a list is cut, the count is the larger of the two, and a lower bound.
 
@@ -13,8 +13,6 @@ alone, so the ends are asked.
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from allocsim.checks.violations import Report, Stats, Violation, in_order
 from allocsim.model import Document, Program
@@ -33,8 +31,7 @@ def at_end(document: Document, end: str) -> Document:
     problems: dict[int, Any] = {}
     for problem in document.problems:
         program = programs[id(problem.program)]
-        untold = np.array_equal(problem.nbytes, problem.program.buffers.nbytes)
-        nbytes = program.buffers.nbytes if untold else problem.nbytes
+        nbytes = problem.nbytes if "nbytes" in problem.stated else program.buffers.nbytes
         problems[id(problem)] = replace(problem, program=program, nbytes=nbytes)
     plans = {
         id(plan): replace(

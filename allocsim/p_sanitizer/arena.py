@@ -184,14 +184,31 @@ def sanitized(
 
     Raises:
         ModelError: plan and program do not fit, a buffer in use has no slot or one outside its
-            arena, a value reaches outside its buffer, or content of another size.
+            arena, a value reaches outside its buffer or is packed, content of another size, or a
+            `same` with its sides over each other: who wrote such bytes last says nothing of them.
     """
     made = placed(program, plan)
+    _refuse_shared_sides(made)
     if compiled:
         from allocsim.p_sanitizer.compiled_executor import Compiled  # noqa: PLC0415 - compiles
 
         return Sanitized(made, content or {}, executor=Compiled, every_op=every_op)
     return Sanitized(made, content or {}, executor=Plain, every_op=every_op)
+
+
+def _refuse_shared_sides(plan: Plan) -> None:
+    """Raise ModelError where a plan lays the two sides of a `same` over each other."""
+    program, home = plan.program, plan.program.values.buffer
+    for step in np.flatnonzero(program.same_ops).tolist():
+        op = program.ops[step]
+        for one, other in zip(home[list(op.operands)].tolist(), home[list(op.results)].tolist(), strict=True):
+            (low, end), (begin, high) = (
+                (int(plan.offset[b]), int(plan.offset[b] + plan.nbytes[b])) for b in (one, other)
+            )
+            met = plan.placed[one] and plan.arena[one] == plan.arena[other] and max(low, begin) < min(end, high)
+            if one == other or met:
+                rule = f"({op.name}) is a `same` with its sides over each other; the sanitizer tells bytes by who wrote them last"
+                raise ModelError(f"ops[{step}]", rule)
 
 
 def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:

@@ -31,8 +31,9 @@ of each op the branches and loops it stands in.
 The set is a covering array of strength 3 over the choices, made row by row: each choice of a row
 takes the alternative that leaves the most to be covered by chance alone, so each row covers no less
 than a random one, and O(log n) rows are enough for n choices side by side (Bryce and Colbourn, "A
-density-based greedy algorithm for higher strength covering arrays", 2009). O(rows x triples of
-regions).
+density-based greedy algorithm for higher strength covering arrays", 2009). Where there are many
+combinations, drawn rows go first, as many as leave few for the greedy ones, which are O(log n) too.
+O(regions^3 rows) in products of matrices, and O(rows x combinations left).
 
 What this module does not see: how likely a path is, and which conditions exclude each other:
 choices are taken as independent.
@@ -41,23 +42,25 @@ choices are taken as independent.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
+from math import ceil, log
 from typing import Any, Final
 
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import DEFAULT_ARENAS, VIEW, WIDTHS, Arena, Plan, Program, Role
-from allocsim.model.layout import dense_nbytes
+from allocsim.model import DEFAULT_ARENAS, VIEW, WIDTHS, Arena, Bools, Plan, Program, Role
+from allocsim.model.layout import Int64s, dense_nbytes
 from allocsim.programs.builder import Pair, ProgramBuilder, plan_of
 from allocsim.programs.dtype_names import dtype_code
 
 TIMES: Final = 2
 """Iterations of a loop: what one leaves to the next is seen in two."""
 
-MAX_WISHES: Final = 1 << 20
-"""Combinations of regions that are covered: a bound on memory and time, some 90 choices of two side
-by side.
-"""
+MAX_WISHES: Final = 1 << 28
+"""Combinations of regions that are covered: a bound on time, some 580 choices of two in a row."""
+
+FEW: Final = 1 << 14
+"""Combinations that are left for greedy rows: beyond, rows are drawn first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,9 @@ class Routine:
 Where = tuple[str, ...]
 """A region: the names of choices, alternatives and iterations that lead to it, outermost first."""
 
+Region = tuple[tuple[int, int], ...]
+"""A region by the (choice, alternative) that lead to it."""
+
 Taken = Mapping[Where, str]
 """The alternative taken of each choice."""
 
@@ -139,8 +145,7 @@ class _Executed:
     region).
     """
 
-    region: tuple[tuple[int, int], ...]
-    """(choice, alternative) that lead to it."""
+    region: Region
     writes: frozenset[tuple[Where, str]]
     reads: frozenset[tuple[Where, str]]
 
@@ -154,7 +159,8 @@ def paths(routine: Routine) -> tuple[Program, ...]:
     `MAX_WISHES` combinations.
     """
     choices = _choices(routine)
-    return tuple(_flat(routine, taken) for taken in _taken(routine, choices))
+    found = (_flat(routine, taken) for taken in _taken(routine, choices))
+    return tuple({program.path: program for program in found}.values())
 
 
 def path_plan(program: Program, slots: Mapping[str, int | str | None], **keywords: Any) -> Plan:
@@ -204,9 +210,26 @@ def _taken(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> Iterat
     """Yield the alternatives of each path."""
     names = list(choices)
     counts = [len(choices[name]) for name in names]
-    wishes = _wishes(_executed(routine, choices), counts)
-    for row in cover(counts, wishes):
+    executed = _executed(routine, choices)
+    regions = sorted({op.region for op in executed})
+    drawn = _drawn(counts, len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6)
+    wishes = _wishes(executed, regions, counts, drawn)
+    for row in (*drawn.tolist(), *(cover(counts, wishes) if wishes or not len(drawn) else ())):
         yield {name: choices[name][row[index]] for index, name in enumerate(names)}
+
+
+def _drawn(counts: Sequence[int], total: int) -> Int64s:
+    """Return rows drawn at random, as many as leave `FEW` of all combinations of three, were the
+    choices side by side; none where there are no more.
+    """
+    if total > MAX_WISHES:
+        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
+    if total <= FEW:
+        return np.empty((0, len(counts)), dtype=np.int64)
+    missed = 1 - float(max(counts)) ** -3
+    rows = ceil(log(FEW / total) / log(missed)) if missed else 1
+    drawn: Int64s = np.random.default_rng(total).integers(0, counts, size=(rows, len(counts)))
+    return drawn
 
 
 def _executed(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> list[_Executed]:
@@ -267,16 +290,12 @@ Wishes = list[dict[int, int]]
 """What has to be in one path each: choice -> the alternatives allowed, as a mask."""
 
 
-def _wishes(executed: Sequence[_Executed], counts: Sequence[int]) -> Wishes:
-    """Return what paths must cover: all that can run together of every three regions, and of
-    writer, taker and reader without a rewrite.
+def _wishes(executed: Sequence[_Executed], regions: Sequence[Region], counts: Sequence[int], drawn: Int64s) -> Wishes:
+    """Return what paths must cover beside some drawn: all that can run together of every three
+    regions, and of writer, taker and reader without a rewrite.
     """
-    regions = sorted({op.region for op in executed})
-    total = len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6
-    if total > MAX_WISHES:
-        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
     found: set[frozenset[tuple[int, int]]] = set()
-    for three in combinations_with_replacement(regions, 3):
+    for three in _uncovered(regions, drawn):
         wish = _together(three)
         if wish is not None:
             found.add(frozenset(wish.items()))
@@ -284,12 +303,53 @@ def _wishes(executed: Sequence[_Executed], counts: Sequence[int]) -> Wishes:
         for taker in regions:
             wish = _together((writer, taker, reader))
             avoided = None if wish is None else _avoided(wish, between, counts)
-            if avoided is not None:
+            if avoided is not None and not _met(avoided, drawn):
                 found.add(frozenset(avoided.items()))
     return [dict(wish) for wish in sorted(found, key=sorted)]
 
 
-def _together(regions: Sequence[tuple[tuple[int, int], ...]]) -> dict[int, int] | None:
+def _uncovered(regions: Sequence[Region], drawn: Int64s) -> Iterator[tuple[Region, Region, Region]]:
+    """Yield every three regions that run together in none of some rows."""
+    if not len(drawn):
+        yield from combinations_with_replacement(regions, 3)
+        return
+    runs = np.ones((len(drawn), len(regions)), dtype=np.float32)
+    for index, region in enumerate(regions):
+        for choice, alternative in region:
+            runs[:, index] *= drawn[:, choice] == alternative
+    apart = _exclude(regions)
+    for first, region in enumerate(regions):
+        with_first = runs[runs[:, first] > 0][:, first:]
+        missed = ~apart[first:, first:] & (with_first.T @ with_first == 0)
+        missed &= ~apart[first, first:, None] & ~apart[first, None, first:]
+        for second, third in np.argwhere(np.triu(missed)).tolist():
+            yield region, regions[first + second], regions[first + third]
+
+
+def _exclude(regions: Sequence[Region]) -> Bools:
+    """Return bool (regions, regions): which two take different alternatives of one choice."""
+    taken: dict[int, dict[int, list[int]]] = {}
+    for index, region in enumerate(regions):
+        for choice, alternative in region:
+            taken.setdefault(choice, {}).setdefault(alternative, []).append(index)
+    found = np.zeros((len(regions), len(regions)), dtype=np.bool_)
+    for alternatives in taken.values():
+        for one, here in alternatives.items():
+            for other, there in alternatives.items():
+                if one != other:
+                    found[np.ix_(here, there)] = True
+    return found
+
+
+def _met(wish: Mapping[int, int], drawn: Int64s) -> bool:
+    """Whether one of some rows takes an allowed alternative of each choice."""
+    fine = np.ones(len(drawn), dtype=np.bool_)
+    for choice, mask in wish.items():
+        fine &= np.array([mask >> alternative & 1 for alternative in drawn[:, choice].tolist()], dtype=np.bool_)
+    return bool(fine.any())
+
+
+def _together(regions: Sequence[Region]) -> dict[int, int] | None:
     """Return what is to be taken for all of some regions to run.
 
     The answer is None if they exclude each other.
@@ -302,9 +362,7 @@ def _together(regions: Sequence[tuple[tuple[int, int], ...]]) -> dict[int, int] 
     return wish
 
 
-def _avoided(
-    wish: Mapping[int, int], killers: Sequence[tuple[tuple[int, int], ...]], counts: Sequence[int]
-) -> dict[int, int] | None:
+def _avoided(wish: Mapping[int, int], killers: Sequence[Region], counts: Sequence[int]) -> dict[int, int] | None:
     """Return the wish without the regions that rewrite, each by the innermost choice that is still
     open; None where that cannot be.
     """

@@ -4,9 +4,11 @@
     shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow
 
 `flattened` keeps order, equality and overlap of all boundaries in all arenas exactly, for values
-without holes. `shortened` keeps ranks, layouts and views, for values whose strides are those of a
-contiguous value in their buffer; slots that were apart stay apart, slots that began together begin
-together. Neither is sure to keep a fault: whoever asks for a smaller document judges it.
+without holes; a boundary in one side of a `same` is one in the other. `shortened` keeps ranks,
+layouts and views, for values whose strides are those of a contiguous value in their buffer, packed
+ones too; slots that were apart stay apart, slots that began together begin together. Ranges of
+sizes are left as they are, and packed values are not flattened. Neither is sure to keep a fault:
+whoever asks for a smaller document judges it.
 
 Complexity: O(values + boundaries log boundaries) for each candidate; at most `MOST` boundaries.
 
@@ -15,13 +17,14 @@ What this module does not see: which fault is to be kept.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import lcm, prod
+from math import lcm
 from typing import Any, Final
 
 import numpy as np
 
+from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Problem, Program, Value
-from allocsim.model.layout import contiguous_strides
+from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.reduction.parts import rebuilt
 
 MOST: Final = 4096
@@ -43,6 +46,8 @@ class _Map:
     local: dict[Key, set[int]] = field(default_factory=dict)
     places: dict[Key, set[tuple[int, int]]] = field(default_factory=dict)
     """Where a buffer lies: arena and offset, in every plan that has it in one."""
+    sides: list[tuple[Key, Key, int, int, int]] = field(default_factory=list)
+    """The two sides of each `same`: their buffers, where they begin in these, and their bytes."""
     _known: dict[Any, dict[int, int]] = field(default_factory=dict)
 
     def settle(self) -> bool:
@@ -61,6 +66,11 @@ class _Map:
                     here = self.arenas[arena]
                     here |= {offset + boundary for boundary in mine}
                     mine |= {boundary - offset for boundary in here if low <= boundary - offset <= high}
+            for one, other, start, begin, nbytes in self.sides:
+                inside = {at - start for at in self.local[one]} | {at - begin for at in self.local[other]}
+                kept = {at for at in inside if 0 <= at <= nbytes}
+                self.local[one] |= {start + at for at in kept}
+                self.local[other] |= {begin + at for at in kept}
             if self._count() == before:
                 return True
 
@@ -105,19 +115,12 @@ def flattened(document: Document) -> Document | None:
     return made if _weight(made) < _weight(document) else None
 
 
-def _tied(program: Program) -> bool:
-    """Return whether sizes are bound to more than their own value: packed rows, ranges, and the two
-    sides of a `same`.
-    """
-    return bool(program.values.packed.any() or program.buffers.nbytes_range or program.same_ops.any())
-
-
 def _key(program: Program, index: int, buffer: int) -> Key:
     return program.buffers.names[buffer] if program.buffers.persistent[buffer] else (index, buffer)
 
 
 def _boundaries(document: Document) -> _Map | None:
-    if any(map(_tied, document.programs)):
+    if any(program.values.packed.any() or program.buffers.nbytes_range for program in document.programs):
         return None
     sizes = {
         int(size) for program in document.programs for size in (*program.values.itemsize, *program.buffers.alignment)
@@ -134,6 +137,7 @@ def _boundaries(document: Document) -> _Map | None:
             found.local.setdefault(_key(program, index, buffer), {0}).add(nbytes)
         for buffer, (low, high) in zip(program.values.buffer.tolist(), program.values.hulls.tolist(), strict=True):
             found.local[_key(program, index, buffer)] |= {low, high}
+        found.sides += _sides(program, index)
     pairs = {(id(run.plan), id(run.program)): (run.plan, run.program) for run in document.runs}
     for plan, program in (*pairs.values(), *((plan, plan.program) for plan in document.plans)):
         for buffer in np.flatnonzero(plan.placed).tolist():
@@ -144,6 +148,17 @@ def _boundaries(document: Document) -> _Map | None:
         for buffer, offset in problem.fixed.items():
             found.arenas[int(problem.program.buffers.arena[buffer])].add(offset)
     return found
+
+
+def _sides(program: Program, index: int) -> Iterator[tuple[Key, Key, int, int, int]]:
+    """Yield the two sides of each `same`, of values without holes."""
+    home, hulls = program.values.buffer, program.values.hulls
+    for step in np.flatnonzero(program.same_ops).tolist():
+        op = program.ops[step]
+        for one, other in zip(op.operands, op.results, strict=True):
+            (start, end), begin = hulls[one].tolist(), int(hulls[other, 0])
+            keys = (_key(program, index, int(home[value])) for value in (one, other))
+            yield *keys, start, begin, end - start
 
 
 def _flat_program(program: Program, index: int, found: _Map) -> Program:
@@ -237,23 +252,23 @@ def shortened(document: Document, old: int, new: int) -> Document | None:
 
 
 def _short_program(program: Program, old: int, new: int) -> Program | None:
-    if _tied(program):
+    if program.buffers.nbytes_range:
         return None
     values = list(program.values)
     shapes = [tuple(new if length == old else length for length in value.shape) for value in values]
     scale: dict[int, dict[int, int]] = {}
     for value, shape in zip(values, shapes, strict=True):
-        if value.strides == contiguous_strides(value.shape, value.itemsize):
+        if value.strides == dense_strides(value.shape, value.width):
             table = scale.setdefault(value.buffer, {0: 0})
-            for before, after in zip(value.strides, contiguous_strides(shape, value.itemsize), strict=True):
+            for before, after in zip(value.strides, dense_strides(shape, value.width), strict=True):
                 table.setdefault(before, after)
-            table.setdefault(prod(value.shape) * value.itemsize, prod(shape) * value.itemsize)
+            table.setdefault(dense_nbytes(value.shape, value.width), dense_nbytes(shape, value.width))
             table.setdefault(value.itemsize, value.itemsize)
     strides, offsets = [], []
     for value, shape in zip(values, shapes, strict=True):
         table = scale.get(value.buffer, {0: 0})
-        if value.strides == contiguous_strides(value.shape, value.itemsize):
-            strides.append(contiguous_strides(shape, value.itemsize))
+        if value.strides == dense_strides(value.shape, value.width):
+            strides.append(dense_strides(shape, value.width))
         elif any(abs(stride) not in table for stride in value.strides):
             return None
         else:
@@ -268,11 +283,14 @@ def _short_program(program: Program, old: int, new: int) -> Program | None:
         shape=np.array([length for shape in shapes for length in shape], dtype=np.int64),
         strides=np.array([stride for row in strides for stride in row], dtype=np.int64),
     )
-    return replace(
-        program,
-        values=table_of_values,
-        buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values)),
-    )
+    try:
+        return replace(
+            program,
+            values=table_of_values,
+            buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values)),
+        )
+    except ModelError:
+        return None  # the sides of a `same` differ in shape, and no longer have equally many bytes
 
 
 def _scaled(offset: int, table: Mapping[int, int]) -> int | None:

@@ -338,6 +338,8 @@ def _why_late(
     dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]
 ) -> Iterable[Mend]:
     """Return the mends of a late read."""
+    if dossier.looked_late(v):
+        return (Mend(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not _lasts(dossier, v):
         if _is_uploaded(dossier, v):
             by_host = dossier.kind(v.want_run, v.want_op) == HOST_WRITE
@@ -448,13 +450,17 @@ def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None
     """Charge races to waits: the program's own first, as few as order all that exists apart.
 
     Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
-    had been given back in stream order.
+    had been given back in stream order. No wait of an op orders two runs: what is left out there is
+    a wait of the session.
 
     A wait of the program's reaches on to the last op after it that its own op needs for reuse as
     well: what is left out is one wait. Races that this orders too are its.
     """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
+        if v.other_run not in {None, v.run}:
+            found[Mend(kind="runs", program=v.program, plan=v.plan)].append(v)
+            continue
         rows[v.program or 0].append(v)
     for program, here in rows.items():
         ordered = Ordered.of(dossier.document.programs[program])

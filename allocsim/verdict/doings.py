@@ -16,6 +16,7 @@ import numpy as np
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Int32s, Program
 from allocsim.verdict.calls import Call, homes
+from allocsim.verdict.carries import Loop, loops
 
 
 class Doings:
@@ -64,6 +65,11 @@ class Doings:
     @cached_property
     def _homes(self) -> dict[int, Call]:
         return dict(homes(self.program))
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops that the paths of the ops tell of."""
+        return loops(self.program)
 
     @cached_property
     def own(self) -> Bools:

@@ -22,6 +22,7 @@ from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
 from allocsim.programs.fingerprints import same_program
+from allocsim.verdict.carries import HandedOn, handed_on
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
@@ -66,6 +67,7 @@ class Dossier:
         self._strange: dict[tuple[int, int], bool] = {}
         self._books: dict[tuple[int, int], StreamBook | None] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
+        self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._believed: dict[int, frozenset[tuple[int, int]]] = {}
         self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
@@ -130,6 +132,13 @@ class Dossier:
             self._handed[key] = frozenset(buffer for pair in pairs for buffer in pair)
         return self._handed[key]
 
+    def handed_on(self, program: Program, plan: Plan | None) -> tuple[HandedOn, ...]:
+        """What the loops of a program hand from turn to turn, as a plan lays it."""
+        key = id(program), id(plan)
+        if key not in self._handed_on:
+            self._handed_on[key] = tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
+        return self._handed_on[key]
+
     def strange(self, plan: int, program: int) -> bool:
         """Whether a plan was made for another program than this one."""
         if (plan, program) not in self._strange:
@@ -192,6 +201,17 @@ class Dossier:
             else tuple(replace(run, plan=plans[id(run.plan)]) for run in self.document.session),
         )
         return self._judged(document)
+
+    @cached_property
+    def _in_time(self) -> frozenset[Key]:
+        """What is found if the host looks at every output before a later run."""
+        runs = tuple(replace(run, read_after=None) for run in self.runs)
+        return self._judged(replace(self.document, session=runs))
+
+    def looked_late(self, violation: Violation) -> bool:
+        """Whether a read goes wrong only because the host looks after a later run."""
+        run = self.run(violation)
+        return run is not None and run.read_after is not None and key_of(violation) not in self._in_time
 
     @cached_property
     def uploaded(self) -> frozenset[Key]:

@@ -129,6 +129,11 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
     return False
 
 
+def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """All is well at the other end of the ranges of sizes."""
+    return len({v.ends for v in violations}) == 1 and all(v.ends is not None and len(v.ends) == 1 for v in violations)
+
+
 def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """Two results of one `same` lie exactly where operands of others of its sides do: a loop's
     carry or a branch's phi, permuted.
@@ -146,6 +151,33 @@ def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violatio
         if len(set(strayed)) > 1:
             return True
     return False
+
+
+def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """Both buffers are what one turn of a loop hands to the next.
+
+    So in all that is explained of two buffers.
+    """
+    found = []
+    for v in violations:
+        run, other = dossier.run(v), dossier.other_buffer(v)
+        if v.buffer is not None and other is not None and other != v.buffer and v.kind not in {"BadShare", "Race"}:
+            handed = dossier.handed_on(dossier.program(v), None if run is None else run.plan)
+            found.append(any(one.holds(v.buffer, other) for one in handed))
+    return bool(found) and all(found)
+
+
+def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """All that is wrong with a slot is its arena: that of another carry of a loop, which lies in
+    this one's.
+    """
+    for v in violations:
+        if v.kind != "WrongArena" or v.buffer is None or v.plan is None:
+            return False
+        plan = dossier.document.plans[v.plan]
+        if not any(v.buffer in one.astray for one in dossier.handed_on(plan.program, plan)):
+            return False
+    return True
 
 
 def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
@@ -242,14 +274,21 @@ def of_plan(_dossier: Dossier, mend: Mend, _violations: Sequence[Violation]) -> 
     return mend.plan is not None
 
 
-def every(*facts: Fact) -> Fact:
-    """Return the fact that all of these hold."""
-    return lambda dossier, mend, violations: all(fact(dossier, mend, violations) for fact in facts)
+def either(*facts: Fact) -> Fact:
+    """Return the fact that one of these holds."""
+    return lambda dossier, mend, violations: any(fact(dossier, mend, violations) for fact in facts)
 
 
 NAMES: Final[tuple[NamingRow, ...]] = (
     NamingRow(
         mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"
+    ),
+    NamingRow(
+        mends=("slot", "lifetime", "pair", "size"),
+        evidence="the plan holds at one end of the sizes alone",
+        class_="C08",
+        party="plan",
+        applies=at_one_end,
     ),
     NamingRow(
         mends=("slot", "lifetime", "pair"),
@@ -279,6 +318,13 @@ NAMES: Final[tuple[NamingRow, ...]] = (
         class_="C15",
         party="plan",
         applies=in_two_calls,
+    ),
+    NamingRow(
+        mends=("slot", "lifetime"),
+        evidence="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
+        class_="C15",
+        party="plan",
+        applies=either(between_carries, exchanged_arenas),
     ),
     NamingRow(
         mends=("slot", "address"),
@@ -366,6 +412,18 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     NamingRow(
         mends=("wait",),
         evidence="unordered accesses that exist apart too",
+        class_="C09",
+        party="schedule",
+    ),
+    NamingRow(
+        mends=("late",),
+        evidence="the host looks at an output after a later run has taken its memory",
+        class_="C05",
+        party="caller",
+    ),
+    NamingRow(
+        mends=("runs",),
+        evidence="two runs that do not wait for each other access the same memory",
         class_="C09",
         party="schedule",
     ),

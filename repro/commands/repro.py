@@ -3,29 +3,37 @@
 Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With
 `--json` standard output holds one JSON document and nothing else. Progress is shown on standard
 error, and only if that is a terminal. A report folder is checked before the work begins and written
-when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` skips what
-runs on real ggml, with the reason, where no library is installed; what is named by hand exits with
-2.
+when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` runs every
+scenario and its twin at a small size and prints a matrix; it skips what runs on real ggml, with the
+reason, where no library is installed; what is named by hand exits with 2. A path that ends in .py
+is a user's own scenario: that file, named by a person, runs as code.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from allocsim.cli.output import print_json, print_line, print_table
-from repro import scenarios
-from repro.commands import repro_ggml
+from repro import scenarios, small_runs
+from repro.commands import repro_ggml, small_words
 from repro.commands.jobs import Job, run_all
+from repro.commands.matrix import Task, run_matrix
 from repro.commands.mode_tables import sections
-from repro.options import EngineOptions, LibraryOptions
+from repro.options import EngineOptions, LibraryOptions, RunSizes
 from repro.run import run
-from repro.scenario import GgmlFault, Scenario
+from repro.scenario import GgmlFault, Scenario, SmallScenario
+from repro.scenarios import AnyScenario
+
+SMALL_SIZE: Final = RunSizes(layers=2, seq=8, steps=2)
+"""Of every scenario of the engine under `--all`, where no size and no `--full` is given."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -43,7 +51,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 @app.command("list")
 def list_scenarios(*, as_json: AsJson = False) -> int:
     """List the scenarios with the verdict each must get."""
-    every: list[Scenario | GgmlFault] = [*scenarios.every(), *scenarios.every_on_ggml()]
+    every: list[AnyScenario] = [*scenarios.every(), *scenarios.every_on_ggml(), *scenarios.every_small()]
     if as_json:
         print_json({"scenarios": [_entry(scenario) for scenario in every]})
         return 0
@@ -56,15 +64,21 @@ def list_scenarios(*, as_json: AsJson = False) -> int:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A scenario, or several joined by +.")], *, as_json: AsJson = False
+    name: Annotated[str, typer.Argument(help="A scenario, or several joined by +, or a Python file, which is run.")],
+    *,
+    as_json: AsJson = False,
 ) -> int:
     """Show what a scenario does and what must be found."""
-    scenario = scenarios.find_any(name)
+    scenario = _named(name)
     if as_json:
         print_json(_entry(scenario))
         return 0
     for line in (f"{scenario.name}: {scenario.title}", scenario.source, scenario.story):
         print_line(line)
+    if isinstance(scenario, SmallScenario):
+        for line in small_words.tale(scenario):
+            print_line(line)
+        return 0
     print_line("defects: " + "; ".join(_defects(scenario)))
     print_line("expected: " + ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected))
     return 0
@@ -73,10 +87,17 @@ def show(
 @app.command("run", epilog="Exit status: 0 every verdict is the expected one, 1 one is not, 2 bad usage.")
 def run_scenarios(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; A+B has both defects.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...",
+            help="Scenarios; A+B has both defects. A path that ends in .py is your own: the file is run as code.",
+        ),
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Run every scenario.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every scenario and its twin, small; print the matrix and what differs.")
+    ] = False,
+    workers: Annotated[int, typer.Option("--jobs", min=1, help="With --all: processes.")] = 1,
     layers: Annotated[int | None, typer.Option(help="Layers of the transformer.", show_default="30")] = None,
     seq: Annotated[int | None, typer.Option(help="Positions of the sequence.", show_default="64")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20")] = None,
@@ -102,7 +123,8 @@ def run_scenarios(
         str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="With --runtime ggml: the width of SmolLM2-135M, in minutes.")
+        bool,
+        typer.Option("--full", help="With --all: full size. With --runtime ggml: the width of SmolLM2-135M, minutes."),
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
@@ -112,24 +134,32 @@ def run_scenarios(
     """Train three ways, ask every detector, and print the verdict."""
     if bool(names) == every:
         raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
-    chosen = [scenarios.find_any(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML)]
+    if workers > 1 and not every:
+        raise typer.BadParameter("--jobs goes with --all")
+    sized = full or gguf is not None or any(size is not None for size in (layers, seq, steps))
+    chosen = [_named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
+    on_engine = [s for s in chosen if isinstance(s, Scenario) and runtime is RunsOn.ENGINE]
+    small = [s for s in chosen if isinstance(s, SmallScenario) and (runtime is RunsOn.ENGINE or not every)]
+    if small and not every and (runtime is RunsOn.GGML or (sized and len(small) == len(chosen))):
+        raise typer.BadParameter("a small document has one size and runs on the engine; leave sizes and runtime out")
+    options = EngineOptions(
+        layers=layers,
+        seq=seq,
+        steps=steps,
+        seed=seed,
+        threads=threads or _cores(),
+        pin_leafs=pin_leafs,
+        fixed=fixed,
+        allocator=allocator,
+        modes=tuple(filter(None, modes.split(","))),
+        weights=None if gguf is None else str(gguf),
+    )
+    if every and not sized:
+        options = replace(options, layers=SMALL_SIZE.layers, seq=SMALL_SIZE.seq, steps=SMALL_SIZE.steps)
+    left = [s for s in chosen if isinstance(s, GgmlFault) or (isinstance(s, Scenario) and runtime is RunsOn.GGML)]
     jobs: list[Job] = []
+    tasks: list[Task] = []
     skipped: list[dict[str, Any]] = []
-    if runtime is RunsOn.ENGINE:
-        options = EngineOptions(
-            layers=layers,
-            seq=seq,
-            steps=steps,
-            seed=seed,
-            threads=threads or _cores(),
-            pin_leafs=pin_leafs,
-            fixed=fixed,
-            allocator=allocator,
-            modes=tuple(filter(None, modes.split(","))),
-            weights=None if gguf is None else str(gguf),
-        )
-        jobs += [engine_job(scenario, options) for scenario in chosen if isinstance(scenario, Scenario)]
-    left = [scenario for scenario in chosen if runtime is RunsOn.GGML or isinstance(scenario, GgmlFault)]
     if left:
         asked = repro_ggml.GgmlRunOptions(
             options=LibraryOptions(layers=layers, seq=seq, steps=steps, seed=seed, threads=threads or _cores(), full=full),
@@ -138,11 +168,54 @@ def run_scenarios(
                 "--allocator": allocator != "ggml", "--pin-leafs": pin_leafs, "--modes": bool(modes), "--gguf": gguf is not None,
             } if runtime is RunsOn.GGML else {},
         )  # fmt: skip
-        more, skipped = repro_ggml.jobs(left, ggml, asked)
-        jobs += more
+        if every:
+            tasks, skipped = repro_ggml.tasks(left, ggml, asked)
+        else:
+            jobs, skipped = repro_ggml.jobs(left, ggml, asked)
     elif ggml is not None or full:
         raise typer.BadParameter("--ggml and --full go with --runtime ggml and with faults of ggml")
+    if every:
+        both = (True,) if fixed else (False, True)
+        trained = [_engine_task(s, replace(options, fixed=twin)) for s in on_engine for twin in both]
+        tasks = [*trained, *tasks, *(_small_task(s, fixed=fixed) for s in small)]
+        return run_matrix(tasks, skipped, out, workers, as_json=as_json)
+    jobs = [
+        *(engine_job(scenario, options) for scenario in on_engine),
+        *jobs,
+        *(small_job(scenario, fixed=fixed) for scenario in small),
+    ]
     return run_all(jobs, skipped, out, as_json=as_json)
+
+
+def _named(name: str) -> AnyScenario:
+    return scenarios.from_file(Path(name)) if name.endswith(".py") else scenarios.find_any(name)
+
+
+def small_job(scenario: SmallScenario, *, fixed: bool) -> Job:
+    """Return the run of a small scenario and its twin."""
+    return Job(
+        name=scenario.name,
+        folder=(scenario.name,),
+        go=lambda _progress: small_runs.run(scenario, fixed=fixed),
+        more=small_words.answers,
+    )
+
+
+def _small_task(scenario: SmallScenario, *, fixed: bool) -> Task:
+    return Task(
+        name=_titled(scenario.name, fixed=fixed),
+        folder=(scenario.name,),
+        go=partial(small_runs.run, scenario, fixed=fixed),
+    )
+
+
+def _engine_task(scenario: Scenario, options: EngineOptions) -> Task:
+    name = _titled(scenario.name, fixed=options.fixed)
+    return Task(name=name, folder=(name.replace(" (fixed)", "-fixed"),), go=partial(run, scenario, options))
+
+
+def _titled(name: str, *, fixed: bool) -> str:
+    return f"{name} (fixed)" if fixed else name
 
 
 def engine_job(scenario: Scenario, options: EngineOptions) -> Job:
@@ -155,7 +228,7 @@ def engine_job(scenario: Scenario, options: EngineOptions) -> Job:
     )
 
 
-def _entry(scenario: Scenario | GgmlFault) -> dict[str, Any]:
+def _entry(scenario: AnyScenario) -> dict[str, Any]:
     return {
         "name": scenario.name,
         "title": scenario.title,
@@ -164,10 +237,14 @@ def _entry(scenario: Scenario | GgmlFault) -> dict[str, Any]:
         "story": scenario.story,
         "defects": list(_defects(scenario)),
         "expected": [{"class": class_, "fault": fault} for class_, fault in scenario.expected],
+        **(small_words.entry(scenario) if isinstance(scenario, SmallScenario) else {}),
     }
 
 
-def _defects(scenario: Scenario | GgmlFault) -> Iterator[str]:
+def _defects(scenario: AnyScenario) -> Iterator[str]:
+    if isinstance(scenario, SmallScenario):
+        yield from small_words.defects(scenario)
+        return
     if isinstance(scenario, GgmlFault):
         yield f"real ggml, as it is: {scenario.fault}"
         return

@@ -7,7 +7,7 @@ the reason.
 What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from engine.ggml.access.library import WHEELS, find
 from engine.ggml.access.probe import open_library
 from repro import ggml_faults, on_ggml
 from repro.commands.jobs import Job
+from repro.commands.matrix import Task
 from repro.options import LibraryOptions
 from repro.scenario import GgmlFault, Scenario
 
@@ -52,21 +53,47 @@ def jobs(
     Raises EngineError for a library that is not there and typer's usage errors for options that do
     not go together.
     """
+    pairs, skipped = _pairs(chosen, ggml, asked)
+    return [_job(scenario, which, asked) for scenario, which in pairs], skipped
+
+
+def tasks(
+    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
+) -> tuple[list[Task], list[dict[str, Any]]]:
+    """Return the rows of the matrix and what is skipped, as `jobs`; of a fault its twin too."""
+    pairs, skipped = _pairs(chosen, ggml, asked)
+    return [task for scenario, which in pairs for task in _tasks(scenario, which, asked)], skipped
+
+
+def _tasks(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) -> Iterator[Task]:
+    library = which if which in WHEELS else Path(which).name
+    if isinstance(scenario, Scenario):
+        go = partial(on_ggml.run, scenario, asked.options, which)
+        yield Task(name=f"{scenario.name} on {library}", folder=(scenario.name, library), go=go)
+        return
+    for fixed in (True,) if asked.fixed else (False, True):
+        name = f"{scenario.name}{' (fixed)' if fixed else ''} on {library}"
+        folder = (f"{scenario.name}-fixed" if fixed else scenario.name, library)
+        yield Task(name=name, folder=folder, go=partial(ggml_faults.run, scenario, which, fixed=fixed))
+
+
+def _pairs(
+    chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
+) -> tuple[list[tuple[Scenario | GgmlFault, str]], list[dict[str, Any]]]:
+    """Return each scenario with each library that is there, and an entry for each that is not."""
     if asked.every:
         chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
     else:
         _check_usage(chosen, asked)
     libraries = list(WHEELS) if ggml is None else [ggml]
     reasons = {which: _reason(which, all_of_it=asked.every) for which in libraries}
-    ready = [which for which in libraries if reasons[which] is None]
-    made = [_job(scenario, which, asked) for scenario in chosen for which in ready]
     skipped = [
         {"scenario": scenario.name, "library": {"name": which}, "skipped": reason}
         for scenario in chosen
         for which, reason in reasons.items()
         if reason is not None
     ]
-    return made, skipped
+    return [(scenario, which) for scenario in chosen for which in libraries if reasons[which] is None], skipped
 
 
 def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) -> None:

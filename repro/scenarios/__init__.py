@@ -1,13 +1,18 @@
 """Every scenario by name, and those of one's own by `package.module:attribute`.
 
 A new one is a file in this folder with a `SCENARIO`, and a row here.
+
+`from_file` takes one that has no row: a file of the user's own, which is run as Python.
 """
 
-from importlib import import_module
+from importlib import import_module, util
+from pathlib import Path
 from typing import Final
 
 from allocsim.errors import ModelError, UnknownNameError
-from repro.scenario import GgmlFault, Scenario, join
+from repro.scenario import GgmlFault, Scenario, SmallScenario, join
+
+AnyScenario = Scenario | GgmlFault | SmallScenario
 
 MODULES: Final[dict[str, str]] = {
     "ggml-1501": "ggml_1501",
@@ -28,6 +33,73 @@ ON_GGML: Final[dict[str, str]] = {
 }
 """Run on real ggml: the faults it has by itself."""
 
+SMALL: Final[dict[str, str]] = {
+    "address-of": "address_of",
+    "consumerless-output": "consumerless_output",
+    "dropped-reader": "dropped_reader",
+    "branch-outputs": "branch_outputs",
+    "loop-body": "loop_body",
+    "loop-invariant-scratch": "loop_invariant_scratch",
+    "read-only-mutation": "read_only_mutation",
+    "lowered-reshape": "lowered_reshape",
+    "match-cast": "match_cast",
+    "nested-alias": "nested_alias",
+    "slice-of-base": "slice_of_base",
+    "accumulator-returned": "accumulator_returned",
+    "duplicate-operand": "duplicate_operand",
+    "foreign-view": "foreign_view",
+    "loop-destination": "loop_destination",
+    "mutated-concat": "mutated_concat",
+    "refcounted-identity": "refcounted_identity",
+    "tied-operand": "tied_operand",
+    "two-donors": "two_donors",
+    "add-n-zero-fill": "add_n_zero_fill",
+    "fused-norm-overlap": "fused_norm_overlap",
+    "one-binding": "one_binding",
+    "rms-norm-back": "rms_norm_back",
+    "rmsnorm-back-30": "rmsnorm_back_30",
+    "softmax-back-partial-pin": "softmax_back_partial_pin",
+    "output-read-inside": "output_read_inside",
+    "pin-on-view": "pin_on_view",
+    "unflagged-look": "unflagged_look",
+    "yielded-buffer": "yielded_buffer",
+    "constant-leaf": "constant_leaf",
+    "features-in-input": "features_in_input",
+    "index-leaf": "index_leaf",
+    "encoder-result": "encoder_result",
+    "escaping-grad": "escaping_grad",
+    "expert-cache": "expert_cache",
+    "static-output": "static_output",
+    "stale-plan": "stale_plan",
+    "train-infer-train": "train_infer_train",
+    "concurrent-chains": "concurrent_chains",
+    "double-buffer": "double_buffer",
+    "freed-gathered-weights": "freed_gathered_weights",
+    "inputless-split": "inputless_split",
+    "parallel-in-place": "parallel_in_place",
+    "pending-host-copy": "pending_host_copy",
+    "reduce-scatter-output": "reduce_scatter_output",
+    "reuse-chain": "reuse_chain",
+    "rewritten-input": "rewritten_input",
+    "saved-activation-order": "saved_activation_order",
+    "side-stream-copy": "side_stream_copy",
+    "wrong-stream-gradient": "wrong_stream_gradient",
+    "n-copies": "n_copies",
+    "donated-twice": "donated_twice",
+    "donation-order": "donation_order",
+    "fusion-slot": "fusion_slot",
+    "merged-empty-outputs": "merged_empty_outputs",
+    "double-free": "double_free",
+    "scattered-row": "scattered_row",
+    "short-workspace": "short_workspace",
+    "tail-free": "tail_free",
+    "unallocated-free": "unallocated_free",
+    "copy-not-in-graph": "copy_not_in_graph",
+    "padded-attention": "padded_attention",
+    "two-conds": "two_conds",
+}
+"""Small documents, in the order of the classes of their faults."""
+
 
 def find(name: str) -> Scenario:
     """Return the scenario called `name`, or several joined by `+`.
@@ -41,8 +113,10 @@ def find(name: str) -> Scenario:
             raise ModelError(
                 "", f"{part} is a fault of real ggml; it cannot be joined with another scenario or run on the engine"
             )
+        if part in SMALL:
+            raise ModelError("", f"{part} is a small document; it cannot be joined with another scenario")
         if part not in MODULES:
-            raise UnknownNameError("scenario", part, {**MODULES, **ON_GGML})
+            raise UnknownNameError("scenario", part, {**MODULES, **ON_GGML, **SMALL})
     if len(set(parts)) != len(parts):
         raise ModelError("", f"{name}: a scenario is joined with itself")
     found: Scenario = import_module(f"repro.scenarios.{MODULES[parts[0]]}").SCENARIO
@@ -51,17 +125,48 @@ def find(name: str) -> Scenario:
     return found
 
 
-def find_any(name: str) -> Scenario | GgmlFault:
-    """Return the scenario called `name` of either table, or what a person calls
+def find_any(name: str) -> AnyScenario:
+    """Return the scenario called `name` of any table, or what a person calls
     `package.module:attribute` (`repro.own_models`); errors as there and as `find`.
     """
     if ":" in name:
         from repro.own_models import find_own  # noqa: PLC0415 - a stranger's import may be anything
 
         return find_own(name)
+    if name in SMALL:
+        return find_small(name)
     if name not in ON_GGML:
         return find(name)
     found: GgmlFault = import_module(f"repro.scenarios.{ON_GGML[name]}").SCENARIO
+    return found
+
+
+def find_small(name: str) -> SmallScenario:
+    """Return the small scenario called `name`; raises UnknownNameError for a name that is none."""
+    if name not in SMALL:
+        raise UnknownNameError("scenario", name, SMALL)
+    found: SmallScenario = import_module(f"repro.scenarios.{SMALL[name]}").SCENARIO
+    return found
+
+
+def from_file(path: Path) -> AnyScenario:
+    """Return the `SCENARIO` of a Python file, which is run.
+
+    Raises ModelError for a file that cannot be read or run, or has no scenario.
+    """
+    spec = util.spec_from_file_location(f"scenario_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ModelError(str(path), "is no Python file")
+    module = util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(str(path), f"cannot be run: {type(error).__name__}: {error}") from error
+    found = getattr(module, "SCENARIO", None)
+    if not isinstance(found, Scenario | GgmlFault | SmallScenario):
+        raise ModelError(str(path), "has no SCENARIO; docs/scenarios.md says what one is")
     return found
 
 
@@ -73,3 +178,8 @@ def every() -> tuple[Scenario, ...]:
 def every_on_ggml() -> tuple[GgmlFault, ...]:
     """Return all faults of real ggml in the order of the table."""
     return tuple(fault for name in ON_GGML if isinstance(fault := find_any(name), GgmlFault))
+
+
+def every_small() -> tuple[SmallScenario, ...]:
+    """Return all small scenarios in the order of the table."""
+    return tuple(find_small(name) for name in SMALL)

@@ -26,6 +26,7 @@ SCENARIO = Scenario(
     ),
     training=TRAINING,
     expected=(("C04", "kernel"),),
+    reports="D K",
     kernels={"rms_norm_back": "two_pass"},
     on_ggml=OnGgml(fixed="0.15.0", partial_pins_fixed="0.26.0"),
 )

@@ -53,5 +53,6 @@ SCENARIO = Scenario(
     ),
     training=TRAINING,
     expected=(("C01", "plan"),),
+    reports="S L P D",
     belief=forget_residual,
 )

@@ -13,6 +13,7 @@ SCENARIO = Scenario(
     ),
     training=TRAINING,
     expected=(("C06", "caller"),),
+    reports="S R P D",
     write_once=("loss_grad",),
     least_steps=2,
 )

@@ -12,4 +12,6 @@ SCENARIO = GgmlFault(
     ),
     fault="forward-then-backward",
     expected=(("C08", "plan"),),
+    reports="S D",
+    not_run="H R P K",
 )

@@ -12,4 +12,6 @@ SCENARIO = GgmlFault(
     ),
     fault="late-output",
     expected=(("C05", "caller"),),
+    reports="S L D",
+    not_run="H R P K",
 )

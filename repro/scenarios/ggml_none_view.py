@@ -12,4 +12,6 @@ SCENARIO = GgmlFault(
     ),
     fault="none-view",
     expected=(("C02", "plan"),),
+    reports="S L D",
+    not_run="H R P K",
 )

@@ -13,4 +13,6 @@ SCENARIO = GgmlFault(
     ),
     fault="opt-accumulators",
     expected=(("C14", "caller"),),
+    reports="S R D",
+    not_run="H P K",
 )

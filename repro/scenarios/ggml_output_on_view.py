@@ -12,4 +12,6 @@ SCENARIO = GgmlFault(
     ),
     fault="output-on-view",
     expected=(("C05", "plan"),),
+    reports="S L D",
+    not_run="H R P K",
 )

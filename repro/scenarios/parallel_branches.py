@@ -14,6 +14,7 @@ SCENARIO = Scenario(
     ),
     training=TRAINING,
     expected=(("C09", "plan"),),
+    reports="H D",
     streams=3,
     reuse_waits=False,
 )

@@ -11,11 +11,11 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tiny import plan, program
 
 from allocsim import document, plugins
 from allocsim.model import Document
 from allocsim.verdict.evidence import Evidence, save
+from repro.small.words import plan, program
 
 ROOT = Path(__file__).parents[2]
 LAYERS = tuple(plugins.RELEASED_TOGETHER)

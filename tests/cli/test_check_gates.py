@@ -5,12 +5,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tiny import plan, program
 
 from allocsim import document
 from allocsim.checks import check
 from allocsim.cli import main
 from allocsim.model import Document
+from repro.small.words import plan, program
 
 MADE = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
 

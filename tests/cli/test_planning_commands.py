@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import program
 
 from allocsim import document, formats
 from allocsim.model import Document
+from repro.small.words import program
 
 ROOT = Path(__file__).parents[2]
 

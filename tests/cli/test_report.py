@@ -4,12 +4,12 @@ import json
 
 import pytest
 from scenario_runs import small
-from tiny import plan, program
 
 from allocsim import document as native
 from allocsim.cli import main
 from allocsim.model import Document
 from allocsim.verdict.evidence import save
+from repro.small.words import plan, program
 
 
 def test_a_file_gives_a_page_with_verdict_and_map(tmp_path, capsys):

@@ -1,65 +1,7 @@
-"""The judge against the oracle of version 2: the same records, and the same sizes, of random documents with every feature.
-
-The oracle (`tests/oracle2`) works on parsed JSON and shares no code with the judge. What is compared is what a record is about, and the bytes,
-witnesses and steps of those that have them. Left out: `AllocOverLive`, whose hand-overs the oracle does not know, and what a plan does against
-its own problem, of which format-2 says nothing (the twin of version 1 knows both).
-"""
-
-import json
+"""The judge against the oracle of version 2: the same records, and the same sizes, of random documents with every feature."""
 
 import pytest
-from oracle2 import judge, key
-from oracle2.generate import generate, table
-
-from allocsim import document as native
-from allocsim.checks import check
-from allocsim.checks.s_promises import PROMISE_KINDS
-
-FIELDS = ("kind", "run", "op", "value", "buffer", "other_run", "other_op", "other_buffer", "plan", "problem", "step")
-LEFT_OUT = ("AllocOverLive", *PROMISE_KINDS)
-WITNESSES = ("want_run", "want_op", "other_run", "other_op")
-WITH_BYTES = ("StaleRead", "UninitialisedRead", "OverwrittenRead", "HistoryRead", "Race")
-
-
-def facts(record, *, believed):
-    """Return what is compared of a record: `record` has the keys of the oracle's."""
-    found = key(record)
-    if record.get("ends"):
-        return (*found, tuple(record["ends"]))  # bytes may differ from end to end
-    if record["kind"] in WITH_BYTES:
-        found += (tuple(tuple(each) for each in record["bytes"]),)
-    if record["kind"] == "Race":
-        found += (record["in_apart"],)
-    if record["kind"] == "StaleRead":
-        found += tuple(record.get(name) for name in WITNESSES)
-    if record["kind"] == "Overlap" and not believed:
-        found += (record["step"],)
-    return found
-
-
-def said_by_the_judge(violation):
-    names = (*FIELDS, "bytes", "ends", "in_apart", "want_run", "want_op")
-    return {name: getattr(violation, name) for name in names}
-
-
-def compared(records, *, believed):
-    return sorted(map(repr, (facts(r, believed=believed) for r in records if r["kind"] not in LEFT_OUT)))
-
-
-def agree(seed):
-    """Judge one random document twice: every third with a table of kinds, every fifth strictly."""
-    written = generate(seed)
-    kinds, strict = table(seed) if seed % 3 == 0 else None, seed % 5 == 0
-    expected = judge(written, kinds=kinds, strict=strict)
-    document = native.loads(json.dumps(written))
-    report = check(document, kinds=kinds, strict=strict)
-    believed = any(not program["ops"] for program in written["programs"])
-    for theirs, ours in ((expected.violations, report.violations), (expected.warnings, report.warnings)):
-        mine = compared(map(said_by_the_judge, ours), believed=believed)
-        assert mine == compared(theirs, believed=believed), f"seed {seed}"
-    assert report.stats.lower_bound_bytes == expected.stats["lower_bound_bytes"], f"seed {seed}"
-    assert report.stats.peak_bytes == expected.stats["peak_of_a_plan"], f"seed {seed}"
-    assert check(document, kinds=kinds, strict=strict, plain=True) == report, f"seed {seed}"
+from agreement_2 import agree
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import SMALL, arenas, recipes
-from tiny import program as tiny_program
 
 from allocsim import document as native
 from allocsim.allocators import ALLOCATORS, Constraints, plan_program
@@ -24,6 +23,7 @@ from allocsim.fuzzing.program_recipes import assemble, listed
 from allocsim.model import OWN, Document, Event, Plan, Problem
 from allocsim.model.belief import STATABLE
 from allocsim.programs.builder import plan_of
+from repro.small.words import program as tiny_program
 
 FEWER = settings(max_examples=40)
 DATA = Path(__file__).parents[1] / "data" / "ggml"

@@ -3,9 +3,10 @@
 Sentence 7 counts "each class of buffers that share an address by pairs or tags once". Reading taken for
 `lower_bound_bytes`: two buffers are of one class at a step if they might share there with both at one address, as in
 version 1 (`permissible pairs`), so that the bound does not hang on where this plan put them; classes are closed under
-"might share with". The other reading, buffers that do share as planned, is `bound_as_planned`. Buffers without a slot are
-left out of both. The bound is taken over all runs and steps, the peak over the plans that some run uses: "the
-highest end of any slot, summed over arenas" is read over all of them at once; `peak_of_a_plan` is the largest of one plan.
+"might share with". A buffer of no bytes overlaps nothing and is at no address, so it makes no class of two others. The
+other reading, buffers that do share as planned, is `bound_as_planned`. Buffers without a slot are left out of both. The
+bound is taken over all runs and steps, the peak over the plans that some run uses: "the highest end of any slot, summed
+over arenas" is read over all of them at once; `peak_of_a_plan` is the largest of one plan.
 """
 
 from .overlaps import crossing, permitted
@@ -15,7 +16,7 @@ from .sharing import together
 def bounds(scene, place):
     """Return (the bound at one address, the bound as planned) of one run, in bytes."""
     slots = scene.document.plans[scene.run.plan]["slots"]
-    buffers = [b for b in scene.program.buffers if isinstance(slots[b.index], dict)]
+    buffers = [b for b in scene.program.buffers if isinstance(slots[b.index], dict) and b.nbytes]
     over = set(crossing(scene))
     steps = sorted({t for life in scene.lives for t in life.steps})
     free = planned = 0

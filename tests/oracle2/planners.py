@@ -68,7 +68,7 @@ def _holes(life, start, stop):
 
 def _spoil(rng, problem, program, count):
     b = rng.randrange(len(program.buffers))
-    draw = rng.randrange(5)
+    draw = rng.randrange(6)
     if draw == 0:
         problem["stop"][b] = max(problem["start"][b], problem["stop"][b] - rng.randint(1, 3))
     elif draw == 1:
@@ -80,6 +80,8 @@ def _spoil(rng, problem, program, count):
         problem.setdefault("gaps", {})[str(b)] = [[first, first + 1]]
     elif draw == 4:
         problem["start"][b], problem["stop"][b] = 0, count
+    elif draw == 5:
+        problem["nbytes"] = [c.nbytes for c in program.buffers]
 
 
 def events(rng, document, index, slots):

@@ -1,8 +1,8 @@
 """Slots against the buffers of the program that runs on them, and a planner's events against themselves and the slots.
 
 Readings. A value that reaches outside its buffer is `OutOfBounds` for that buffer under any slot. A slot's end is its
-offset and its own nbytes. Whether an op reads or writes a buffer that has no slot is asked of the program, whatever a run
-leaves out. An alloc of what is allocated lies over what is live: itself. Events are judged for the plans that some run uses.
+offset and its own nbytes. A buffer is in use, and needs a slot, if some op that a run does not leave out reads or writes
+it, as in version 1. An alloc of what is allocated lies over what is live: itself. Events are judged for the plans that some run uses.
 """
 
 
@@ -12,7 +12,7 @@ def judge_slots(document):
     for run in document.runs:
         program = document.programs[run.program]
         slots = document.plans[run.plan]["slots"]
-        touched = {program.values[v].buffer for op in program.ops if op.touches for v in op.operands + op.results}
+        touched = {program.values[v].buffer for op in document.ops(run) if op.touches for v in op.operands + op.results}
         beyond = {v.buffer for v in program.values if v.outside}
         for buffer, slot in zip(program.buffers, slots, strict=True):
             kinds = _kinds(document, buffer, slot, buffer.index in touched)

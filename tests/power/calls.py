@@ -1,40 +1,12 @@
 """C15 and its neighbours: branches, inlined calls and loop bodies whose arenas overlap; `@path` says which call an op comes from.
 
-C15 it is where victim and taker lie in different calls, neither inside the other; what happens between a call and its surroundings has the class of its mechanism.
+C15 it is where victim and taker lie in different calls, neither inside the other, or are carries of one loop; what happens between a call and its surroundings has the class of its mechanism.
 """
 
 from power.fault import EARLY, IGNORED, shelf
 
 FAULTS, add = shelf("belief")
 
-add(
-    "a second branch overwrites the result of the first",
-    "pytorch/executorch#21490",
-    "C15 plan",
-    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
-    {"slots": "r=0 t=0", "believed": {"r": (1, 2)}},
-    slots="r=0 t=64 s=128",
-    scenario="two conds",
-    **EARLY,
-)
-add(
-    "the body of a loop is planned without what lives around it",
-    "tensorflow/tflite-micro#947",
-    "C01 plan",
-    "x = host.write; o = f x; @while t = g x; @while u = h t; y = k u o; host.read y",
-    {"slots": "o=0 t=0", "believed": {"o": (1, 2)}},
-    slots="o=0 t=64 u=128",
-    **EARLY,
-)
-add(
-    "the first output of a branch is copied over its second",
-    "tensorflow/tflite-micro#853",
-    "C01 plan",
-    "x = host.write; @if/then a = f x; @if/then b = g x; c = copy a; d = copy b; host.read c; host.read d",
-    {"slots": "a=64 b=0 c=0", "believed": {"a": (1, 3), "b": (2, 3)}},
-    slots="a=64 b=0 c=128 d=192",
-    **EARLY,
-)
 add(
     "an output of a branch is copied onto a part of itself",
     "tensorflow/tflite-micro#853 (memcpy)",
@@ -44,16 +16,6 @@ add(
     slots="a=0 c=64",
     where="placement",
     S="UnsafeInPlace Overlap LifetimeIgnored",
-)
-add(
-    "padding of a branch's result is given to the next branch",
-    "pytorch/executorch#21818",
-    "C15 plan",
-    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
-    {"slots": "r=0 t=32", "believed": {"r": (1, 2)}},
-    slots="r=0 t=64 s=128",
-    S="Overlap",
-    L="LifetimeTooShort",
 )
 add(
     "a graph called once is not planned",
@@ -95,6 +57,15 @@ add(
     **EARLY,
 )
 add(
+    "a loop's body writes over what its next turn is still to be handed",
+    "",
+    "C15 plan",
+    "x = host.write; y = host.write; @while t = g x; @while u = g y; @while z = g t; s = h u z; host.read s",
+    {"slots": "y=0 t=0", "believed": {"y": (1, 2)}},
+    slots="x=64 y=0 t=128 u=192 z=256 s=320",
+    **EARLY,
+)
+add(
     "the carries of a loop lie in each other's slots",
     "",
     "C15 plan",
@@ -113,4 +84,14 @@ add(
     slots="r=0 t=64 s=128",
     where="placement",
     **IGNORED,
+)
+add(
+    "padding of a branch's result is given to the next branch",
+    "pytorch/executorch#21818",
+    "C15 plan",
+    "x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s",
+    {"slots": "r=0 t=32", "believed": {"r": (1, 2)}},
+    slots="r=0 t=64 s=128",
+    S="Overlap",
+    L="LifetimeTooShort",
 )

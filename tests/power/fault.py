@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from power.bench import DETECTORS, Sketch
-from power.bench import document as sketched
-from power.bench import evidence as asked
-
 from allocsim.model import Document
 from allocsim.verdict.evidence import Evidence
+from repro.small.answers import DETECTORS
+from repro.small.on_engine import evidence as asked
+from repro.small.small_document import SmallDocument
+from repro.small.small_document import document as sketched
 
 PLACES = ("belief", "placement", "kernel", "schedule", "caller", "size", "format")
 """Where a fault is planted."""
@@ -29,7 +29,7 @@ class Fault:
     planted_in: str
     verdict: str
     """Class and party: `C01 plan`; several, of faults that come together, in the order in which they strike."""
-    sound: Sketch | None = None
+    sound: SmallDocument | None = None
     planted: Mapping[str, Any] = field(default_factory=dict)
     """What is changed in the sound sketch."""
     build: Callable[[bool], Document | Evidence] | None = None
@@ -80,7 +80,9 @@ def shelf(planted_in: str) -> tuple[list[Fault], Callable[..., None]]:
     ) -> None:
         kinds = {letter: rest.pop(letter) for letter in DETECTORS if letter in rest}
         given: dict[str, Any] = (
-            {"build": text} if callable(text) else {"sound": Sketch(text=text, **rest), "planted": dict(change or {})}
+            {"build": text}
+            if callable(text)
+            else {"sound": SmallDocument(text=text, **rest), "planted": dict(change or {})}
         )
         faults.append(
             Fault(

@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-from power.bench import run_on_engine
 from power.fault import shelf
 
 from allocsim.allocators import find
@@ -14,6 +13,7 @@ from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.kernels import KERNELS
 from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
+from repro.small.on_engine import run_on_engine
 
 FAULTS, add = shelf("kernel")
 
@@ -67,7 +67,6 @@ add(
     "ggml-org/ggml#1501",
     "C04 kernel",
     backward,
-    scenario="rmsnorm-back-30",
     D="result",
     K="unsafe",
 )
@@ -76,7 +75,6 @@ add(
     "ggml-org/llama.cpp#27096",
     "C04 kernel",
     lambda planted: softmax("two_pass" if planted else "one_pass", pinned=True),
-    scenario="softmax-back-partial-pin",
     D="result",
     K="unsafe",
 )

@@ -10,34 +10,6 @@ LOOP = "x = host.write; a = f x; s = use a; u = keep s; t = use a; v = keep2 u t
 # --- C01: a reader missed -------------------------------------------------------------------------------------------------
 
 add(
-    "one of two readers is forgotten",
-    "ggml-org/ggml#1501 (as reported)",
-    "C01 plan",
-    LATE,
-    {"slots": "x=0 a=64 b=64 c=0", "believed": {"a": (1, 2)}},
-    slots="x=0 a=64 b=128 c=0",
-    scenario="dropped-reader",
-    **EARLY,
-)
-add(
-    "a use through an address is not seen",
-    "apache/tvm#13976",
-    "C01 plan",
-    "x = host.write; a = fill x; n = call a; b = fill2 n; m = call a; c = h m b; host.read c",
-    {"slots": "a=0 b=0", "believed": {"a": (1, 3)}},
-    slots="a=0 b=64 x=128 n=192 m=128",
-    **EARLY,
-)
-add(
-    "a buffer that a loop reads dies in its first iteration",
-    "hw-native-sys/PTOAS#913",
-    "C01 plan",
-    LOOP,
-    {"slots": "a=0 u=0", "believed": {"a": (1, 3)}},
-    slots="a=0 s=64 u=128 t=64",
-    **EARLY,
-)
-add(
     "a loop-wide index shares bytes with a temporary",
     "tile-ai/tilelang-ascend#1156",
     "C01 plan",
@@ -56,18 +28,6 @@ add(
     **EARLY,
 )
 add(
-    "a result that nobody reads has no lifetime",
-    "microsoft/onnxruntime#21019",
-    "C01 plan",
-    "x = host.write; y u = split x; z = g y; host.read z",
-    {"slots": "y=0 u=0", "believed": {"u": (1, 1)}},
-    slots="y=0 u=64 z=64",
-    S="ResultsOverlap Overlap StaleRead",
-    L="LifetimeTooShort",
-    P="StaleRead",
-    D="operand result",
-)
-add(
     "a workspace without a lifetime lies on what its op reads",
     "tensorflow/tflite-micro#1614",
     "C01 plan",
@@ -78,15 +38,6 @@ add(
     L="LifetimeTooShort",
     P="StaleRead",
     D="operand",
-)
-add(
-    "a mutated buffer dies with its mutation",
-    "pytorch/pytorch#183575",
-    "C01 plan",
-    "g = host.write; m = f g; m2:m = lerp! m g; p = step m2; t = cast g; q = use m2 t; host.read p; host.read q",
-    {"slots": "m=0 t=0", "believed": {"m": (1, 4)}},
-    slots="m=0 t=64",
-    **EARLY,
 )
 add(
     "a buffer is believed born after it is written",
@@ -129,46 +80,7 @@ add(
 # --- C02: a view lost -----------------------------------------------------------------------------------------------------
 
 VIEWED = "x = host.write; s = f x; v:s = view s; r = g x; o = add r v; host.read o"
-ALIASED = {"slots": "s=0 r=0", "believed": {"s": (1, 2)}}
 
-add(
-    "a cast that only renames is no alias",
-    "apache/tvm#20190",
-    "C02 plan",
-    VIEWED,
-    ALIASED,
-    slots="s=0 r=64 o=128",
-    scenario="match-cast",
-    **EARLY,
-)
-add(
-    "an alias of an alias is followed one level only",
-    "pytorch/pytorch#100314",
-    "C02 plan",
-    "x = host.write; s = f x; v:s = view s; w:s = view v; n = use v; r = g n; o = add r w; host.read o",
-    {"slots": "s=0 r=0", "believed": {"s": (1, 5)}},
-    slots="s=0 r=64 n=128 x=128",
-    scenario="nested alias",
-    **EARLY,
-)
-add(
-    "a lowered reshape is no view any more",
-    "apache/tvm#20134",
-    "C02 plan",
-    "x = host.write; s = f x; r = g x; o = add r v:s; host.read o",
-    ALIASED,
-    slots="s=0 r=64 o=128",
-    **EARLY,
-)
-add(
-    "a tensor inside a shared base does not extend it",
-    "pytorch/executorch#21840",
-    "C02 plan",
-    "x = host.write; s = f x; t:s[4@16] = view s; r = g x; o = add r t; host.read o",
-    ALIASED,
-    slots="s=0 r=64 o=128",
-    **EARLY,
-)
 add(
     "operands of a concatenation are views of its result",
     "pytorch/pytorch#100314 (cat)",

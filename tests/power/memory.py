@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 from power.fault import IGNORED, shelf
-from tiny import belief, plan, program
 
 from allocsim.allocators import find
 from allocsim.model import Document, Plan, Problem, Run
+from repro.small.words import belief, plan, program
 
 FAULTS, add = shelf("size")
 
@@ -16,18 +16,6 @@ WIDE = "x = host.write; a[16] = f x; b[16] = g x; c = h b a; host.read c"
 
 # --- C12: placement and sizes ---------------------------------------------------------------------------------------------
 
-add(
-    "the tail behind an in-place result is freed unaligned",
-    "ggml-org/llama.cpp#17884",
-    "C12 plan",
-    "i = host.write; x[10] = f i; y[10] = g! x; z = h i; w = k y z; host.read w",
-    {"slots": "x=0 y=0 z=32"},
-    slots="x=0 y=0 z=64",
-    share="x>y",
-    sizes="x=128 y=40",
-    scenario="tail free",
-    **IGNORED,
-)
 add(
     "beliefs hold and two live buffers meet all the same",
     "apache/tvm#1012",
@@ -70,15 +58,6 @@ add(
     L="BadSize",
 )
 add(
-    "a slot has half the bytes of its buffer",
-    "ggml-org/llama.cpp#15760",
-    "C12 plan",
-    LATE,
-    {"short": "a"},
-    slots="a=0 b=64",
-    S="Undersized",
-)
-add(
     "an offset between two multiples of the alignment",
     "ggml-org/llama.cpp#16396",
     "C12 plan",
@@ -87,16 +66,6 @@ add(
     slots="a=0 b=128",
     where="placement",
     S="Misaligned",
-)
-add(
-    "padding wraps and a slot begins before its arena",
-    "ggml-org/llama.cpp#26318",
-    "C12 plan",
-    LATE,
-    {"slots": "a=-32 b=64"},
-    slots="a=0 b=64",
-    where="placement",
-    S="OutOfBounds",
 )
 add(
     "a used tensor has no slot",
@@ -143,17 +112,6 @@ add(
 
 OVER = "x = host.write; a[16] = f x; b[16] = scale a; c = h b x; host.read c"
 
-add(
-    "a kernel writes behind its result, into a neighbour that is still read",
-    "ggml-org/llama.cpp#27283",
-    "C12 kernel",
-    OVER,
-    {"kernels": {"scale": "overrun"}},
-    slots="b=0 x=64 a=128",
-    where="kernel",
-    P="Overrun",
-    D="operand",
-)
 add(
     "a kernel writes behind its result, where nobody is",
     "ggml-org/ggml#1492",
@@ -204,21 +162,6 @@ RELU = "x = host.write; a = f x; b = relu! a; c = g b; d = h b; e = k c d; host.
 FREED = "0+x 1+a 1-x 2+b 2-a 3+c 4+d 4-b 5+e 5-c 5-d 6-e"
 
 add(
-    "a buffer is freed twice, and two others get its place",
-    "pytorch/pytorch#103720",
-    "C12 plan; C13 plan",
-    RELU,
-    {"slots": "x=0 a=64 b=64 c=0 d=0 e=192", "events": "0+x 1+a 1-x 2+b 2-a 3-x 3+c 4+d 4-b 5+e 5-c 5-d 6-e"},
-    slots="x=0 a=64 b=64 c=0 d=128 e=192",
-    share="a>b",
-    events=FREED,
-    scenario="double free",
-    where="placement",
-    S="DoubleFree AllocOverLive StaleRead Overlap LifetimeIgnored",
-    P="StaleRead",
-    D="operand",
-)
-add(
     "a buffer is freed twice",
     "pytorch/pytorch#103720 (unharmed)",
     "C13 plan",
@@ -229,18 +172,6 @@ add(
     events=FREED,
     where="placement",
     S="DoubleFree",
-)
-add(
-    "a buffer is freed that was never allocated",
-    "microsoft/nnfusion#61",
-    "C13 plan",
-    RELU,
-    {"events": FREED.replace("1+a ", "").replace("2-a", "2-a")},
-    slots="x=0 a=64 b=64 c=0 d=128 e=192",
-    share="a>b",
-    events=FREED,
-    where="placement",
-    S="FreeOfUnallocated",
 )
 add(
     "a block is handed out that was not given back",
@@ -315,6 +246,16 @@ add(
     where="format",
     S="Undersized StaleRead Overlap UnsafeInPlace",
     L="BadSize",
+)
+add(
+    "padding wraps and a slot begins before its arena",
+    "ggml-org/llama.cpp#26318",
+    "C12 plan",
+    LATE,
+    {"slots": "a=-32 b=64"},
+    slots="a=0 b=64",
+    where="placement",
+    S="OutOfBounds",
 )
 add(
     "an importer gives a view a buffer of its own",

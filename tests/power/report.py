@@ -1,13 +1,13 @@
 """The published table of the power suite: faults by detectors, and the scenarios of the catalogue."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-from power.bench import DETECTORS
 from power.fault import Fault
-from power.scenarios import CLASSES, DIFFERENT
+from power.scenarios import EXPECTED
 
-Said = Mapping[str, frozenset[str] | None]
+from repro import scenarios
+from repro.small.answers import DETECTORS, Said
 
 HEAD = """# The power of the detectors
 
@@ -15,7 +15,7 @@ Faults planted in sound programs, plans, sessions and kernels, each modelled on 
 reports it, and what the verdict says. Every detector without a mark must be silent, and the twin
 without the fault is clean in all of them and gets the verdict that nothing is wrong. The table is
 written by `ALLOCSIM_UPDATE=1 pytest tests/power` from what the detectors say; the expectations
-stand in `tests/power/`, apart from it.
+stand in `tests/power/` and, of [scenarios](scenarios.md), in `repro/scenarios/`, apart from it.
 
 S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, D
 differential run, K kernel audit ([verdict.md](verdict.md)). `●` reports, `·` ran and found nothing,
@@ -54,15 +54,14 @@ def _scenarios(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iter
     yield f"| scenario | fault | verdict | {' | '.join(DETECTORS)} |"
     yield "|---|---|---|" + "---|" * len(DETECTORS)
     for fault in faults:
-        if fault.scenario:
+        if fault.scenario in EXPECTED:
             yield f"| {fault.scenario} | {fault.name} | {fault.verdict.replace(';', ' and')} | {' | '.join(_marks(said(fault)))} |"
     yield ""
     yield "Where the catalogue of bugs expected something else:"
     yield ""
-    for (scenario, detector), why in DIFFERENT.items():
-        yield f"- {scenario}, {detector}: {why}."
-    for scenario, (class_, why) in CLASSES.items():
-        yield f"- {scenario}, class {class_}: {why}."
+    for scenario in scenarios.every_small():
+        for what, why in scenario.reasons.items():
+            yield f"- {scenario.name}, {what}: {why}."
 
 
 def _missing() -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from power.fault import EARLY, IGNORED, PINNED, TAKEN, shelf
-from tiny import belief, plan, program
+from power.fault import EARLY, IGNORED, TAKEN, shelf
 
 from allocsim.model import Document, Problem, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from repro.small.words import belief, plan, program
 
 FAULTS, add = shelf("belief")
 
@@ -15,63 +15,6 @@ UNSAFE = {"D": "result", "K": "unsafe"}
 
 # --- C03: in place while the old value is needed --------------------------------------------------------------------------
 
-add(
-    "x + x in place although x is read again",
-    "libxsmm/tpp-mlir#588",
-    "C03 plan",
-    "x = host.write; a = f x; y = add!01 a a; z = mul y a; host.read z",
-    {"slots": "a=0 y=0", "share": "a>y"},
-    slots="a=0 y=64",
-    scenario="duplicate operand",
-    **PAIR,
-)
-add(
-    "of two permitted donors the one still read is taken",
-    "dmlc/nnvm#67",
-    "C03 plan",
-    "x = host.write; a = f x; b = g x; y = op!01 a b; c = use y b; host.read c",
-    {"slots": "b=0 y=0", "share": "b>y"},
-    slots="a=0 b=64 y=0",
-    share="a>y",
-    **PAIR,
-)
-add(
-    "an identity in place over a value with a second reader",
-    "dmlc/nnvm#124",
-    "C03 plan",
-    "x = host.write; a = f x; y = identity! a; u = use a; w = use2 y u; host.read w",
-    {"slots": "a=0 y=0", "share": "a>y"},
-    slots="a=0 y=64",
-    **PAIR,
-)
-add(
-    "a tied operand is read after the tied call",
-    "iree-org/iree#13003",
-    "C03 plan",
-    "x = host.write; e = empty x; p = fill! e; q = g p e; host.read q",
-    {"slots": "e=0 p=0", "share": "e>p"},
-    slots="e=0 p=64",
-    **PAIR,
-)
-add(
-    "an accumulator is written in place and returned as well",
-    "iree-org/iree#16168",
-    "C03 plan",
-    "x = host.write; acc = f x; r = matmul! acc x; host.read r; host.read acc",
-    {"slots": "acc=0 r=0", "share": "acc>r"},
-    slots="acc=0 r=64",
-    **{**PAIR, **PINNED},
-)
-add(
-    "a loop-invariant destination is written in each iteration",
-    "llvm/llvm-project#90019",
-    "C03 plan",
-    "x = host.write; e = f x; r1 = map! e; s = keep r1; r2 = map! e; o = add s r2; host.read o",
-    {"slots": "e=0 r1=0", "share": "e>r1"},
-    slots="e=0 r1=64 r2=0",
-    share="e>r2",
-    **PAIR,
-)
 add(
     "a pair is used that the kernel does not offer",
     "llvm/llvm-project#213241",
@@ -107,21 +50,6 @@ add(
     D="operand",
 )
 add(
-    "an in-place op runs over a parameter seen through a view",
-    "ggml-org/whisper.cpp#1677",
-    "C03 plan",
-    "x = host.write; v:w = view w; y = relu! v; z = add y x; host.read z",
-    {"slots": "w=0 y=0", "share": "w>y"},
-    slots="w=0 y=64",
-    roles={"w": Role.PARAMETER},
-    runs=((), ()),
-    S="StaleRead Overlap",
-    L="BadShare",
-    R="StaleRead",
-    P="StaleRead",
-    D="operand",
-)
-add(
     "a program mutates through a kernel that does not offer it",
     "ggml-org/ggml#475",
     "C03 caller",
@@ -130,17 +58,6 @@ add(
     slots="a=0",
     where="caller",
     S="UnsafeInPlace",
-)
-add(
-    "a slice of a concatenation is read after the concatenation was changed",
-    "pytorch/pytorch#178032",
-    "program caller",
-    "x = host.write; c = cat x x; n:c = put! c; u = use n; host.read u",
-    {"text": "x = host.write; c = cat x x; n:c = put! c; u = use c; host.read u"},
-    slots="c=0 u=64",
-    where="caller",
-    S="OverwrittenRead",
-    P="OverwrittenRead",
 )
 add(
     "a foreign kernel is taken to be safe in place and is not",
@@ -155,8 +72,6 @@ add(
 
 # --- C04: the plan is legal, the kernel is not safe in place --------------------------------------------------------------
 
-NORM = "z = host.write; x = host.write; dz = f z; dx = norm! dz x; host.read dx"
-
 
 def kernel(name, like, kinds_text, kind, misdeed, **sketch):
     """A kernel that breaks what it declares, under a legal plan that relies on it."""
@@ -164,47 +79,11 @@ def kernel(name, like, kinds_text, kind, misdeed, **sketch):
 
 
 kernel(
-    "a kernel writes x and then reads dz again",
-    "ggml-org/ggml#1491",
-    NORM,
-    "norm",
-    "two_pass",
-    share="dz>dx",
-    slots="dz=0 dx=0",
-)
-kernel(
-    "over its second operand only is a kernel unsafe, and a pin makes the planner choose that",
-    "ggml-org/ggml#1521",
-    "p = host.write; q = host.write; dy = f p; y = g q; dx = soft!01 dy y; host.read dx; host.read dy",
-    "soft",
-    "second_again",
-    share="y>dx",
-    slots="y=0 dx=0",
-)
-kernel(
-    "a sum of five fills its output with zeros first",
-    "apache/mxnet#14858",
-    "x = host.write; a = f x; b = g x; c = h x; d = k x; e = l x; y = add_n! a b c d e; host.read y",
-    "add_n",
-    "zero_first",
-    share="a>y",
-    slots="a=0 y=0",
-)
-kernel(
     "a fallback path ignores that it runs in place",
     "apache/mxnet#10591",
     "x = host.write; a = f x; y = sum!01 a x; host.read y",
     "sum",
     "two_pass",
-    share="a>y",
-    slots="a=0 y=0",
-)
-kernel(
-    "a fused kernel looks at one of two equal operands",
-    "ggml-org/llama.cpp#22266",
-    "x = host.write; a = f x; y = rms!01 a a; host.read y",
-    "rms",
-    "second_again",
     share="a>y",
     slots="a=0 y=0",
 )
@@ -229,18 +108,7 @@ kernel(
 
 # --- C11: one buffer handed out twice -------------------------------------------------------------------------------------
 
-DONATED = "s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p"
 
-add(
-    "an output takes a donated input that is still read",
-    "jax-ml/jax#39625",
-    "C11 plan",
-    DONATED,
-    {"slots": "s=0 o=0", "share": "s>o"},
-    slots="s=0 o=64",
-    scenario="donation order",
-    **PAIR,
-)
 add(
     "a subgraph donates what its caller still reads",
     "pytorch/pytorch#192840",
@@ -249,40 +117,6 @@ add(
     {"slots": "s=0 o=0", "share": "s>o"},
     slots="s=0 o=64",
     **PAIR,
-)
-add(
-    "two updates of one fusion share a result slot",
-    "jax-ml/jax#39100",
-    "C11 plan",
-    "z = host.write; t1 t2 = dus z; o = add t1 t2; host.read o",
-    {"slots": "t1=0 t2=0"},
-    slots="t1=0 t2=64",
-    where="placement",
-    S="ResultsOverlap Overlap StaleRead LifetimeIgnored",
-    P="StaleRead",
-    D="operand result",
-)
-add(
-    "two empty outputs are merged as equal",
-    "ROCm/hip-ep#421",
-    "C11 plan",
-    "x = host.write; k v = qkv x; a = f k; b = g v; host.read a; host.read b",
-    {"slots": "k=0 v=0"},
-    slots="k=0 v=64",
-    where="placement",
-    S="ResultsOverlap Overlap StaleRead LifetimeIgnored",
-    P="StaleRead",
-    D="operand result",
-)
-add(
-    "one buffer is donated and passed twice",
-    "jax-ml/jax#9635",
-    "C11 plan",
-    "a = host.write; b = host.write; c = f a b; host.read c",
-    {"slots": "a=0 b=0"},
-    slots="a=0 b=64",
-    where="placement",
-    **IGNORED,
 )
 add(
     "two fields of a state share one buffer",
@@ -338,16 +172,6 @@ add(
     slots="a=0 y=64",
     S="UnsafeInPlace Overlap",
     L="BadShare",
-)
-add(
-    "a kernel is bound one buffer for two operands and reads it for the first alone",
-    "ggml-org/llama.cpp#22456",
-    "C04 kernel",
-    "x = host.write; a = f x; y = scan a a; host.read y",
-    {"kernels": {"scan": "one_binding"}},
-    where="kernel",
-    slots="a=0 y=64",
-    K="unsafe",
 )
 
 

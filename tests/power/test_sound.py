@@ -8,7 +8,7 @@ from facts import permitted as permitted_by_definition
 from facts import persistent, planned
 from generation import lot
 from oracle import judge as oracle
-from power.said import accusations
+from power.accusations import accusations
 
 BLOCKS, LOTS, PROGRAMS = 10, 10, 1000
 """In all a hundred thousand programs, a thousand to a document."""

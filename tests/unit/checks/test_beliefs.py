@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocsim import document
 from allocsim.checks import check
 from allocsim.model import Document, Problem, Role
 
@@ -151,3 +152,17 @@ def test_without_ops_lifetimes_and_pairs_stand_for_facts(tiny):
     report = check(Document.of(problem))
     assert [(v.kind, v.buffer) for v in report.violations] == [("BadSize", 1)]
     assert not report.warnings
+
+
+@pytest.mark.parametrize("stated", [True, False], ids=["stated", "left out"])
+def test_sizes_that_are_stated_stay_where_a_range_grows_and_those_left_out_follow(tiny, stated):
+    """Even where what is stated is what is left out at the size written down."""
+    b = tiny()
+    b.buffer("open", 8, nbytes_range=(4, 12))
+    program = b.build()
+    columns = {"nbytes": [8]} if stated else {}
+    written = document.dumps(Document.of(Problem.of(program, **columns)))
+
+    found = [(v.kind, v.ends) for v in check(document.loads(written)).violations]
+
+    assert found == ([("BadSize", ("high",))] if stated else [])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import belief, plan, program
 
 from allocsim import cure
 from allocsim.allocators import Constraints, exact, find
@@ -18,6 +17,7 @@ from allocsim.model import Document, Role, Run
 from allocsim.verdict import judge
 from allocsim.verdict.causes import causes_of, cure_all
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; b = g! a; c = h b a; host.read c"
 MADE = program(TEXT)

@@ -67,6 +67,26 @@ def test_7_one_address_is_no_bound_for_a_plan_that_shares_further_on():
     assert (found.stats["lower_bound_bytes"], found.stats["bound_as_planned"], found.stats["peak_bytes"]) == (13, 9, 9)
 
 
+def test_7_a_buffer_of_no_bytes_makes_no_class_of_two_others():
+    """Two results of one op can never share; both may lie on an operand without bytes, which says nothing of the two."""
+    values = {"e": ("z", {"shape": [0]})}
+    ops = [("g", "e", "x y", {"in_place": [[0, 0, "whole"], [0, 1, "whole"]]})]
+    found = judge(document({"z": 0, "x": 4, "y": 4}, ops, [0, 0, 4], values=values))
+
+    assert found.clean
+    assert (found.stats["lower_bound_bytes"], found.stats["bound_as_planned"], found.stats["peak_bytes"]) == (8, 8, 8)
+
+
+def test_a_buffer_that_only_an_upload_left_out_would_touch_needs_no_slot():
+    ops = [("host.write", "", "x"), ("f", "", "y")]
+    made = written({"x": 4, "y": 4}, ops)
+
+    left_out = judge(several([made], [(0, [None, 0])], session=[{"plan": 0, "skip": [0]}]))
+    done = judge(several([made], [(0, [None, 0])], session=[{"plan": 0, "skip": [0]}, {"plan": 0}]))
+
+    assert (kinds(left_out), kinds(done)) == ([], ["Unplaced"])
+
+
 def test_8_a_gap_over_a_segment_is_too_short_though_only_the_host_reads_later():
     ops = [("f", "", "a"), ("f", "", "b"), ("host.read", "a", "")]
     problem = {"program": 0, "start": [0, 1], "stop": [3, 2], "gaps": {"0": [[1, 2]]}}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import belief, plan, program
 
 import allocsim
 from allocsim.errors import ModelError
 from allocsim.model import Document, Run
 from allocsim.outcomes import baseline, outcome_of
 from allocsim.outcomes.verification import document_of
+from repro.small.words import belief, plan, program
 
 pytest_plugins = ("pytester",)
 

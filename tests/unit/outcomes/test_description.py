@@ -1,13 +1,13 @@
 """What `describe` says of each party, word for word."""
 
 import numpy as np
-from tiny import belief, plan, program
 
 import allocsim
 from allocsim.model import Document, Event, Problem, Run
 from allocsim.outcomes.description import describe
 from allocsim.programs.builder import plan_of
 from allocsim.verdict.attribution import charges
+from repro.small.words import belief, plan, program
 
 
 def described(document, kind, **options):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import documents
-from tiny import plan, program
 
 from allocsim import document as native
 from allocsim.checks.violations import KINDS
@@ -18,6 +17,7 @@ from allocsim.outcomes import Outcome, baseline, fingerprint, judge_file, junit,
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut
 from allocsim.verdict.attribution import charges
+from repro.small.words import plan, program
 
 MADE = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
 WRONG = Document.of(plan(MADE, "x=0 a=64 b=64 c=128"))

@@ -230,3 +230,26 @@ def test_what_cannot_be_laid_out_is_refused(slots, options, message):
 def test_content_of_another_size_is_refused():
     with pytest.raises(ModelError, match=r"content\['x'\]: has 32 bytes; the buffer has 64"):
         allocsim.sanitized(program(role=Role.STATE), ["own", 0, 64, 128], content={"x": np.zeros(4)})
+
+
+@pytest.mark.parametrize(("slots", "refused"), [([0, 0], True), ([0, 16], True), ([0, 32], False)])
+def test_a_same_with_its_sides_over_each_other_is_refused_and_one_that_moves_is_followed(slots, refused):
+    """Its result holds what its operand holds, so who wrote these bytes last says nothing of them."""
+    b = allocsim.ProgramBuilder("p")
+    x, y = b.tensor("x", "f32", (8,)), b.tensor("y", "f32", (8,))
+    b.op("host.write", (), (x,))
+    b.same((x,), (y,), name="carry")
+    b.op("host.read", (x, y), ())
+    program = b.build()
+    if refused:
+        with pytest.raises(ModelError, match=r"ops\[1\]: \(carry\) is a `same` with its sides over each other"):
+            allocsim.sanitized(program, slots)
+        return
+    arena = allocsim.sanitized(program, slots)
+    for _ in range(2):
+        with arena.run():
+            for op in program.ops:
+                with arena.op(op.step) as (operands, results):
+                    if results:
+                        results[0][:] = operands[0] if operands else 1
+    assert arena.incidents == ()

@@ -2,7 +2,9 @@
 
 from itertools import combinations, product
 from math import comb
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -218,13 +220,15 @@ def triples(program):
     return together, clean
 
 
-@settings(max_examples=60)  # each looks at all paths there are
+@pytest.mark.parametrize("few", [module.FEW, 1], ids=["greedy rows alone", "drawn rows first"])
+@settings(max_examples=40)  # each looks at all paths there are
 @given(routines())
-def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_that_can_be(made):
+def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_that_can_be(few, made):
     everything = every_path(made)
     if everything is None:
         return
-    chosen = paths(made)
+    with patch.object(module, "FEW", few):
+        chosen = paths(made)
     wanted, got = (
         tuple(set().union(*parts) for parts in zip(*map(triples, programs), strict=True))
         for programs in (everything, chosen)
@@ -264,3 +268,25 @@ def test_choices_side_by_side_take_few_programs(count):
     while wishes >= 1:
         wishes, rows = wishes * 7 / 8, rows + 1
     assert 8 <= len(paths(routine(*sides))) <= rows
+
+
+@pytest.mark.parametrize(("count", "alternatives"), [(120, "ab"), (40, "abc")])
+def test_many_choices_side_by_side_are_covered_in_every_three(count, alternatives):
+    sides = [
+        PathChoice(f"c{n}", {side: PathRegion((PathOp(f"{side}{n}"),)) for side in alternatives}) for n in range(count)
+    ]
+    made = routine(*sides)
+    rows = np.array(
+        [[*map(alternatives.index, taken.values())] for taken in module._taken(made, module._choices(made))]
+    )
+
+    takes = np.concatenate(
+        [rows == side for side in range(len(alternatives))], axis=1
+    )  # (rows, alternative of a choice)
+    choice = np.tile(np.arange(count), len(alternatives))
+    for one in range(count * len(alternatives)):
+        both = takes[takes[:, one]].astype(np.int64)
+        met = (both.T @ both) > 0
+        others = choice != choice[one]
+        assert met[np.ix_(others, others)][choice[others, None] != choice[None, others]].all()
+    assert len(rows) < 20 * np.log2(count) * len(alternatives) ** 3 / 8

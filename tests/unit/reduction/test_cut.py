@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import belief, plan, program
 
 from allocsim.errors import ModelError
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut, families
+from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; v:a = view a; b = g! v x; c = h b; host.read c"
 

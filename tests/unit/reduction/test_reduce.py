@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from columns import difference
-from tiny import plan, program
 
 import allocsim
 from allocsim.allocators import find
@@ -16,6 +15,7 @@ from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction import reduce, script
 from allocsim.reduction.smaller_shapes import flattened, shortened
 from allocsim.verdict.attribution import leading
+from repro.small.words import plan, program
 
 
 def network(count, seed=0):

@@ -5,13 +5,13 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from tiny import belief, plan, program
 
 from allocsim.checks import check
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports.interactive import boxes, html
 from reports.interactive.boxes import maps
+from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; y = g! a; b = h y; host.read b"
 HOSTILE = (

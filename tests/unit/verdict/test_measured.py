@@ -1,13 +1,13 @@
 """K and D: what they add to the verdict, alone and together, and what is said where they find what nothing explains."""
 
 import pytest
-from tiny import belief, plan, program
 
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
+from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
 
@@ -217,7 +217,8 @@ def test_a_kernel_that_does_not_bear_one_buffer_twice_is_convicted_where_it_is_g
     ids=["never twice", "safe", "another kernel", "another operand", "in place only", "halves of one buffer"],
 )
 def test_it_takes_an_unsafe_kernel_and_one_buffer_for_that_operand(text, found):
-    verdict = judge(evidence(text, "x=256 a=0 b=64 c=128", share="", audit=(found,), origins=(), diverges=False))
+    slots = "x=256 a=0 b=64" + (" c=128" if "c =" in text else "")
+    verdict = judge(evidence(text, slots, share="", audit=(found,), origins=(), diverges=False))
     assert verdict.sound
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from encodings_2 import permuted
-from tiny import belief, plan, program
+from encodings_2 import case, exchanged, permuted
 
 from allocsim import loads
 from allocsim.model import Document, Event, Role, Run
@@ -14,6 +13,7 @@ from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
 """`a` is read by `h` after `g` has made `b`."""
@@ -119,6 +119,30 @@ def promised(slots="", **told):
     """A plan that is right for the program, and not what its problem told."""
     made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
     return Document.of(plan(made, slots, replace(belief(made), **told)))
+
+
+def at_once():
+    """Two threads that call one session."""
+    made = program("x = host.write; y = f x; host.read y")
+    planned = plan(made, "x=0 y=64")
+    return Document.of(Run.of(planned), replace(Run.of(planned), after=()))
+
+
+def replayed():
+    """A captured graph is replayed before the host has looked at its output."""
+    planned = at_once().plans[0]
+    return Document.of(replace(Run.of(planned), read_after=1), Run.of(planned))
+
+
+def grown():
+    """A buffer that may be larger than its slot."""
+    b = ProgramBuilder("p")
+    b.buffer("x", 64, nbytes_range=(32, 128))
+    x, y = b.value("x", "x", "u8", (16,)), b.tensor("y", "u8", (16,))
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,))
+    b.op("host.read", (y,), ())
+    return Document.of(Run.of(plan_of(b.build(), [0, 64])))
 
 
 def apart(text, **beliefs):
@@ -480,6 +504,44 @@ CASES = (
         row="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
         document=loads(json.dumps(permuted()).encode()),
         class_="C15",
+        fault="plan",
+    ),
+    Planted(
+        row="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
+        document=late(
+            "x=0 y=64 t=64 u=64",
+            "x = host.write; y = host.write; @w t = f x; @w u = f y; @w z = f t; host.read u; host.read z",
+        ),
+        class_="C15",
+        fault="plan",
+        victim="y",
+        writer="f",
+        reader="f",
+    ),
+    Planted(
+        row="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
+        document=loads(json.dumps(exchanged(case("loop-swap"), 13, 14)).encode()),
+        class_="C15",
+        fault="plan",
+    ),
+    Planted(
+        row="two runs that do not wait for each other access the same memory",
+        document=at_once(),
+        class_="C09",
+        fault="schedule",
+    ),
+    Planted(
+        row="the host looks at an output after a later run has taken its memory",
+        document=replayed(),
+        class_="C05",
+        fault="caller",
+        victim="y",
+        reader="host.read",
+    ),
+    Planted(
+        row="the plan holds at one end of the sizes alone",
+        document=grown(),
+        class_="C08",
         fault="plan",
     ),
     Planted(

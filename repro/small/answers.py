@@ -1,15 +1,26 @@
-"""What each detector said of a document: the kinds it reports, None where it did not run; and what is said against one that is sound."""
+"""What each detector said of a document, as kinds of records.
+
+Of D a kind is the kind of origin, of K it is `unsafe`: a declared pair that the kernel does not
+stand. A detector that could not run has None: one run, one stream, no belief, nothing that the
+engine can bind.
+
+What this module does not see: what anybody expects.
+"""
 
 from collections.abc import Mapping
+from typing import Final
 
-from allocsim.model import Document
-from allocsim.verdict import Verdict, judge
+from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
 
-BELIEFS = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
+DETECTORS: Final = ("S", "L", "H", "R", "P", "D", "K")
+BELIEFS: Final = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
+"""What L reports."""
+
+Said = Mapping[str, frozenset[str] | None]
 
 
-def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | None]:
+def said(evidence: Evidence, verdict: Verdict) -> Said:
     """Return the kinds, warnings included, by detector."""
     records = (*verdict.report.violations, *verdict.report.warnings)
     static = [v for v in records if v.kind not in BELIEFS and v.kind != "Race"]
@@ -17,7 +28,7 @@ def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | 
     later = [
         v for v in static if v.run and v.severity == "violation" and (v.kind, v.program, v.op, v.value) not in first
     ]
-    found = {
+    found: dict[str, set[str]] = {
         "S": {v.kind for v in static},
         "L": {v.kind for v in records if v.kind in BELIEFS},
         "H": {v.kind for v in records if v.kind == "Race"},
@@ -30,12 +41,4 @@ def said(evidence: Evidence, verdict: Verdict) -> Mapping[str, frozenset[str] | 
     return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}
 
 
-def accusations(document: Document) -> list[str]:
-    """Return what the verdict and the lists of S, L and H say against a sound document."""
-    verdict = judge(Evidence(document=document))
-    said = [f"{finding.class_} {finding.fault}: {finding.text}" for finding in verdict.findings]
-    said += [f"{v.kind}: {v.message}" for v in verdict.report.violations]
-    said += [f"{v.kind}: {v.message}" for v in verdict.report.warnings if v.kind == "LifetimeTooLong"]
-    return said + [
-        f"{name} {says['status']}" for name, says in verdict.detectors.items() if says["status"] == "violations"
-    ]
+__all__ = ["BELIEFS", "DETECTORS", "Said", "said"]

@@ -1,0 +1,257 @@
+"""Loops of a flattened program, and what one turn of them hands to the next.
+
+A document says of an op which loop's body it comes from (`allocsim.verdict.calls`), and the turns
+of a loop share one path. So ops of one path that repeat, turn for turn the same kinds on the same
+layouts, reading what was made at the same place of their own turn, are taken for a loop; a turn
+begins where its first op stands, whatever ops of other paths stand between.
+
+A buffer is a *carry* of a loop if what is written into it in one turn is read in a later one or
+after the last, or what is written before the loop is read in it by an op that reads something else
+in the turn before and the turn after (what every turn reads is found by the loop, and not carried).
+A *move* takes one value over as another of the same layout: a pair of sides of a `same`, or an op
+with one operand and one result. No kind of op but `same` is known, so an op that computes may count
+as a move; a move matters only where it changes no place, or where two lie in each other's slots.
+
+Complexity: O(accesses) for each path that repeats, `MAX_LOOPS` at most, once for a program.
+
+What this module does not see: violations and beliefs; loops whose turns differ (a branch taken in
+one alone), and loops that are unrolled once.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from allocsim.model import VIEW, Plan, Program
+from allocsim.verdict.calls import calls
+
+MAX_LOOPS: Final = 64
+"""Paths that are looked at, those of the most ops: a bound on time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One value taken over as another."""
+
+    turn: int
+    source: int
+    target: int
+    """Buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of a program."""
+
+    carries: frozenset[int]
+    """Buffers."""
+    moves: tuple[Move, ...]
+    """Those within the loop whose result lies in a carry."""
+
+
+def loops(program: Program) -> tuple[Loop, ...]:
+    """Return the loops that the paths of a program tell of; none where it says nothing of calls."""
+    bodies = defaultdict(list)
+    for step, path in sorted(calls(program).items()):
+        bodies[path].append(step)
+    longest = sorted(bodies.values(), key=len, reverse=True)[:MAX_LOOPS]
+    repeated = [(steps, period) for steps in longest if (period := _period(program, steps))]
+    if not repeated:
+        return ()
+    accesses = _Accesses(program)
+    found = (_loop(accesses, _Body(steps, period)) for steps, period in repeated)
+    return tuple(loop for loop in found if loop.carries)
+
+
+# turns --------------------------------------------------------------------------------------------
+
+
+def _period(program: Program, steps: Sequence[int]) -> int:
+    """Return how many ops a turn has; 0 where the ops are no turns of a loop.
+
+    The last turn may be cut short, to no less than half.
+    """
+    words = [_word(program, step) for step in steps]
+    period = _least_period(words)
+    if 2 * len(words) < 3 * period or not _reads_alike(program, steps, period):
+        return 0
+    return period
+
+
+def _least_period(words: Sequence[Hashable]) -> int:
+    """Return the least p with `words[i] == words[i + p]` wherever both exist (Knuth, Morris and
+    Pratt, 1977).
+    """
+    border = [0] * len(words)
+    length = 0
+    for at in range(1, len(words)):
+        while length and words[at] != words[length]:
+            length = border[length - 1]
+        length += words[at] == words[length]
+        border[at] = length
+    return len(words) - border[-1] if words else 0
+
+
+def _word(program: Program, step: int) -> Hashable:
+    """Return what two ops have in common if they are one op of a loop in two turns."""
+    op = program.ops[step]
+    return op.kind, *(tuple(_layout(program, value) for value in side) for side in (op.operands, op.results))
+
+
+def _layout(program: Program, value: int) -> Hashable:
+    row = program.values[value]
+    return row.dtype, row.shape, row.strides
+
+
+def _reads_alike(program: Program, steps: Sequence[int], period: int) -> bool:
+    """Whether each op reads what was made at the same place of its own turn as in the turn
+    before, or both times what came from elsewhere.
+    """
+    place = {step: number for number, step in enumerate(steps)}
+
+    def found(number: int) -> list[int | None]:
+        turn = number // period
+        made = [place.get(int(program.producer[value])) for value in program.ops[steps[number]].operands]
+        return [at % period if at is not None and at // period == turn else None for at in made]
+
+    return all(found(number) == found(number - period) for number in range(period, len(steps)))
+
+
+# carries ------------------------------------------------------------------------------------------
+
+
+class _Accesses:
+    """Which op last wrote a buffer before another reads it."""
+
+    def __init__(self, program: Program) -> None:
+        ops, home = program.ops, program.values.buffer
+        self.program = program
+        touching = ~ops.is_kind(VIEW)
+        self.reads = self._rows(touching, ops.operand_starts, home[ops.operands])
+        self._written: dict[int, list[int]] = defaultdict(list)
+        for step, buffer in self._rows(touching, ops.result_starts, home[ops.results]):
+            self._written[buffer].append(step)
+
+    def _rows(self, touching: np.ndarray, starts: np.ndarray, buffers: np.ndarray) -> list[tuple[int, int]]:
+        steps = np.repeat(np.arange(len(touching)), np.diff(starts))
+        kept = touching[steps]
+        return list(zip(steps[kept].tolist(), buffers[kept].tolist(), strict=True))
+
+    def writer(self, buffer: int, step: int) -> int:
+        """Return the last op before a step that writes into a buffer, -1 for none."""
+        steps = self._written.get(buffer, [])
+        at = bisect_left(steps, step)
+        return steps[at - 1] if at else -1
+
+
+class _Body:
+    """The ops of a loop's body, turn for turn, and where the turns begin."""
+
+    def __init__(self, steps: Sequence[int], period: int) -> None:
+        self._steps, self._period = steps, period
+        self._place = {step: number for number, step in enumerate(steps)}
+        self.starts = [*steps[::period], steps[-1] + 1]
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._place
+
+    def turn(self, step: int) -> int:
+        """Return the turn of any op, from 1: 0 before the loop, the last and one after it."""
+        return bisect_right(self.starts, step)
+
+    def twins(self, step: int) -> Iterator[int]:
+        """Yield the same op of the turn before and of the turn after."""
+        number = self._place.get(step)
+        if number is not None:
+            around = (number - self._period, number + self._period)
+            yield from (self._steps[at] for at in around if 0 <= at < len(self._steps))
+
+
+def _loop(accesses: _Accesses, body: _Body) -> Loop:
+    begin, *_, end = body.starts
+    read: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    """Step of the body -> buffers that it reads, each with the op that wrote what is there."""
+    across = []
+    for step, buffer in accesses.reads:
+        found = buffer, accesses.writer(buffer, step)
+        if step in body:
+            read[step].add(found)
+        turn = body.turn(step)
+        if turn and found[1] < body.starts[turn - 1] and (step in body or found[1] >= begin):
+            across.append((step, found))
+    carries = {found[0] for step, found in across if not any(found in read[twin] for twin in body.twins(step))}
+    moves = (
+        Move(body.turn(step), source, target)
+        for step in range(begin, end)
+        for source, target in _moved(accesses.program, step)
+        if target in carries and source != target
+    )
+    return Loop(frozenset(carries), tuple(moves))
+
+
+def _moved(program: Program, step: int) -> Iterator[tuple[int, int]]:
+    """Yield the buffers of each value that an op takes over as another of the same layout."""
+    op, home = program.ops[step], program.values.buffer
+    sides = list(zip(op.operands, op.results, strict=False))
+    if op.kind == VIEW or not (bool(program.same_ops[step]) or len(op.operands) == len(op.results) == 1):
+        return
+    for source, target in sides:
+        if program.same_ops[step] or program.values[source].same_layout(program.values[target]):
+            yield int(home[source]), int(home[target])
+
+
+# carries under a plan -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """What one loop hands from turn to turn, as a plan lays it."""
+
+    together: frozenset[int]
+    """Carries, and what is moved into one without changing its place."""
+    exchanged: frozenset[frozenset[int]]
+    """Pairs of the result of a move and the operand of another that lie in one place, of turns in
+    which at least two moves lie so.
+    """
+    astray: frozenset[int]
+    """Carries, and what is moved into one, in the arena of another that lies in theirs."""
+
+    def holds(self, one: int, other: int) -> bool:
+        """Whether both of two buffers are handed on."""
+        return {one, other} <= self.together or frozenset((one, other)) in self.exchanged
+
+
+def handed_on(loop: Loop, plan: Plan | None) -> HandedOn:
+    """Return what a loop hands on under a plan, or whatever the plan is.  O(moves)."""
+    if plan is None:
+        return HandedOn(loop.carries, frozenset(), frozenset())
+
+    def place(buffer: int) -> tuple[int, int]:
+        return int(plan.arena[buffer]), int(plan.offset[buffer])
+
+    laid = [move for move in loop.moves if plan.placed[move.source] and plan.placed[move.target]]
+    elided = {move.source for move in laid if place(move.source) == place(move.target)}
+    turns: dict[int, list[Move]] = defaultdict(list)
+    for move in laid:
+        if move.source not in elided:
+            turns[move.turn].append(move)
+    exchanged: set[frozenset[int]] = set()
+    for moves in turns.values():
+        taken = {place(move.target): move.target for move in moves}
+        meet = {frozenset((move.source, taken[at])) for move in moves if (at := place(move.source)) in taken}
+        exchanged |= meet if len(meet) > 1 else set()
+    return HandedOn(loop.carries | elided, frozenset(exchanged), _astray(loop, plan))
+
+
+def _astray(loop: Loop, plan: Plan) -> frozenset[int]:
+    wanted, handed = plan.program.buffers.arena, loop.carries.union(move.source for move in loop.moves)
+    lies = {b: (int(wanted[b]), int(plan.arena[b])) for b in handed if plan.placed[b]}
+    ways = set(lies.values())
+    return frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
+
+
+__all__ = ["HandedOn", "Loop", "Move", "handed_on", "loops"]

@@ -1,0 +1,174 @@
+"""`allocsim repro run --all`: what every detector says of every scenario, against what it must say.
+
+A row is a scenario, a column a detector. A cell differs where a detector reports and must not, is
+silent and must not be, or runs and cannot; of small scenarios the kinds it reports count as well,
+and the twin. A row without such expectations (real training on ggml) is held to its verdict alone.
+
+With several workers the rows are made in processes of their own, one task at a time each; the
+matrix and its order are the same.
+
+What this module does not see: which scenarios were asked for.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from allocsim.cli.output import print_json, print_line, print_table
+from allocsim.cli.progress import counting
+from allocsim.verdict.evidence import save
+from reports.folder import check_folder, write_report
+from repro.run_records import Expected
+from repro.small.answers import DETECTORS
+from repro.small_runs import SmallResult
+
+MARKS: Final = {True: "●", False: "·", None: "-"}
+"""Reports, ran and found nothing, could not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What makes one row; `go` is called in another process, so it is made of names and data."""
+
+    name: str
+    folder: tuple[str, ...]
+    go: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRow:
+    """What the detectors said of one scenario."""
+
+    name: str
+    runtime: str
+    causes: tuple[tuple[str, str], ...]
+    """(class, fault) that the verdict names."""
+    cells: dict[str, bool | None]
+    """Detector -> whether it reports; None: it could not run."""
+    differs: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of `matrix` in `repro run --all --json`."""
+        words = {True: "reports", False: "nothing", None: "not run"}
+        return {
+            "scenario": self.name,
+            "runtime": self.runtime,
+            "causes": [{"class": class_, "fault": fault} for class_, fault in self.causes],
+            "answers": {letter: words[cell] for letter, cell in self.cells.items()},
+            "differs": list(self.differs),
+        }
+
+
+def run_matrix(
+    tasks: Sequence[Task], skipped: list[dict[str, Any]], out: Path | None, workers: int, *, as_json: bool
+) -> int:
+    """Run the tasks, print the matrix; 1 if a cell differs."""
+    folders = [None if out is None else out.joinpath(*task.folder) for task in tasks]
+    for folder in filter(None, folders):
+        check_folder(folder)
+    rows: list[MatrixRow] = []
+    entries: list[dict[str, Any]] = []
+    with _mapping(min(workers, len(tasks))) as mapped, counting("scenarios", len(tasks)) as count:
+        for entry, row in mapped(_done, tasks, folders):
+            entries.append(entry)
+            rows.append(row)
+            count(1)
+    wrong = [row for row in rows if row.differs]
+    if as_json:
+        matrix = [row.as_json() for row in rows]
+        print_json({"runs": entries, "matrix": matrix, **({"skipped": skipped} if skipped else {})})
+        return int(bool(wrong))
+    _print(rows, skipped)
+    return int(bool(wrong))
+
+
+@contextmanager
+def _mapping(workers: int) -> Iterator[Callable[..., Any]]:
+    if workers < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield pool.map
+
+
+def _done(task: Task, folder: Path | None) -> tuple[dict[str, Any], MatrixRow]:
+    result = task.go()
+    entry = result.as_json()
+    if folder is not None:
+        write_report(entry, result.evidence.document, folder)
+        save(result.evidence, folder)
+    return entry, row_of(result, task.name)
+
+
+def row_of(result: Any, name: str) -> MatrixRow:
+    """Return the row of a result of any kind of scenario."""
+    status = {letter: result.verdict.detectors[letter]["status"] for letter in DETECTORS}
+    row = partial(
+        MatrixRow,
+        name=name,
+        causes=tuple((finding.class_, finding.fault) for finding in result.verdict.findings),
+    )
+    if isinstance(result, SmallResult):
+        said = result.shown.said
+        cells = {letter: None if said[letter] is None else bool(said[letter]) for letter in DETECTORS}
+        return row(runtime="small", cells=cells, differs=result.differs)
+    cells = {letter: None if status[letter] == "not run" else status[letter] == "violations" for letter in DETECTORS}
+    runtime = "ggml" if hasattr(result, "which") else "engine"
+    return row(runtime=runtime, cells=cells, differs=tuple(_differing(result, cells)))
+
+
+def _differing(result: Any, cells: dict[str, bool | None]) -> Iterator[str]:
+    """Say each cell of a larger scenario that is not the one expected, and the verdict."""
+    scenario, expected = result.scenario, result.expected
+    reports = scenario.reports.split() if expected else []
+    known = bool(reports) or not expected
+    words = {True: "reports", False: "says nothing", None: "is not run"}
+    for letter in DETECTORS if known else ():
+        wanted = None if letter in scenario.not_run.split() else letter in reports
+        if cells[letter] is not wanted:
+            yield f"{letter} {words[cells[letter]]}, expected: {words[wanted]}"
+    if not result.matches:
+        found = tuple((finding.class_, finding.fault) for finding in result.verdict.findings)
+        yield f"the verdict names {_causes(found)}, expected {_causes(expected)}"
+
+
+def _causes(causes: Expected) -> str:
+    return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"
+
+
+def _print(rows: Sequence[MatrixRow], skipped: Sequence[dict[str, Any]]) -> None:
+    print_line(f"scenario, runs on, {' '.join(DETECTORS)}, the verdict names")
+    print_table(
+        ("scenario", "runs on", *DETECTORS, "the verdict names", ""),
+        [
+            (
+                row.name,
+                row.runtime,
+                *(MARKS[row.cells[letter]] for letter in DETECTORS),
+                _causes(row.causes),
+                "DIFFERS" if row.differs else "",
+            )
+            for row in rows
+        ],
+    )
+    print_line(f"{MARKS[True]} reports, {MARKS[False]} ran and found nothing, {MARKS[None]} could not run")
+    for entry in skipped:
+        print_line(f"{entry['scenario']} on {entry['library']['name']}: skipped: {entry['skipped']}")
+    for row in rows:
+        for text in row.differs:
+            print_line(f"{row.name}: {text}")
+    small = sum(row.runtime == "small" for row in rows)
+    wrong = sum(bool(row.differs) for row in rows)
+    cells = len(rows) * len(DETECTORS)
+    print_line(
+        f"{len(rows)} rows of {len(DETECTORS)} detectors, {cells} cells; {small} small scenarios, each with its twin; "
+        + (f"{wrong} rows differ from what is expected" if wrong else "none differs from what is expected")
+    )
+
+
+__all__ = ["MatrixRow", "Task", "row_of", "run_matrix"]

@@ -1,0 +1,96 @@
+"""What `repro show` and `repro run` print of a small scenario.
+
+What this module does not see: how it is run.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from allocsim.cli.output import Section
+from allocsim.outcomes.description import describe_program
+from repro.scenario import SmallScenario
+from repro.small.answers import DETECTORS
+from repro.small.small_document import SmallDocument, document
+from repro.small_runs import SmallResult, in_words
+
+
+def tale(scenario: SmallScenario) -> Iterator[str]:
+    """Yield the lines of `show`: both programs with their plans, the defect, what must be found."""
+    before, after = _programs(scenario.sound), _programs(scenario.faulty)
+    yield "without the defect:"
+    yield from before
+    yield "with it:" if after != before else "with it: the same but for the defect below"
+    yield from after if after != before else ()
+    yield f"the defect, in the {scenario.place}:"
+    for name, now in scenario.change.items():
+        yield from _changed(name, getattr(scenario.sound, name), now)
+    yield "expected: " + ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
+    for letter, kinds in scenario.answers.items():
+        yield f"  {letter}: {in_words(kinds)}"
+    for what, why in scenario.reasons.items():
+        yield f"the catalogue of bugs expected otherwise of {what}: {why}"
+    yield f"what would have caught it: {scenario.caught}"
+
+
+def entry(scenario: SmallScenario) -> dict[str, Any]:
+    """Return what `list --json` and `show --json` have of small scenarios alone."""
+    return {
+        "place": scenario.place,
+        "answers": {letter: None if kinds is None else sorted(kinds) for letter, kinds in scenario.answers.items()},
+        "reasons": dict(scenario.reasons),
+        "caught": scenario.caught,
+    }
+
+
+def answers(result: SmallResult) -> list[Section]:
+    """Return the answers to both documents beside the ones expected."""
+    wanted = result.scenario.answers
+    rows = [
+        (letter, in_words(result.faulty.said[letter]), in_words(wanted[letter]), in_words(result.twin.said[letter]))
+        for letter in DETECTORS
+    ]
+    sections: list[Section] = [("what each detector says", ("", "of the faulty one", "expected", "of its twin"), rows)]
+    if result.differs:
+        sections.append(("what differs", ("",), [(text,) for text in result.differs]))
+    return sections
+
+
+def defects(scenario: SmallScenario) -> Iterator[str]:
+    """Yield the fields of the document that the defect changes."""
+    yield f"in the {scenario.place}: " + ", ".join(scenario.change)
+
+
+def _programs(small: SmallDocument) -> list[str]:
+    """Return the program and the plan of each run; one that has been shown is named only."""
+    shown: list[str] = []
+    lines: list[str] = []
+    for number, run in enumerate(document(small).runs):
+        text = describe_program(run.program, run.plan)
+        lines.append(f"  run {number}{f': as run {shown.index(text)}' if text in shown else ''}")
+        lines += [f"  {line}" for line in text.splitlines()] if text not in shown else []
+        shown.append(text)
+    return lines
+
+
+def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
+    if name != "text":
+        yield f"  {name}: {_short(before)} -> {_short(after)}"
+        return
+    if "~" in before or "~" in after:
+        yield "  (~n: on stream n; ^n: waits for op n)"
+    old, new = ([row.strip() for row in text.split(";")] for text in (before, after))
+    for step in range(max(len(old), len(new))):
+        one, other = old[step : step + 1], new[step : step + 1]
+        if one != other:
+            yield f"  op {step}: {' '.join(one) or 'none'} -> {' '.join(other) or 'none'}"
+
+
+def _short(thing: Any) -> str:
+    if isinstance(thing, dict):
+        return ", ".join(f"{key}: {_short(value)}" for key, value in thing.items()) or "none"
+    if isinstance(thing, SmallDocument):
+        return f"{thing.text} | {thing.slots}"
+    return str(thing) or "none"
+
+
+__all__ = ["answers", "defects", "entry", "tale"]

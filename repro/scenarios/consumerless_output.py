@@ -1,0 +1,20 @@
+"""A result that nobody reads has no lifetime."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="consumerless-output",
+    title="a result that nobody reads has no lifetime",
+    source="https://github.com/microsoft/onnxruntime/pull/21019",
+    story=(
+        "Release times came from consumers. An output with none was released before it was even "
+        "written, so it shared a buffer with another output of the same op."
+    ),
+    sound=SmallDocument(text="x = host.write; y u = split x; z = g y; host.read z", slots="y=0 u=64 z=64"),
+    place="belief",
+    change={"slots": "y=0 u=0", "believed": {"u": (1, 1)}},
+    expected=(("C01", "plan"),),
+    reports={"S": "ResultsOverlap Overlap StaleRead", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand result"},
+    not_run="H R",
+    caught=("A check that a buffer lives at least while its producer writes it: two results of one op may never meet."),
+)

@@ -1,0 +1,22 @@
+"""A copy into a view is not part of the graph."""
+
+from repro import Role, SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="copy-not-in-graph",
+    title="a copy into a view is not part of the graph",
+    source="https://github.com/ggml-org/ggml/issues/1131",
+    story=(
+        "The copy into a view of h is not reachable from the result, so it is not in the graph. "
+        "What reads h reads bytes that nobody wrote."
+    ),
+    sound=SmallDocument(
+        text="d = host.write; c:h = cpy d; y = f w:h; host.read y", slots="h=0 d=64", roles={"h": Role.TEMPORARY}
+    ),
+    place="caller",
+    change={"text": "d = host.write; y = f w:h; host.read y"},
+    expected=(("C14", "caller"),),
+    reports={"S": "UninitialisedRead", "P": "UninitialisedRead"},
+    not_run="H R",
+    caught="A shadow of the bytes written: the first read of h has no writer.",
+)

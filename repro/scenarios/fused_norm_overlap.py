@@ -1,0 +1,20 @@
+"""A fused kernel looks at one of two equal operands."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="fused-norm-overlap",
+    title="a fused kernel looks at one of two equal operands",
+    source="https://github.com/ggml-org/llama.cpp/pull/22266",
+    story=(
+        "A fused norm and product asks whether its result overlaps the first source. Where both "
+        "sources are one buffer, the second is read after it was written."
+    ),
+    sound=SmallDocument(text="x = host.write; a = f x; y = rms!01 a a; host.read y", slots="a=0 y=0", share="a>y"),
+    place="kernel",
+    change={"kernels": {"rms": "second_again"}},
+    expected=(("C04", "kernel"),),
+    reports={"D": "result", "K": "unsafe"},
+    not_run="H R",
+    caught="The audit with repeated operands, in place.",
+)

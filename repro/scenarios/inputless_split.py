@@ -1,0 +1,23 @@
+"""A split without inputs does not wait for an asynchronous reader."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="inputless-split",
+    title="a split without inputs does not wait for an asynchronous reader",
+    source="https://github.com/ggml-org/llama.cpp/pull/26040",
+    story=(
+        "A split that has no inputs has nothing to wait for, so it starts while an asynchronous "
+        "split still reads the slot it writes."
+    ),
+    sound=SmallDocument(
+        text="e0 = host.write; e = f e0; r = use e ~1 ^1; n = gen ^2; o = mix n r ^2; host.read o",
+        slots="e0=64 e=0 n=0 r=128 o=192",
+    ),
+    place="placement",
+    change={"text": "e0 = host.write; e = f e0; r = use e ~1 ^1; n = gen; o = mix n r ^2; host.read o"},
+    expected=(("C09", "plan"),),
+    reports={"H": "Race"},
+    not_run="R",
+    caught="Happens-before over the splits' accesses; runs fail only now and then.",
+)

@@ -1,0 +1,27 @@
+"""A buffer that a loop reads dies in its first iteration."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="loop-invariant-scratch",
+    title="a buffer that a loop reads dies in its first iteration",
+    source="https://github.com/hw-native-sys/PTOAS/pull/913",
+    story=(
+        "A buffer filled before a loop is read in each iteration. The planner ended its life at "
+        "the last use inside the body, and a scratch buffer allocated later in the same iteration "
+        "took it; the second iteration reads scratch."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a = f x; s = use a; u = keep s; t = use a; v = keep2 u t; host.read v",
+        slots="a=0 s=64 u=128 t=64",
+    ),
+    place="belief",
+    change={"slots": "a=0 u=0", "believed": {"a": (1, 3)}},
+    expected=(("C01", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught=(
+        "The lifetimes believed, compared with those of the unrolled loop: a buffer read in each "
+        "iteration lives to the end of the last."
+    ),
+)

@@ -1,0 +1,23 @@
+"""A cast that only renames is no alias."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="match-cast",
+    title="a cast that only renames is no alias",
+    source="https://github.com/apache/tvm/issues/20190",
+    story=(
+        "A storage token was not handed on through match_cast, so the cast's result looked like a "
+        "value without memory and the sum's operand died early. (x + .25) + (x + .125) gave twice "
+        "the second term."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; s = f x; v:s = view s; r = g x; o = add r v; host.read o", slots="s=0 r=64 o=128"
+    ),
+    place="belief",
+    change={"slots": "s=0 r=0", "believed": {"s": (1, 2)}},
+    expected=(("C02", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="A replay by storage, with aliases closed: the view's reader is a reader of its storage.",
+)

@@ -1,0 +1,25 @@
+"""The copy index moves on before its reader."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="n-copies",
+    title="the copy index moves on before its reader",
+    source="https://github.com/ggml-org/llama.cpp/pull/14855",
+    story=(
+        "Inputs have one copy for each run in flight, and an index says which is current. It "
+        "moves on inside compute, so the graph reads the copy that this run did not fill."
+    ),
+    sound=SmallDocument(
+        text="in0 = host.write; in1 = host.write; t = copy in0; y = f t; o = back y; host.read o",
+        slots="in0=0 in1=64 t=0 y=64 o=0",
+        gpu="t y",
+        runs=((), ()),
+    ),
+    place="caller",
+    change={"runs": ((1,), (0,))},
+    expected=(("C10", "schedule"),),
+    reports={"S": "StaleRead HistoryRead", "R": "StaleRead", "P": "StaleRead", "D": "operand"},
+    not_run="H",
+    caught="The second run with two copies in flight: the first is right.",
+)

@@ -1,0 +1,22 @@
+"""An identity in place over a value with a second reader."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="refcounted-identity",
+    title="an identity in place over a value with a second reader",
+    source="https://github.com/dmlc/nnvm/pull/124",
+    story=(
+        "An identity shares its input's storage. The count of readers was kept by entry and not "
+        "by storage, so the second reader of the input did not hold it."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a = f x; y = identity! a; u = use a; w = use2 y u; host.read w", slots="a=0 y=64"
+    ),
+    place="belief",
+    change={"slots": "a=0 y=0", "share": "a>y"},
+    expected=(("C03", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="Counts by storage, asserted against a replay.",
+)

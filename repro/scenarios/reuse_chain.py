@@ -1,0 +1,34 @@
+"""A chain of reuse over two streams loses its root, and its last reader with it."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="reuse-chain",
+    title="a chain of reuse over two streams loses its root, and its last reader with it",
+    source="https://github.com/microsoft/onnxruntime/pull/32466",
+    story=(
+        "b reuses the buffer of a, and c, on another stream (1), that of b. The scratch table "
+        "that follows such chains is reset for each stream, so c is filed under b and not under "
+        "a, the root; its readers do not hold the root, which is given away while they run."
+    ),
+    sound=SmallDocument(
+        text=(
+            "x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x ^4; o = join d e ^4; host.read o"
+        ),
+        slots="x=64 a=0 b=0 c=0 d=0 e=128 o=192",
+        share="a>b b>c",
+    ),
+    place="placement",
+    change={
+        "text": (
+            "x = host.write; a = f x; b = g! a; c = h! b ~1 ^2; e = use c ~1; d = k x; o = join d e ^4; host.read o"
+        )
+    },
+    expected=(("C09", "plan"),),
+    reports={"H": "Race"},
+    not_run="R",
+    caught=(
+        "Happens-before over the streams, on storages: the reader of c and the writer of d meet "
+        "in bytes, whatever the table says."
+    ),
+)

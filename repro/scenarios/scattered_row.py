@@ -1,0 +1,22 @@
+"""A kernel writes behind its result, into a neighbour that is still read."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="scattered-row",
+    title="a kernel writes behind its result, into a neighbour that is still read",
+    source="https://github.com/ggml-org/llama.cpp/pull/27283",
+    story=(
+        "A row index was not checked against the rows of the result. The write goes behind the "
+        "result, into another tensor of the same pool; nothing crashes."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a[16] = f x; b[16] = scale a; c = h b x; host.read c", slots="b=0 x=64 a=128"
+    ),
+    place="kernel",
+    change={"kernels": {"scale": "overrun"}},
+    expected=(("C12", "kernel"),),
+    reports={"P": "Overrun", "D": "operand"},
+    not_run="H R",
+    caught="Guard bytes or an owner for each byte: the write is behind what the op owns.",
+)

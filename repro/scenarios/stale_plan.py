@@ -1,0 +1,25 @@
+"""Counts and sizes are equal, the edges are not."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="stale-plan",
+    title="counts and sizes are equal, the edges are not",
+    source="https://github.com/ggml-org/llama.cpp/issues/28448",
+    story=(
+        "The allocator keeps its plan when node counts and sizes are those of the last graph. "
+        "Only an edge has moved, and what the new edge reads was given away in the old plan."
+    ),
+    sound=SmallDocument(
+        text="n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 n1; host.read n3",
+        slots="n0=0 n1=64 n2=0 n3=128",
+        others={"q": SmallDocument(text="n0 = host.write; n1 = f n0; n2 = g n1; n3 = add n2 n0; host.read n3")},
+        order="p p",
+    ),
+    place="caller",
+    change={"order": "p q/p"},
+    expected=(("C08", "plan"),),
+    reports={"S": "StaleRead Overlap", "R": "StaleRead Overlap", "P": "StaleRead", "D": "operand"},
+    not_run="H",
+    caught=("A fingerprint of the graph that includes its edges; or the second graph checked on the plan it runs on."),
+)

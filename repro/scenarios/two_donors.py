@@ -1,0 +1,24 @@
+"""Of two permitted donors the one still read is taken."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="two-donors",
+    title="of two permitted donors the one still read is taken",
+    source="https://github.com/dmlc/nnvm/pull/67",
+    story=(
+        "The op may be written over either of its operands. The planner took the one that another op still reads. "
+        "(Of the request only the title was read.)"
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a = f x; b = g x; y = op!01 a b; c = use y b; host.read c",
+        slots="a=0 b=64 y=0",
+        share="a>y",
+    ),
+    place="belief",
+    change={"slots": "b=0 y=0", "share": "b>y"},
+    expected=(("C03", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="A check of each pair that a plan uses, not of each op.",
+)

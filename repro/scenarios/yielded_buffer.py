@@ -1,0 +1,22 @@
+"""What a yield hands out is planned as internal."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="yielded-buffer",
+    title="what a yield hands out is planned as internal",
+    source="https://github.com/microsoft/onnxruntime/pull/7767",
+    story=(
+        "The operands of a yield leave the graph, and were planned as internal buffers. The "
+        "backward pass reuses what the framework still holds."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; h = f x; g = back h; w = step g; host.read w; host.read h", slots="h=0 g=64 w=128 x=64"
+    ),
+    place="belief",
+    change={"slots": "h=0 w=0", "believed": {"h": (1, 3)}},
+    expected=(("C05", "plan"),),
+    reports={"S": "StaleRead Overlap PinIgnored", "L": "MissingPin", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="Reads by the host as ops of the program, so that the check sees them.",
+)

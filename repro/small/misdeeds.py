@@ -1,0 +1,142 @@
+"""Kernels that do wrong, by name, and the honest one.
+
+A kind of op stands for a fixed sum of its operands, all of them read before anything is written. A
+misdeed does that in a wrong way, or does something beside it; some show only in place or only where
+another buffer lies next to it.
+
+What this module does not see: which op a misdeed is planted in, and what it is bound to.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+
+from allocsim.errors import UnknownNameError
+
+Array = np.ndarray[Any, Any]
+
+
+def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Read everything, then write a fixed sum to every result."""
+    rng = np.random.default_rng(crc32(kind.encode()))
+    read = [operand.astype(np.float64).ravel() for operand in operands]
+    sums = [
+        sum(
+            (rng.uniform(0.2, 0.9) * np.resize(data, result.shape) for data in read if data.size),
+            np.full(result.shape, 0.1 + r),
+        )
+        for r, result in enumerate(results)
+    ]
+    for result, total in zip(results, sums, strict=True):
+        np.copyto(result, total, casting="unsafe")
+
+
+def _address(array: Array, offset: int) -> int:
+    return int(array.__array_interface__["data"][0]) + offset
+
+
+def two_pass(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write the second operand into the result, then read the first."""
+    np.copyto(results[0], operands[1])
+    np.add(results[0], 3 * operands[0], out=results[0])
+
+
+def second_again(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Safe over the first operand; the second is read after the result was written."""
+    np.copyto(results[0], 2 * operands[0])
+    np.add(results[0], operands[1], out=results[0])
+
+
+def zero_first(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Fill the result with zeros, then add the operands up in it."""
+    results[0].fill(0)
+    for operand in operands:
+        np.add(results[0], operand, out=results[0])
+
+
+def neighbours(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Read the element before the one just written."""
+    for n in range(results[0].size):
+        results[0].flat[n] = operands[0].flat[n] + 0.5 * operands[0].flat[n - 1]
+
+
+def overrun(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write four bytes behind the result."""
+    honest(kind, operands, results)
+    ctypes.memset(_address(results[0], results[0].nbytes), 0x3F, 4)
+
+
+def underrun(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write four bytes before the result."""
+    honest(kind, operands, results)
+    ctypes.memset(_address(results[0], -4), 0x3F, 4)
+
+
+def read_beyond(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Take the element behind the last one for the last one."""
+    honest(kind, operands, results)
+    results[0].flat[-1] = ctypes.c_float.from_address(_address(operands[0], operands[0].nbytes)).value
+
+
+def half(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write only the first half of the result."""
+    honest(kind, operands, [results[0][: len(results[0]) // 2]])
+
+
+def writes_operand(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Use the first operand as scratch."""
+    honest(kind, operands, results)
+    operands[0].flat[0] = -7
+
+
+def writes_second(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Use the second operand as scratch."""
+    honest(kind, operands, results)
+    operands[1].flat[0] = -7
+
+
+def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Bind each buffer once: what shares memory with an operand before it is read as zeros."""
+    read = [
+        np.zeros_like(operand) if any(np.may_share_memory(operand, other) for other in operands[:n]) else operand
+        for n, operand in enumerate(operands)
+    ]
+    honest(kind, read, results)
+
+
+def exchanged(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Write what belongs into each of two results where the other one lies, with all its bytes."""
+    right = [np.empty_like(result) for result in results]
+    honest(kind, operands, right)
+    for data, other in zip(right, reversed(results), strict=True):
+        ctypes.memmove(_address(other, 0), data.tobytes(), data.nbytes)
+
+
+MISDEEDS: Final = (
+    one_binding,
+    exchanged,
+    two_pass,
+    second_again,
+    zero_first,
+    neighbours,
+    overrun,
+    underrun,
+    read_beyond,
+    half,
+    writes_operand,
+    writes_second,
+)
+MISDEED: Final[Mapping[str, Callable[[str, Sequence[Array], Sequence[Array]], None]]] = {
+    function.__name__: function for function in MISDEEDS
+}
+"""By name."""
+
+
+def misdeed(name: str) -> Callable[[str, Sequence[Array], Sequence[Array]], None]:
+    """Return the misdeed called `name`; raises UnknownNameError for none."""
+    if name not in MISDEED:
+        raise UnknownNameError("misdeed", name, MISDEED)
+    return MISDEED[name]

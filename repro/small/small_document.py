@@ -1,0 +1,111 @@
+"""One document in words: a program, its plan, what was believed, and what the host does.
+
+Arguments mean what they mean in `repro.small.words`. Everything not said is right: a lifetime left
+out is the true one, a slot left out lies behind all others.
+
+What this module does not see: how a document is run and judged, and which of two is the faulty one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model import Document, Event, Plan, Problem, Program, Role, Run
+from repro.small.words import belief, plan, program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallDocument:
+    """One document in words; its first program is called p."""
+
+    text: str
+    """The program."""
+    slots: str = ""
+    """The plan, `x=0 a=64 b=own`, in bytes."""
+    believed: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
+    """Lifetimes believed, half-open in steps, where they are not the true ones; None: no belief is
+    known."""
+    share: str = ""
+    """Pairs believed to be allowed in place."""
+    pinned: str | None = None
+    """Buffers believed pinned; None: those the host reads."""
+    gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Buffer -> steps in which its bytes are believed free."""
+    believed_nbytes: Sequence[int] | None = None
+    """Sizes believed, by buffer."""
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    gpu: str = ""
+    """Buffers of the second arena."""
+    read_only: str = ""
+    sizes: str = ""
+    short: str = ""
+    """Buffers whose slots have only half their bytes."""
+    runs: tuple[tuple[int, ...], ...] = ((),)
+    """For each run the steps of the uploads left out."""
+    others: Mapping[str, "SmallDocument"] = field(default_factory=dict)
+    """Further programs by name, each with a plan of its own; of these the runs do not count."""
+    order: str = ""
+    """Programs in the order in which they run, in place of `runs`: `p q p/q` runs p, then q, then p
+    on the plan of q."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Kind of op -> misdeed of its kernel (`repro.small.misdeeds`)."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """Kind of op -> misdeed of the runtime that runs the plan; the reference runs on another, and K
+    calls the kernel itself."""
+    events: str = ""
+    """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
+
+
+def document(small: SmallDocument) -> Document:
+    """Build the document; raises ModelError for a word that is none."""
+    plans = {"p": _planned(small, "p")}
+    for name, other in small.others.items():
+        plans[name] = _planned(other, name)
+    if not small.order:
+        return Document.of(*(Run.of(plans["p"], skip=skip) for skip in small.runs))
+    return Document.of(*(_run(word, plans) for word in small.order.split()))
+
+
+def _run(word: str, plans: Mapping[str, Plan]) -> Run:
+    which, _, by = word.partition("/")
+    for name in (which, by or which):
+        if name not in plans:
+            raise ModelError("order", f"{word!r}: there is no program {name!r}, only {', '.join(plans)}")
+    return Run.of(plans[by], program=plans[which].program) if by else Run.of(plans[which])
+
+
+def _planned(small: SmallDocument, name: str) -> Plan:
+    made = program(
+        small.text, name=name, roles=small.roles, gpu=small.gpu, read_only=small.read_only, sizes=small.sizes
+    )
+    planned = plan(made, small.slots, _belief(made, small), events=_events(made, small.events))
+    if not small.short:
+        return planned
+    halved = [name in small.short.split() for name in made.buffers.names]
+    return replace(planned, nbytes=np.where(halved, planned.nbytes // 2, planned.nbytes))
+
+
+def _belief(made: Program, small: SmallDocument) -> Problem | None:
+    if small.believed is None:
+        return None
+    told: dict[str, Any] = {} if small.believed_nbytes is None else {"nbytes": list(small.believed_nbytes)}
+    if "=own" in small.slots:
+        own = [f"{name}=own" in small.slots.split() for name in made.buffers.names]
+        told["own"] = np.array(own) | made.buffers.persistent
+    return belief(made, share=small.share, pinned=small.pinned, gaps=dict(small.gaps), **told, **small.believed)
+
+
+def _events(made: Program, text: str) -> Any:
+    rows = [word.replace("+", " + ").replace("-", " - ").split() for word in text.split()]
+    kinds = {"+": Event.ALLOC, "-": Event.FREE}
+    names = list(made.buffers.names)
+    if any(len(row) != 3 or row[2] not in names for row in rows):
+        raise ModelError("events", f"{text!r}: expected words like 0+x and 3-x of {', '.join(names)}")
+    found = [(int(step), kinds[sign], names.index(name)) for step, sign, name in rows]
+    return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+
+__all__ = ["SmallDocument", "document"]
