@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from expected import refused
 from scenario_runs import small
 from threadpoolctl import threadpool_info
 
@@ -97,16 +98,6 @@ def kernels_of_this_process():
     """
     rows = [row for row in threadpool_info() if row["internal_api"] == "openblas" and "numpy" in row["filepath"]]
     return {VARIABLE: rows[0]["architecture"]} if rows else {}
-
-
-def refused(capsys, *arguments):
-    """Return the one line with which a command line is refused."""
-    status = main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    assert (status, said.out) == (2, "")
-    assert said.err.startswith("allocsim: ")
-    assert said.err.count("\n") == 1
-    return said.err
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from expected import agree
+from expected import agree, refused
 from gallery import page
 
 from allocsim.cli import main
@@ -64,16 +64,6 @@ def two(monkeypatch):
     monkeypatch.setattr(scenarios, "MODULES", {})
     monkeypatch.setattr(scenarios, "ON_GGML", {})
     monkeypatch.setattr(scenarios, "SMALL", {"match-cast": "match_cast", "double-buffer": "double_buffer"})
-
-
-def refused(capsys, *arguments):
-    """Return the one line with which a command line is refused."""
-    status = main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    assert (status, said.out) == (2, "")
-    assert said.err.startswith("allocsim: ")
-    assert said.err.count("\n") == 1
-    return said.err
 
 
 # --- the library ----------------------------------------------------------------------------------------------------------
