@@ -34,7 +34,7 @@ MAX_LOOPS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CarryMove:
     """One value taken over as another."""
 
     turn: int
@@ -44,16 +44,16 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class CarriedLoop:
     """One loop of a program."""
 
     carries: frozenset[int]
     """Buffers."""
-    moves: tuple[Move, ...]
+    moves: tuple[CarryMove, ...]
     """Those within the loop whose result lies in a carry."""
 
 
-def loops(program: Program) -> tuple[Loop, ...]:
+def loops(program: Program) -> tuple[CarriedLoop, ...]:
     """Return the loops that the paths of a program tell of; none where it says nothing of calls."""
     bodies = defaultdict(list)
     for step, path in sorted(calls(program).items()):
@@ -171,7 +171,7 @@ class _Body:
             yield from (self._steps[at] for at in around if 0 <= at < len(self._steps))
 
 
-def _loop(accesses: _Accesses, body: _Body) -> Loop:
+def _loop(accesses: _Accesses, body: _Body) -> CarriedLoop:
     begin, *_, end = body.starts
     read: dict[int, set[tuple[int, int]]] = defaultdict(set)
     """Step of the body -> buffers that it reads, each with the op that wrote what is there."""
@@ -185,12 +185,12 @@ def _loop(accesses: _Accesses, body: _Body) -> Loop:
             across.append((step, found))
     carries = {found[0] for step, found in across if not any(found in read[twin] for twin in body.twins(step))}
     moves = (
-        Move(body.turn(step), source, target)
+        CarryMove(body.turn(step), source, target)
         for step in range(begin, end)
         for source, target in _moved(accesses.program, step)
         if target in carries and source != target
     )
-    return Loop(frozenset(carries), tuple(moves))
+    return CarriedLoop(frozenset(carries), tuple(moves))
 
 
 def _moved(program: Program, step: int) -> Iterator[tuple[int, int]]:
@@ -225,7 +225,7 @@ class HandedOn:
         return {one, other} <= self.together or frozenset((one, other)) in self.exchanged
 
 
-def handed_on(loop: Loop, plan: Plan | None) -> HandedOn:
+def handed_on(loop: CarriedLoop, plan: Plan | None) -> HandedOn:
     """Return what a loop hands on under a plan, or whatever the plan is.  O(moves)."""
     if plan is None:
         return HandedOn(loop.carries, frozenset(), frozenset())
@@ -235,7 +235,7 @@ def handed_on(loop: Loop, plan: Plan | None) -> HandedOn:
 
     laid = [move for move in loop.moves if plan.placed[move.source] and plan.placed[move.target]]
     elided = {move.source for move in laid if place(move.source) == place(move.target)}
-    turns: dict[int, list[Move]] = defaultdict(list)
+    turns: dict[int, list[CarryMove]] = defaultdict(list)
     for move in laid:
         if move.source not in elided:
             turns[move.turn].append(move)
@@ -247,11 +247,11 @@ def handed_on(loop: Loop, plan: Plan | None) -> HandedOn:
     return HandedOn(loop.carries | elided, frozenset(exchanged), _astray(loop, plan))
 
 
-def _astray(loop: Loop, plan: Plan) -> frozenset[int]:
+def _astray(loop: CarriedLoop, plan: Plan) -> frozenset[int]:
     wanted, handed = plan.program.buffers.arena, loop.carries.union(move.source for move in loop.moves)
     lies = {b: (int(wanted[b]), int(plan.arena[b])) for b in handed if plan.placed[b]}
     ways = set(lies.values())
     return frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
 
 
-__all__ = ["HandedOn", "Loop", "Move", "handed_on", "loops"]
+__all__ = ["CarriedLoop", "CarryMove", "HandedOn", "handed_on", "loops"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Int32s, Program
 from allocsim.verdict.calls import Call, homes
-from allocsim.verdict.carries import Loop, loops
+from allocsim.verdict.carries import CarriedLoop, loops
 
 
 class Doings:
@@ -67,7 +67,7 @@ class Doings:
         return dict(homes(self.program))
 
     @cached_property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[CarriedLoop, ...]:
         """The loops that the paths of the ops tell of."""
         return loops(self.program)
 

@@ -2,9 +2,10 @@
 
 Drawing code, and matplotlib with it, is imported when a figure is first used.
 
-A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG, SVG or PDF of
-one. To add a figure, write its file and give it a row: `FIGURES` for one drawn from a document (it
-becomes a `--kind`), `RECORD_FIGURES` for one drawn from the record of a scenario's run.
+A figure is a function that returns a `matplotlib.figure.Figure`; `style.render` makes PNG, SVG or
+PDF of one. To add a figure, write its file and give it a row: `FIGURES` for one drawn from a
+document (it becomes a `--kind`), `RECORD_FIGURES` for one drawn from the record of a scenario's
+run.
 """
 
 from collections.abc import Callable
