@@ -524,14 +524,15 @@ def memory_of_its_own_was_told(planted):
 
 
 @plant("OwnIgnored")
-def a_parameter_is_told_so_by_default(planted):
+def a_parameter_lies_in_an_arena_though_it_was_told_otherwise(planted):
+    """The twin's problem leaves `own` out: parameters are `own` by default, and nobody told a planner so."""
     b = ProgramBuilder("p")
     w, y = b.tensor("w", "f32", (4,), role=Role.PARAMETER), b.tensor("y", "f32", (4,))
     b.op("relu", (w,), (y,))
     b.op(HOST_READ, (y,), ())
     program = b.build()
-    problem = Problem.of(program, pinned=[1], start=[0, 0], stop=[2, 2])
-    return Document.of(plan_of(program, [0, 32], problem=problem if planted else None))
+    problem = Problem.of(program, pinned=[1], start=[0, 0], stop=[2, 2], own=[0] if planted else None)
+    return Document.of(plan_of(program, [0, 32], problem=problem))
 
 
 @plant("OwnUntold")
