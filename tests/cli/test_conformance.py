@@ -18,8 +18,14 @@ def apart(problem):
     """No reuse: every buffer after the one before it."""
     program = problem.program
     tops = [0] * len(program.arenas)
+    for buffer, at in problem.fixed.items():
+        arena = int(program.buffers.arena[buffer])
+        tops[arena] = max(tops[arena], at + int(problem.nbytes[buffer]))
     offsets = []
     for buffer, nbytes in enumerate(problem.nbytes.tolist()):
+        if buffer in problem.fixed:
+            offsets.append(problem.fixed[buffer])
+            continue
         if problem.own[buffer]:
             offsets.append(None)
             continue
@@ -88,7 +94,7 @@ def test_an_unsound_one_fails_with_the_smallest_case_and_a_test_to_paste(folder)
 
 @pytest.mark.slow
 def test_one_that_raises_fails_where_it_raises(folder):
-    done = conformance(folder, "--allocator", "strange:crash", "--allocator-examples", "5")
+    done = conformance(folder, "--allocator", "strange:crash", "--allocator-examples", "20")
 
     assert done.returncode == 1
     assert "test_the_empty_program_has_a_plan" in done.stdout
