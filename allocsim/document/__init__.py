@@ -19,13 +19,11 @@ What this package does not see: other formats (`allocsim.formats`) and whether a
 (`allocsim.checks`).
 """
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from allocsim.collector import paused
 from allocsim.document.decoding import MAX_BYTES, MAX_DEPTH, parse
 from allocsim.document.reader import document_from
 from allocsim.document.writer import encode
@@ -45,26 +43,12 @@ def loads(data: bytes | str, source: str = "document") -> Document:
     document.
     """
     try:
-        with _uncollected():
+        with paused():  # rows being made are many, and none is part of a cycle
             return document_from(parse(data.encode() if isinstance(data, str) else data, source))
     except DocumentError:
         raise
     except ModelError as error:
         raise DocumentError(source, error.place, error.rule) from None
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector from going through rows that are being made: none is part of a
-    cycle, and they are many.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def read(path: str | Path) -> Document:

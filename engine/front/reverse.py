@@ -17,14 +17,13 @@ gradient of a result, and under `detect_anomaly`, the same ops are computed one 
 (`engine.front.stepwise`), as the front computes everything, and nothing is planned.
 """
 
-import gc
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from allocsim.collector import paused
 from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
 from engine.front.eager import changed
@@ -173,7 +172,7 @@ def gradients(end: Node, seed: Array, allocator: str = DEFAULT_ALLOCATOR) -> lis
     """
     if end.recipe is None:
         return [(end, seed.copy())]
-    with _without_collections():
+    with paused():  # all that is built here stays; looking through it again takes a fifth of the time
         order = history(end)
         if anomalies.get() or any(node.hooks is not None and node.recipe is not None for node in order):
             token = tracking.set(False)
@@ -216,18 +215,3 @@ def _planned(order: list[Node], allocator: str) -> Callable[[], BoundBackward]:
     """Return what binds the program of a history to memory of its own, by a plan that is sound."""
     extension = extend(order)
     return partial(BoundBackward, extension, planned(allocator, extension.program))
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pause the collector of cycles.
-
-    All that is built here stays, and looking through it again and again takes a fifth of the time.
-    """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
